@@ -1,0 +1,97 @@
+"""A client of a whole cluster: brokers and metadata put together, for any request."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from typing import Any, Self, TypeVar, cast
+
+from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config import ClientConfig, check_names
+from aioprod.errors import BrokerConnectionError
+from aioprod.net.brokers import Brokers
+from aioprod.protocol.message import Message, Request
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+
+class ClusterClient:
+    """Sends requests to a cluster's brokers.
+
+    Args:
+        bootstrap_servers: ``"host:port,..."`` or a list of these.
+        create_topics: whether asking for an unknown topic's metadata may create it.
+        settings: the fields of :class:`aioprod.config.ClientConfig`.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range.
+    """
+
+    def __init__(self, bootstrap_servers: str | Iterable[str], *, create_topics: bool = False, **settings: Any) -> None:
+        check_names(ClientConfig, settings)
+        self.config = ClientConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
+        rng = random.Random()
+        self._brokers = Brokers(self.config, rng)
+        self._metadata = Metadata(self.config, self._brokers, rng, create_topics=create_topics)
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """The cluster as last told."""
+        return self._metadata.snapshot
+
+    async def start(self) -> None:
+        """Connect and learn the brokers.
+
+        Raises:
+            BrokerConnectionError: no bootstrap address answers; the message names each and why.
+        """
+        try:
+            await self._metadata.refresh(())
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._metadata.close()
+        await self._brokers.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
+        """Send a request to a node, or to any, in the newest version both sides know, and return its reply.
+
+        Raises:
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer.
+            UnsupportedVersionError: the broker has no version of it that we know.
+        """
+        connection = await (self._brokers.any() if node_id is None else self._brokers.connection(node_id))
+        return await connection.request(message)
+
+    async def refresh_topics(self, topics: Iterable[str]) -> ClusterSnapshot:
+        """Ask for the metadata of these topics; an unknown topic is in the answer with its error code.
+
+        Raises:
+            KafkaError: no broker answers after a few tries within ``request_timeout_ms``.
+        """
+        names = list(topics)
+        for name in names:
+            self._metadata.touch(name)
+        deadline = asyncio.get_running_loop().time() + self.config.request_timeout_ms / 1000
+        while True:
+            try:
+                return await self._metadata.refresh(names)
+            except BrokerConnectionError:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+                await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+
+

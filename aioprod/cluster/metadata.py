@@ -1,0 +1,132 @@
+"""Keeps the cluster snapshot fresh: one refresh at a time, on age or on demand, without a storm."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable
+
+from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config import ClientConfig
+from aioprod.errors import KafkaError
+from aioprod.net.backoff import Backoff
+from aioprod.net.brokers import Brokers
+from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+log = logging.getLogger(__name__)
+
+
+class Metadata:
+    """The present snapshot and the task that refreshes it.
+
+    Args:
+        create_topics: whether asking for an unknown topic may create it (``allow.auto.create.topics``).
+    """
+
+    def __init__(self, config: ClientConfig, brokers: Brokers, rng: random.Random, *, create_topics: bool) -> None:
+        self.snapshot = ClusterSnapshot()
+        self.last_error: KafkaError | None = None
+        self.on_update: Callable[[ClusterSnapshot], None] | None = None
+        self._config = config
+        self._brokers = brokers
+        self._create_topics = create_topics
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._last_used: dict[str, float] = {}
+        self._failures = 0
+        self._earliest = 0.0
+        self._requested = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._attempts = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to refresh on age and on demand."""
+        self._task = asyncio.get_running_loop().create_task(self._refresh_always(), name="aioprod-metadata")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=1)
+
+    def touch(self, topic: str) -> None:
+        """Note that a topic is in use; a new one is asked for at once."""
+        new = topic not in self._last_used
+        self._last_used[topic] = asyncio.get_running_loop().time()
+        if new:
+            if not self._failures:
+                self._urgent.set()
+            self._requested.set()
+
+    def request_update(self) -> int:
+        """Ask for a refresh soon (not before the back-off); returns the version that is present now."""
+        self._requested.set()
+        return self.snapshot.version
+
+    async def await_update(self, version: int) -> None:
+        """Wait for a snapshot newer than ``version``, or for a failed try to get one; the caller sets the limit on time."""
+        attempts = self._attempts
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.snapshot.version > version or self._attempts > attempts)
+
+    async def _refresh_always(self) -> None:
+        loop = asyncio.get_running_loop()
+        max_age = self._config.metadata_max_age_ms / 1000
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max_age):
+                    await self._requested.wait()
+            # Wait out the back-off, but not when a topic is new.
+            pause = self._earliest - loop.time()
+            if pause > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._urgent.wait()
+            self._requested.clear()
+            self._urgent.clear()
+            self._forget_idle(loop.time())
+            await self._refresh_once()
+
+    async def _refresh_once(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await self.refresh(self._last_used)
+        except KafkaError as error:
+            self._failures += 1
+            if self._failures == 1:
+                log.warning("metadata refresh failed, trying on: %s", error)
+            self.last_error = error
+            self._requested.set()
+            self._earliest = loop.time() + self._backoff.seconds(self._failures)
+        else:
+            if self._failures:
+                log.info("metadata is fresh again after %d failed tries", self._failures)
+            self._failures = 0
+            self.last_error = None
+            self._earliest = loop.time() + self._config.retry_backoff_ms / 1000
+        self._attempts += 1
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def refresh(self, topics: Iterable[str]) -> ClusterSnapshot:
+        """Ask now for these topics and put the answer into the snapshot.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        connection = await self._brokers.any()
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=self._create_topics)
+        reply = await connection.request(request)
+        if reply.brokers:
+            self.snapshot = self.snapshot.updated(reply, self._last_used)
+            self._brokers.update_nodes(self.snapshot.nodes)
+            if self.on_update is not None:
+                self.on_update(self.snapshot)
+        return self.snapshot
+
+    def _forget_idle(self, now: float) -> None:
+        oldest = now - self._config.metadata_max_idle_ms / 1000
+        for topic in [name for name, used in self._last_used.items() if used < oldest]:
+            del self._last_used[topic]

@@ -1,0 +1,72 @@
+"""The cluster at one moment. Never changed, only replaced: a reader can't see half an update."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aioprod.error_codes import ErrorCode
+from aioprod.net.brokers import Node
+from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+_NO_ID = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition: its number, its leader's node id (-1: none now) and the leader's epoch (-1: not told)."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic: partitions in order of their number, and the broker's error code for it."""
+
+    name: str
+    topic_id: uuid.UUID = _NO_ID
+    partitions: tuple[PartitionInfo, ...] = ()
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Brokers and topics as last told.
+
+    Attributes:
+        version: grows by one with each successful refresh; 0 before the first.
+    """
+
+    version: int = 0
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    controller_id: int = -1
+    cluster_id: str | None = None
+
+    def updated(self, reply: MetadataResponse, keep: Iterable[str]) -> ClusterSnapshot:
+        """The next snapshot: topics of the reply replace older ones, of the others those in ``keep`` stay."""
+        kept = set(keep)
+        topics = {name: info for name, info in self.topics.items() if name in kept}
+        for topic in reply.topics:
+            if topic.name is not None:
+                topics[topic.name] = _topic_info(topic, self.topics.get(topic.name))
+        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in reply.brokers}
+        return ClusterSnapshot(self.version + 1, nodes, topics, reply.controller_id, reply.cluster_id)
+
+
+def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:
+    assert topic.name is not None
+    # A topic that was deleted and made again starts its leader epochs anew, so only the same topic id is compared.
+    known = {p.partition: p for p in old.partitions} if old is not None and old.topic_id == topic.topic_id else {}
+    partitions = []
+    for told in sorted(topic.partitions, key=lambda p: p.partition_index):
+        info = PartitionInfo(told.partition_index, told.leader_id, told.leader_epoch, ErrorCode.of(told.error_code))
+        before = known.get(info.partition)
+        # A lagging broker may answer with the leader before last (KIP-320).
+        stale = before is not None and 0 <= info.leader_epoch < before.leader_epoch
+        partitions.append(before if stale and before is not None else info)
+    return TopicInfo(topic.name, topic.topic_id, tuple(partitions), ErrorCode.of(topic.error_code))

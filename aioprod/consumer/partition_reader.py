@@ -1,0 +1,394 @@
+"""Offsets of partitions, and the records of one partition in order, over leader moves and lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import struct
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.cluster.snapshot import PartitionInfo
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerConnectionError, BrokerError, ConfigError, CorruptRecordError, KafkaError, RequestTimedOutError
+from aioprod.net.backoff import Backoff
+from aioprod.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records
+from aioprod.types import TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+
+_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+# A topic that was made a moment ago may not be known to every broker yet; one that does not exist should not cost the whole limit.
+_UNKNOWN_TOPIC_LIMIT_S = 5.0
+_ABORT_MARKER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How to fetch; names and meaning as in Kafka's consumer.
+
+    Attributes:
+        fetch_max_bytes: most bytes in one reply (``fetch.max.bytes``); one batch above it still comes.
+        max_partition_fetch_bytes: the same per partition (``max.partition.fetch.bytes``).
+        fetch_max_wait_ms: how long a broker may wait for ``fetch_min_bytes`` (``fetch.max.wait.ms``).
+        fetch_min_bytes: least bytes worth a reply (``fetch.min.bytes``).
+        isolation_level: ``read_uncommitted`` or ``read_committed`` (``isolation.level``, KIP-98).
+        check_crcs: whether checksums are checked (``check.crcs``).
+        retry_limit_ms: longest time without any progress before the read fails (``default.api.timeout.ms``).
+    """
+
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    retry_limit_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if self.isolation_level not in _ISOLATION_LEVELS:
+            raise ConfigError(f"isolation_level={self.isolation_level!r}: must be read_uncommitted or read_committed")
+        for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "retry_limit_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be at least 1")
+        for name in ("fetch_max_wait_ms", "fetch_min_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRecords:
+    """One reply's batches of records that may be read: control and aborted batches are left out.
+
+    Attributes:
+        data: the reply's bytes.
+        batches: header and place in ``data`` of each batch.
+        start, end: only offsets from ``start`` up to, but without, ``end`` were asked for; the outer batches may hold others.
+    """
+
+    data: bytes
+    batches: tuple[tuple[BatchHeader, int], ...]
+    start: int
+    end: int
+
+    def records(self, *, check_crc: bool = True) -> list[Record]:
+        """The records that were asked for.
+
+        Raises:
+            CorruptRecordError: a batch fails its checks.
+        """
+        found: list[Record] = []
+        for header, place in self.batches:
+            records = read_batch_records(self.data, place, header, check_crc)
+            inside = header.base_offset >= self.start and header.last_offset < self.end
+            found += records if inside else [record for record in records if self.start <= record.offset < self.end]
+        return found
+
+
+async def partitions_of(client: ClusterClient, topics: Iterable[str], *, limit_s: float = _UNKNOWN_TOPIC_LIMIT_S) -> list[TopicPartition]:
+    """All partitions of these topics, sorted.
+
+    Raises:
+        BrokerError: a topic does not exist (after a few tries) or may not be read.
+    """
+    names = sorted(set(topics))
+    retry = _Retry(client, limit_s)
+    while True:
+        snapshot = await client.refresh_topics(names)
+        bad = next(((name, snapshot.topics[name].error) for name in names if snapshot.topics[name].error), None)
+        if bad is None:
+            return [TopicPartition(name, info.partition) for name in names for info in snapshot.topics[name].partitions]
+        name, code = bad
+        await retry.pause(BrokerError(code, f"topic {name}"))
+
+
+async def list_offsets(
+    client: ClusterClient,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: str = "read_uncommitted",
+    retry_limit_ms: int = 60_000,
+) -> dict[TopicPartition, int]:
+    """Look up one offset per partition.
+
+    Args:
+        client: a started client.
+        timestamps: per partition -1 for the end of the log, -2 for its beginning, or milliseconds since 1970 for the first record
+            at or after that time (-1 in the answer where there is none).
+        isolation_level: with ``read_committed`` the end is that of the last finished transaction.
+        retry_limit_ms: longest time to retry while leaders move.
+
+    Raises:
+        BrokerError: a topic or partition does not exist or may not be read.
+        BrokerConnectionError, RequestTimedOutError: no leader answered within the limit.
+    """
+    found: dict[TopicPartition, int] = {}
+    missing = dict(timestamps)
+    retry = _Retry(client, retry_limit_ms / 1000)
+    while missing:
+        try:
+            leaders = await _leaders(client, missing)
+            failure = await _list_offsets_once(client, leaders, missing, _ISOLATION_LEVELS[isolation_level], found)
+        except KafkaError as error:
+            failure = error
+        missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
+        if failure is not None:
+            await retry.pause(failure)
+    return found
+
+
+class PartitionReader:
+    """Reads one partition from an offset up to another.
+
+    Args:
+        client: a started client.
+        partition: topic and partition number.
+        start: first offset to read.
+        end: stop before this offset; None reads on for ever.
+        settings: how to fetch.
+
+    Iterate over it with ``async for``; each item is one reply's `FetchedRecords`. Leader moves, lost connections and time-outs are retried with
+    back-off; the limit is ``retry_limit_ms`` without progress.
+
+    Raises (while iterating):
+        BrokerError: the code is OFFSET_OUT_OF_RANGE where ``start`` is outside what the leader has; other codes that can't be retried.
+        BrokerConnectionError, RequestTimedOutError: no progress within the limit.
+        CorruptRecordError: the broker's bytes are no record batches.
+    """
+
+    def __init__(
+        self, client: ClusterClient, partition: TopicPartition, start: int, end: int | None = None, settings: FetchSettings | None = None
+    ) -> None:
+        self.partition = partition
+        self.position = start
+        self.end = end
+        self._start = start
+        self._client = client
+        self._settings = settings or FetchSettings()
+        self._leader: PartitionInfo | None = None
+        self._retry = _Retry(client, self._settings.retry_limit_ms / 1000)
+
+    async def __aiter__(self) -> AsyncIterator[FetchedRecords]:
+        while self.end is None or self.position < self.end:
+            try:
+                data = await self._fetch()
+            except KafkaError as error:
+                self._leader = None
+                await self._retry.pause(error)
+                continue
+            fetched = self._take(data)
+            if fetched is not None:
+                self._retry.reset()
+                if fetched.batches:
+                    yield fetched
+            elif self.end is not None:
+                self._check_patience(data)
+
+    async def _fetch(self) -> PartitionData:
+        """One reply for this partition, without an error code."""
+        if self._leader is None:
+            leaders = await _leaders(self._client, (self.partition,))
+            self._leader = leaders[self.partition]
+        request = self._request(self._leader)
+        reply = await self._client.request(request, self._leader.leader)
+        if reply.error_code:
+            raise BrokerError(ErrorCode.of(reply.error_code), f"fetch from {_name(self.partition)}")
+        data: PartitionData = reply.responses[0].partitions[0]
+        code = ErrorCode.of(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise await self._out_of_range(code)
+        if code:
+            raise BrokerError(code, f"fetch from {_name(self.partition)} at offset {self.position}")
+        return data
+
+    def _request(self, leader: PartitionInfo) -> FetchRequest:
+        settings = self._settings
+        topic_id = self._client.snapshot.topics[self.partition.topic].topic_id
+        partition = FetchPartition(
+            partition=self.partition.partition,
+            current_leader_epoch=leader.leader_epoch,
+            fetch_offset=self.position,
+            partition_max_bytes=settings.max_partition_fetch_bytes,
+        )
+        return FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=_ISOLATION_LEVELS[settings.isolation_level],
+            topics=[FetchTopic(topic=self.partition.topic, topic_id=topic_id, partitions=[partition])],
+        )
+
+    def _take(self, data: PartitionData) -> FetchedRecords | None:
+        """Move the position past a reply's batches; None when it has nothing new."""
+        if not data.records:
+            return None
+        start = self.position
+        aborted = _AbortedBatches(data.aborted_transactions or ()) if self._settings.isolation_level == "read_committed" else None
+        batches: list[tuple[BatchHeader, int]] = []
+        for header, place in iter_batches(data.records):
+            if header.last_offset < start:
+                continue
+            if self.end is not None and header.base_offset >= self.end:
+                # Everything before it has been seen: compaction may have removed the rest of the range.
+                self.position = self.end
+                break
+            self.position = header.last_offset + 1
+            skip = aborted is not None and aborted.contains(data.records, place, header)
+            if not (skip or header.is_control or header.record_count == 0):
+                batches.append((header, place))
+        if self.position == start:
+            # The first batch was cut off although brokers send one whole batch whatever its size.
+            raise CorruptRecordError(f"{_name(self.partition)} at offset {start}: the broker sent {len(data.records)} bytes without a whole batch")
+        end = self.position if self.end is None else min(self.position, self.end)
+        return FetchedRecords(data.records, tuple(batches), start, end)
+
+    def _check_patience(self, data: PartitionData) -> None:
+        """An empty reply is normal at the end of the log, but a given end must be reached."""
+        if self._retry.exhausted():
+            raise RequestTimedOutError(
+                f"{_name(self.partition)}: no records from offset {self.position} (to read up to {self.end}) for {self._retry.limit_s:.0f} s; "
+                f"the log ends at {data.high_watermark}, its finished transactions at {data.last_stable_offset}"
+            )
+
+    async def _out_of_range(self, code: ErrorCode) -> BrokerError:
+        """The same error, with the range that would be right."""
+        context = f"fetch from {_name(self.partition)} at offset {self.position}"
+        try:
+            low = await list_offsets(self._client, {self.partition: EARLIEST}, retry_limit_ms=5_000)
+            high = await list_offsets(self._client, {self.partition: LATEST}, retry_limit_ms=5_000)
+        except KafkaError:
+            return BrokerError(code, context)
+        return BrokerError(code, f"{context}: the log holds offsets {low[self.partition]} to {high[self.partition]}")
+
+
+class _AbortedBatches:
+    """Which batches of a reply belong to aborted transactions: the broker lists them by producer and first offset (KIP-98)."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = [(item.first_offset, item.producer_id) for item in aborted]
+        heapq.heapify(self._coming)
+        self._open: set[int] = set()
+
+    def contains(self, data: bytes, place: int, header: BatchHeader) -> bool:
+        while self._coming and self._coming[0][0] <= header.last_offset:
+            self._open.add(heapq.heappop(self._coming)[1])
+        if header.is_control:
+            if header.producer_id in self._open and _marker_type(data, place, header) == _ABORT_MARKER:
+                self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open
+
+
+def _marker_type(data: bytes, place: int, header: BatchHeader) -> int:
+    records = read_batch_records(data, place, header, True)
+    key = records[0].key if records else None
+    if key is None or len(key) < 4:
+        raise CorruptRecordError(f"control batch at offset {header.base_offset} has no marker")
+    _, marker = struct.unpack_from(">hh", key)
+    return int(marker)
+
+
+class _Retry:
+    """Pauses between tries, and the limit on trying without progress."""
+
+    def __init__(self, client: ClusterClient, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._backoff = Backoff(client.config.retry_backoff_ms, client.config.retry_backoff_max_ms, random.Random())
+        self._failures = 0
+        self._since: float | None = None
+
+    def reset(self) -> None:
+        self._failures = 0
+        self._since = None
+
+    def exhausted(self) -> bool:
+        """Whether the limit has passed since the first call after progress."""
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+        return now - self._since >= self.limit_s
+
+    async def pause(self, error: KafkaError) -> None:
+        """Wait before the next try, or raise the error where another try is of no use."""
+        unknown = isinstance(error, BrokerError) and error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        exhausted = self.exhausted()
+        assert self._since is not None
+        waited = asyncio.get_running_loop().time() - self._since
+        if exhausted or not _retriable(error) or (unknown and waited >= _UNKNOWN_TOPIC_LIMIT_S):
+            raise error
+        self._failures += 1
+        await asyncio.sleep(self._backoff.seconds(self._failures))
+
+
+def _retriable(error: KafkaError) -> bool:
+    if isinstance(error, BrokerError):
+        return error.code is not ErrorCode.OFFSET_OUT_OF_RANGE and (error.code.retriable or error.code.refresh_metadata)
+    return isinstance(error, BrokerConnectionError | RequestTimedOutError)
+
+
+async def _leaders(client: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionInfo]:
+    """The leader of each partition, freshly asked for."""
+    wanted = list(partitions)
+    snapshot = await client.refresh_topics(sorted({tp.topic for tp in wanted}))
+    leaders: dict[TopicPartition, PartitionInfo] = {}
+    for tp in wanted:
+        topic = snapshot.topics[tp.topic]
+        if topic.error:
+            raise BrokerError(topic.error, f"topic {tp.topic}")
+        info = next((info for info in topic.partitions if info.partition == tp.partition), None)
+        if info is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{_name(tp)} (the topic has {len(topic.partitions)} partitions)")
+        if info.leader < 0:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, _name(tp))
+        leaders[tp] = info
+    return leaders
+
+
+async def _list_offsets_once(
+    client: ClusterClient,
+    leaders: Mapping[TopicPartition, PartitionInfo],
+    timestamps: Mapping[TopicPartition, int],
+    isolation_level: int,
+    found: dict[TopicPartition, int],
+) -> KafkaError | None:
+    """Ask each leader once; answers go into ``found``, the last failure is returned."""
+    by_node: defaultdict[int, defaultdict[str, list[ListOffsetsPartition]]] = defaultdict(lambda: defaultdict(list))
+    for tp, leader in leaders.items():
+        asked = ListOffsetsPartition(partition_index=tp.partition, current_leader_epoch=leader.leader_epoch, timestamp=timestamps[tp])
+        by_node[leader.leader][tp.topic].append(asked)
+    requests = [
+        client.request(
+            ListOffsetsRequest(
+                isolation_level=isolation_level,
+                topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+            ),
+            node,
+        )
+        for node, topics in by_node.items()
+    ]
+    failure: KafkaError | None = None
+    for reply in await asyncio.gather(*requests, return_exceptions=True):
+        if isinstance(reply, KafkaError):
+            failure = reply
+            continue
+        if isinstance(reply, BaseException):
+            raise reply
+        for topic in reply.topics:
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.name, answer.partition_index)
+                if answer.error_code:
+                    failure = BrokerError(ErrorCode.of(answer.error_code), f"offset of {_name(tp)}")
+                else:
+                    found[tp] = answer.offset
+    return failure
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"

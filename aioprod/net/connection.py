@@ -1,0 +1,220 @@
+"""One connection to one broker.
+
+Requests are numbered and answered in order; whoever sends gets a future. The connection is over at the first sign of
+trouble (end of stream, bytes that make no sense, a reply that does not come in time): every request still in flight
+then fails, and the connection is never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.protocol.framing import decode_response, encode_request
+from aioprod.protocol.message import Message, Request
+
+# Larger replies can only be garbage: a broker keeps to fetch.max.bytes, 55 MB by default.
+MAX_FRAME_BYTES = 512 * 1024 * 1024
+_READ_LIMIT = 1024 * 1024
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+@dataclass(slots=True)
+class _InFlight:
+    correlation_id: int
+    request_type: type[Request[Any]]
+    version: int
+    future: asyncio.Future[Message]
+    timer: asyncio.TimerHandle
+
+
+class Connection:
+    """A live connection; made by :func:`aioprod.net.handshake.connect`."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, address: str, client_id: str, request_timeout_ms: int
+    ) -> None:
+        self.address = address
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.on_closed: Callable[[Connection], None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.last_used = self._loop.time()
+        self._reader = reader
+        self._writer = writer
+        self._in_flight: deque[_InFlight] = deque()
+        self._next_correlation_id = 0
+        self._error: KafkaError | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._reading = self._loop.create_task(self._read_replies(), name=f"aioprod-read-{address}")
+
+    @classmethod
+    async def open(cls, host: str, port: int, *, client_id: str, request_timeout_ms: int, setup_timeout_ms: int) -> Connection:
+        """Connect a socket, trying all addresses of the host.
+
+        Raises:
+            BrokerConnectionError: refused, unknown host, or not connected within ``setup_timeout_ms``.
+        """
+        address = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(setup_timeout_ms / 1000):
+                reader, writer = await asyncio.open_connection(host, port, limit=_READ_LIMIT)
+        except TimeoutError:
+            raise BrokerConnectionError(f"{address}: no connection within socket_connection_setup_timeout_ms={setup_timeout_ms}") from None
+        except OSError as error:
+            raise BrokerConnectionError(f"{address}: {error.strerror or error}") from error
+        sock = writer.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return cls(reader, writer, address=address, client_id=client_id, request_timeout_ms=request_timeout_ms)
+
+    @property
+    def closed(self) -> bool:
+        return self._error is not None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for a reply."""
+        return len(self._in_flight)
+
+    def pick_version(self, request_type: type[Request[Any]], newest: int | None = None) -> int:
+        """The newest version of a request that both sides know.
+
+        Args:
+            newest: a lower limit than the client's own newest, if any.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
+        low, high = self.versions.get(request_type.API_KEY, (0, -1))
+        limit = request_type.MAX_VERSION if newest is None else min(newest, request_type.MAX_VERSION)
+        version = min(high, limit)
+        if version < max(low, request_type.MIN_VERSION):
+            raise UnsupportedVersionError(
+                f"{self.address} has {request_type.__name__} versions {low} to {high}, this client {request_type.MIN_VERSION} to {limit}"
+            )
+        return version
+
+    def next_correlation_id(self) -> int:
+        number = self._next_correlation_id
+        self._next_correlation_id = (number + 1) & 0x7FFFFFFF
+        return number
+
+    async def request(self, message: Request[ResponseT], *, version: int | None = None, timeout_ms: int | None = None) -> ResponseT:
+        """Send a request and wait for its reply.
+
+        Raises:
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: the connection is over.
+            UnsupportedVersionError: the broker has no version of this request that we know.
+        """
+        kind = type(message)
+        if version is None:
+            version = self.pick_version(kind)
+        correlation_id = self.next_correlation_id()
+        frame = encode_request(message, version, correlation_id, self.client_id)
+        future = self.send([frame], kind, version, correlation_id, timeout_ms)
+        return cast(ResponseT, await future)
+
+    def send(
+        self, buffers: Sequence[bytes], request_type: type[Request[Any]], version: int, correlation_id: int, timeout_ms: int | None = None
+    ) -> asyncio.Future[Message]:
+        """Write an encoded request; the future gets the reply. Never waits: callers bound what they have in flight."""
+        future: asyncio.Future[Message] = self._loop.create_future()
+        if self._error is not None:
+            future.set_exception(self._error)
+            return future
+        wait_s = (timeout_ms or self.request_timeout_ms) / 1000
+        timer = self._loop.call_later(wait_s, self._time_out, request_type.__name__, wait_s)
+        self._in_flight.append(_InFlight(correlation_id, request_type, version, future, timer))
+        self.write(buffers)
+        return future
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the socket did not take yet."""
+        return self._writer.transport.get_write_buffer_size()
+
+    async def drained(self) -> None:
+        """Wait until the socket takes more; ends too when the connection does."""
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
+
+    def write(self, buffers: Sequence[bytes]) -> None:
+        """Write an encoded request that gets no reply (acks=0)."""
+        self.last_used = self._loop.time()
+        self._writer.writelines(buffers)
+
+    def _time_out(self, name: str, wait_s: float) -> None:
+        self.abort(RequestTimedOutError(f"{self.address}: no reply to {name} within request_timeout_ms={wait_s * 1000:.0f}"))
+
+    def close_when_idle(self, idle_ms: int) -> None:
+        """End the connection once nothing was sent or received for ``idle_ms``."""
+        due = self.last_used + idle_ms / 1000
+        if self._loop.time() >= due and not self._in_flight:
+            self.abort(BrokerConnectionError(f"{self.address}: idle for connections_max_idle_ms={idle_ms}"))
+        elif not self.closed:
+            self._idle_timer = self._loop.call_at(max(due, self._loop.time() + 0.001), self.close_when_idle, idle_ms)
+
+    async def _read_replies(self) -> None:
+        try:
+            while True:
+                size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
+                if not 4 <= size <= MAX_FRAME_BYTES:
+                    raise ProtocolError(f"{self.address}: reply of {size} bytes")
+                self._accept(await self._reader.readexactly(size))
+        except asyncio.IncompleteReadError:
+            self.abort(BrokerConnectionError(f"{self.address}: connection closed by the broker"))
+        except OSError as error:
+            self.abort(BrokerConnectionError(f"{self.address}: {error.strerror or error}"))
+        except KafkaError as error:
+            self.abort(error)
+        finally:
+            # Also when this task was cancelled from outside: nobody may wait for replies that no one reads.
+            self.abort(BrokerConnectionError(f"{self.address}: connection closed"))
+
+    def _accept(self, frame: bytes) -> None:
+        if not self._in_flight:
+            raise ProtocolError(f"{self.address}: a reply that nobody asked for")
+        waiting = self._in_flight[0]
+        correlation_id, reply = decode_response(waiting.request_type, waiting.version, frame)
+        if correlation_id != waiting.correlation_id:
+            raise ProtocolError(f"{self.address}: reply {correlation_id} where {waiting.correlation_id} was due")
+        self._in_flight.popleft()
+        waiting.timer.cancel()
+        self.last_used = self._loop.time()
+        if not waiting.future.done():
+            waiting.future.set_result(reply)
+
+    def abort(self, error: KafkaError) -> None:
+        """End the connection at once; what is in flight fails with ``error``."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._writer.transport.abort()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if asyncio.current_task(self._loop) is not self._reading:
+            self._reading.cancel()
+        failed, self._in_flight = self._in_flight, deque()
+        for waiting in failed:
+            waiting.timer.cancel()
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
+                # Whoever sent it may be gone; that is no news worth a log line.
+                waiting.future.exception()
+        if self.on_closed is not None:
+            self.on_closed(self)
+
+    async def close(self) -> None:
+        """Close and wait until the socket is gone."""
+        self.abort(BrokerConnectionError(f"{self.address}: closed by this client"))
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await asyncio.wait([self._reading], timeout=1)

@@ -1,0 +1,107 @@
+"""Idempotence: who we are to the broker, and which sequence numbers a partition's batches get. No I/O.
+
+The rules (KIP-98, KIP-360), with the reason for each:
+
+- A partition's batches carry consecutive sequences under one identity (producer id and epoch), so the broker stores each once and in order.
+- A batch that ends without being stored leaves a hole: everything behind it would be refused. The epoch is then bumped
+  once, and each partition goes over to the new identity, from sequence 0, when none of its batches is unresolved under the old one.
+- A batch may only be given a new sequence when it is certain that it is not stored: the broker refused it, or refused one
+  before it. A batch whose last attempt ended without an answer is first sent again as it was.
+- The broker remembers a producer's last five batches per partition; no more are ever unresolved.
+"""
+
+from __future__ import annotations
+
+from aioprod.producer.batch import Identity, ProducerBatch
+
+MAX_SEQUENCE = 2**31 - 1
+MAX_EPOCH = 2**15 - 1
+MAX_UNRESOLVED = 5
+
+
+def increment_sequence(sequence: int, records: int) -> int:
+    """The sequence ``records`` further on; after 2^31 - 1 comes 0."""
+    return (sequence + records) & MAX_SEQUENCE
+
+
+class ProducerState:
+    """The producer's identity; None until a broker gave one, and again when the epochs of one are used up."""
+
+    def __init__(self) -> None:
+        self.identity: Identity | None = None
+        self.bumps = 0
+
+    def bump(self) -> None:
+        """Take the next epoch; where there is none, a new producer id has to be asked for."""
+        self.bumps += 1
+        if self.identity is not None:
+            known, epoch = self.identity.producer_id, self.identity.epoch
+            self.identity = Identity((known, epoch + 1)) if epoch < MAX_EPOCH - 1 else None
+
+
+class PartitionSequence:
+    """One partition's sequence numbers and its batches that have one but no outcome."""
+
+    __slots__ = ("_producer", "broken", "identity", "next_sequence", "unresolved")
+
+    def __init__(self, producer: ProducerState) -> None:
+        self._producer = producer
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        self.unresolved: list[ProducerBatch] = []
+        # Certain: nothing that is still unresolved under this identity can be stored.
+        self.broken = False
+
+    def may_send(self, batch: ProducerBatch) -> bool:
+        """Whether the batch at the head of its queue may go now; one without a sequence is given its own."""
+        if batch.identity is not None and self.broken:
+            self._forget(batch)
+        if batch.identity is not None:
+            return batch is self.unresolved[0]
+        if self.identity != self._producer.identity or self.identity is None:
+            if self.unresolved or self._producer.identity is None:
+                return False
+            self.identity = self._producer.identity
+            self.next_sequence = 0
+            self.broken = False
+        if len(self.unresolved) >= MAX_UNRESOLVED:
+            return False
+        batch.identity = self.identity
+        batch.base_sequence = self.next_sequence
+        self.next_sequence = increment_sequence(self.next_sequence, batch.count)
+        self.unresolved.append(batch)
+        return True
+
+    def is_first_unresolved(self, batch: ProducerBatch) -> bool:
+        return bool(self.unresolved) and self.unresolved[0] is batch
+
+    def stored(self, batch: ProducerBatch) -> None:
+        """The broker has the batch."""
+        if batch in self.unresolved:
+            self.unresolved.remove(batch)
+
+    def rewrite(self, batch: ProducerBatch) -> None:
+        """The broker refused the batch for its sequence: it, and all behind it, need new ones."""
+        self._forget(batch)
+        self._hole(certain=True)
+
+    def given_up(self, batch: ProducerBatch) -> None:
+        """The batch has failed for good."""
+        if batch.identity is None:
+            return
+        certain = not batch.may_be_stored and not batch.in_flight
+        self._forget(batch)
+        self._hole(certain=certain)
+
+    def _hole(self, *, certain: bool) -> None:
+        self.broken = self.broken or certain
+        if self.identity == self._producer.identity:
+            self._producer.bump()
+
+    def _forget(self, batch: ProducerBatch) -> None:
+        if batch in self.unresolved:
+            self.unresolved.remove(batch)
+        batch.identity = None
+        batch.base_sequence = -1
+        batch.encoded = None
+        batch.may_be_stored = False

@@ -1,0 +1,1 @@
+"""The Kafka protocol as bytes: no sockets, no clock, no event loop."""

@@ -1,0 +1,256 @@
+"""Kafka's four codecs, as Kafka's own clients write and read them. Synchronous: big data goes through a thread, by the caller's choice."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+import cramjam
+import lz4.frame  # type: ignore[import-untyped]
+import zstandard
+
+from aioprod.errors import ConfigError, CorruptRecordError
+
+Buffer = bytes | bytearray | memoryview
+
+#: Limit on the uncompressed size of one batch, in bytes: what a fetch of a hostile or broken batch can cost at most.
+MAX_DECOMPRESSED_SIZE: Final = 256 << 20
+
+
+class Codec(IntEnum):
+    """A compression codec; the value is the one in a batch's attributes. Kafka setting ``compression.type``."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def from_name(cls, name: str) -> Codec:
+        """The codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd. ConfigError for anything else."""
+        codec = cls.__members__.get(name.upper())
+        if codec is None or name != name.lower():
+            known = ", ".join(member.name.lower() for member in cls)
+            raise ConfigError(f"compression_type {name!r} is none of {known}")
+        return codec
+
+
+#: Levels that each codec takes (KIP-390: ``compression.gzip.level`` and so on). Gzip's -1 stands for zlib's own default.
+LEVELS: Final[dict[Codec, range]] = {
+    Codec.NONE: range(0),
+    Codec.GZIP: range(-1, 10),
+    Codec.SNAPPY: range(0),
+    Codec.LZ4: range(1, 18),
+    Codec.ZSTD: range(-131072, 23),
+}
+#: Kafka's defaults; codecs without levels are not in it.
+DEFAULT_LEVELS: Final[dict[Codec, int]] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+
+
+def check_level(codec: Codec, level: int | None) -> None:
+    """Raises ConfigError where ``codec`` has no such level. None, the codec's default, always passes."""
+    if level is None:
+        return
+    if codec is Codec.GZIP and level == 0:
+        raise ConfigError("compression level 0 stores gzip data uncompressed; use -1 or 1..9, or compression_type none")
+    levels = LEVELS[codec]
+    if level not in levels:
+        allowed = f"{levels.start}..{levels.stop - 1}" if levels else "none"
+        raise ConfigError(f"compression level {level} is out of range for {codec.name.lower()}: {allowed}")
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Compresses ``data``; ``level`` None is the codec's default. ConfigError for a level that the codec does not have."""
+    check_level(codec, level)
+    if level is None:
+        level = DEFAULT_LEVELS.get(codec, 0)
+    return _COMPRESS[codec](data, level)
+
+
+def decompress(codec: Codec, data: Buffer, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+    """Undoes ``compress``, and the forms that other clients write.
+
+    CorruptRecordError where ``data`` is not in the codec's format, is cut off, has bytes left over or holds more than ``max_size`` bytes.
+    """
+    try:
+        plain = _DECOMPRESS[codec](data, max_size)
+    except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError, MemoryError) as error:
+        raise CorruptRecordError(f"{codec.name.lower()} data can't be decompressed: {error}") from error
+    if len(plain) > max_size:
+        raise _too_large(codec, max_size)
+    return plain
+
+
+def _too_large(codec: Codec, max_size: int) -> CorruptRecordError:
+    return CorruptRecordError(f"{codec.name.lower()} data holds more than the {max_size} bytes that are allowed")
+
+
+def _cut_off(codec: Codec) -> CorruptRecordError:
+    return CorruptRecordError(f"{codec.name.lower()} data is cut off")
+
+
+def _copy(data: Buffer, _: int) -> bytes:
+    return bytes(data)
+
+
+# gzip
+
+
+def _gzip_compress(data: Buffer, level: int) -> bytes:
+    return zlib.compress(data, level, wbits=31)
+
+
+def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
+    plain = b""
+    rest: Buffer = data
+    while True:  # members follow one another, as Java's GZIPInputStream has it
+        member = zlib.decompressobj(wbits=31)
+        plain += member.decompress(rest, max_size - len(plain) + 1)
+        if len(plain) > max_size:
+            return plain
+        if not member.eof:
+            raise _cut_off(Codec.GZIP)
+        rest = member.unused_data
+        if not rest:
+            return plain
+
+
+# snappy: frames as snappy-java (xerial) writes them, which is what Kafka's clients expect
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
+_XERIAL_BLOCK_SIZE: Final = 32 << 10
+
+
+def _snappy_compress(data: Buffer, _: int) -> bytes:
+    parts = [_XERIAL_HEADER]
+    with memoryview(data) as view:
+        for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+            block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
+            parts.append(len(block).to_bytes(4, "big"))
+            parts.append(block)
+    return b"".join(parts)
+
+
+def _snappy_decompress(data: Buffer, max_size: int) -> bytes:
+    data = bytes(data)
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, max_size, max_size)
+    blocks: list[bytes] = []
+    position = len(_XERIAL_HEADER)
+    if len(data) < position:
+        raise _cut_off(Codec.SNAPPY)
+    room = max_size
+    while position < len(data):
+        start = position + 4
+        position = start + int.from_bytes(data[position:start], "big")
+        if start > len(data) or position > len(data):
+            raise _cut_off(Codec.SNAPPY)
+        block = _snappy_block(data[start:position], room, max_size)
+        room -= len(block)
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
+    size = shift = 0
+    for byte in block[:5]:  # the block starts with its uncompressed size: known before any memory is taken
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > room:
+        raise _too_large(Codec.SNAPPY, max_size)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+# lz4: frames with independent blocks of 64 KiB and no checksums; Java's reader refuses linked blocks
+
+_LZ4_FIRST_STEP: Final = 256 << 10
+
+
+def _lz4_compress(data: Buffer, level: int) -> bytes:
+    # Kafka's Java client uses the fast compressor at its default level and the high compressor at any other.
+    level = 0 if level == DEFAULT_LEVELS[Codec.LZ4] else max(level, lz4.frame.COMPRESSIONLEVEL_MINHC)
+    return bytes(
+        lz4.frame.compress(data, compression_level=level, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False)
+    )
+
+
+def _lz4_decompress(data: Buffer, max_size: int) -> bytes:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    step = max(_LZ4_FIRST_STEP, 4 * len(data))  # the decompressor takes all the memory that it may fill at once
+    parts = [frame.decompress(data, max_length=min(step, max_size + 1))]
+    size = len(parts[0])
+    while size <= max_size and not frame.eof:
+        if frame.needs_input:
+            raise _cut_off(Codec.LZ4)
+        part = frame.decompress(b"", max_length=min(step, max_size + 1 - size))
+        size += len(part)
+        parts.append(part)
+    if frame.eof and frame.unused_data:
+        raise CorruptRecordError("lz4 data has bytes behind its end")
+    return b"".join(parts)
+
+
+# zstd
+
+_ZSTD_SLICE: Final = 4 << 10
+_zstd_contexts: Final = threading.local()  # a context takes long to make and may not be shared between threads
+
+
+def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
+    compressors: dict[int, zstandard.ZstdCompressor] = _zstd_contexts.__dict__.setdefault("compressors", {})
+    if level not in compressors:
+        compressors.clear()
+        compressors[level] = zstandard.ZstdCompressor(level=level)
+    return compressors[level]
+
+
+def _zstd_decompressor() -> zstandard.ZstdDecompressor:
+    context: zstandard.ZstdDecompressor | None = _zstd_contexts.__dict__.get("decompressor")
+    if context is None:
+        context = _zstd_contexts.decompressor = zstandard.ZstdDecompressor()
+    return context
+
+
+def _zstd_compress(data: Buffer, level: int) -> bytes:
+    return _zstd_compressor(level).compress(data)
+
+
+def _zstd_decompress(data: Buffer, max_size: int) -> bytes:
+    # Java's frames don't tell their size. Small slices keep what one step can blow up to (32,000 fold) within bounds.
+    stream = _zstd_decompressor().decompressobj()
+    parts: list[bytes] = []
+    size = 0
+    for start in range(0, len(data), _ZSTD_SLICE):
+        if stream.eof:
+            raise CorruptRecordError("zstd data has bytes behind its end")
+        part = stream.decompress(data[start : start + _ZSTD_SLICE])
+        size += len(part)
+        if size > max_size:
+            raise _too_large(Codec.ZSTD, max_size)
+        parts.append(part)
+    if not stream.eof:
+        raise _cut_off(Codec.ZSTD)
+    return b"".join(parts)
+
+
+_COMPRESS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
+    Codec.NONE: _copy,
+    Codec.GZIP: _gzip_compress,
+    Codec.SNAPPY: _snappy_compress,
+    Codec.LZ4: _lz4_compress,
+    Codec.ZSTD: _zstd_compress,
+}
+_DECOMPRESS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
+    Codec.NONE: _copy,
+    Codec.GZIP: _gzip_decompress,
+    Codec.SNAPPY: _snappy_decompress,
+    Codec.LZ4: _lz4_decompress,
+    Codec.ZSTD: _zstd_decompress,
+}

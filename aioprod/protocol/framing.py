@@ -1,0 +1,109 @@
+"""Size prefix and headers around the messages.
+
+A frame, here, is what follows the 4-byte size. Flexible requests have header version 2, the others 1; their responses have 1 and 0.
+The exception is the ApiVersions response: its header is always version 0, as a client reads it before it knows what the broker speaks (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from aioprod.errors import ProtocolError
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.message import NEVER_FLEXIBLE, Message, Request
+from aioprod.protocol.primitives import BytesLike, Reader, Writer
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+_INT32 = struct.Struct(">i")
+_MAX_FRAME_SIZE = 0x7FFFFFFF
+_FLEXIBLE_FROM = {int(key): key.flexible_from for key in ApiKey}
+
+
+@dataclass(slots=True, frozen=True)
+class RequestHeader:
+    """What stands before a request's body, which begins at ``body_offset`` of the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+def request_header(api_key: int, version: int, flexible: bool, correlation_id: int, client_id: str | None) -> bytes:
+    """A request's header without the size; ``flexible`` chooses header version 2 instead of 1."""
+    writer = Writer()
+    writer.int16(api_key)
+    writer.int16(version)
+    writer.int32(correlation_id)
+    writer.nullable_string(client_id)  # not compact, in header version 2 either
+    if flexible:
+        writer.no_tagged_fields()
+    return bytes(writer.buffer)
+
+
+def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """Size, header and body of a request.
+
+    Raises:
+        ProtocolError: the message can't be written in this version, or is above the 2 GiB that the size can tell.
+        UnsupportedVersionError: the message has no such version.
+    """
+    body = message.encode(version)
+    header = request_header(message.API_KEY, version, version >= message.FLEXIBLE_FROM, correlation_id, client_id)
+    return b"".join((_size_prefix(len(header) + len(body)), header, body))
+
+
+def encode_response(message: Message, version: int, correlation_id: int) -> bytes:
+    """Size, header and body of a response. Raises as ``encode_request`` does."""
+    body = message.encode(version)
+    tagged_fields = b"\0" if _has_tagged_header(type(message), version) else b""
+    return b"".join((_size_prefix(4 + len(tagged_fields) + len(body)), _INT32.pack(correlation_id), tagged_fields, body))
+
+
+def decode_request_header(frame: BytesLike) -> RequestHeader:
+    """The header of a request, whose version may be one that is not known here.
+
+    Raises:
+        ProtocolError: the frame does not begin with a header. An unknown API is no error, its header is read without tagged fields.
+    """
+    reader = Reader(frame)
+    api_key = reader.int16()
+    version = reader.int16()
+    correlation_id = reader.int32()
+    client_id = reader.nullable_string()
+    if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
+        reader.skip_tagged_fields()
+    return RequestHeader(api_key, version, correlation_id, client_id, reader.offset)
+
+
+def decode_response(request_type: type[Request[ResponseT]], version: int, frame: BytesLike) -> tuple[int, ResponseT]:
+    """Correlation id and message of the answer to a ``request_type`` of this version.
+
+    Raises:
+        ProtocolError: the frame is no such response, or has bytes left over.
+        UnsupportedVersionError: the message has no such version.
+    """
+    response = cast("type[ResponseT]", request_type.RESPONSE)
+    response.check_version(version)
+    reader = Reader(frame)
+    correlation_id = reader.int32()
+    if _has_tagged_header(response, version):
+        reader.skip_tagged_fields()
+    message = response.read(reader, version)
+    if reader.remaining:
+        raise ProtocolError(f"{reader.remaining} bytes are left over after {response.__name__} version {version}")
+    return correlation_id, message
+
+
+def _has_tagged_header(response: type[Message], version: int) -> bool:
+    return version >= response.FLEXIBLE_FROM and response.API_KEY != ApiKey.API_VERSIONS
+
+
+def _size_prefix(size: int) -> bytes:
+    if size > _MAX_FRAME_SIZE:
+        raise ProtocolError(f"a frame of {size} bytes is larger than the {_MAX_FRAME_SIZE} that its size can tell")
+    return _INT32.pack(size)

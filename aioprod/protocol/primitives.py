@@ -1,0 +1,325 @@
+"""The protocol's primitive types: how numbers, strings, bytes and arrays lie on the wire.
+
+Every Writer method appends; every Reader method takes from the front. Whatever the bytes are, a Reader raises nothing but ProtocolError.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator, Mapping
+
+from aioprod.errors import ProtocolError
+
+BytesLike = bytes | bytearray | memoryview
+
+ZERO_UUID = uuid.UUID(int=0)
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_UINT16 = struct.Struct(">H")
+_UINT32 = struct.Struct(">I")
+_FLOAT64 = struct.Struct(">d")
+
+_MAX_INT16 = 0x7FFF
+_MAX_UINT32 = 0xFFFFFFFF
+_MAX_UINT64 = 0xFFFFFFFFFFFFFFFF
+
+
+class Writer:
+    """Appends values to ``buffer``. A value that does not fit its type raises ProtocolError and leaves the buffer as it was."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+    def _pack(self, packer: struct.Struct, value: float) -> None:
+        try:
+            self.buffer += packer.pack(value)
+        except struct.error as error:
+            raise ProtocolError(f"{value!r} can't be written: {error}") from None
+
+    def int8(self, value: int) -> None:
+        self._pack(_INT8, value)
+
+    def int16(self, value: int) -> None:
+        self._pack(_INT16, value)
+
+    def int32(self, value: int) -> None:
+        self._pack(_INT32, value)
+
+    def int64(self, value: int) -> None:
+        self._pack(_INT64, value)
+
+    def uint16(self, value: int) -> None:
+        self._pack(_UINT16, value)
+
+    def uint32(self, value: int) -> None:
+        self._pack(_UINT32, value)
+
+    def float64(self, value: float) -> None:
+        self._pack(_FLOAT64, value)
+
+    def boolean(self, value: bool) -> None:
+        self.buffer.append(1 if value else 0)
+
+    def uvarint(self, value: int) -> None:
+        if not 0 <= value <= _MAX_UINT32:
+            raise ProtocolError(f"{value} is outside an unsigned varint's 32 bits")
+        self._base128(value)
+
+    def varint(self, value: int) -> None:
+        if not -0x80000000 <= value <= 0x7FFFFFFF:
+            raise ProtocolError(f"{value} is outside a varint's 32 bits")
+        self._base128(((value << 1) ^ (value >> 31)) & _MAX_UINT32)
+
+    def varlong(self, value: int) -> None:
+        if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+            raise ProtocolError(f"{value} is outside a varlong's 64 bits")
+        self._base128(((value << 1) ^ (value >> 63)) & _MAX_UINT64)
+
+    def _base128(self, value: int) -> None:
+        buffer = self.buffer
+        while value > 0x7F:
+            buffer.append((value & 0x7F) | 0x80)
+            value >>= 7
+        buffer.append(value)
+
+    def uuid(self, value: uuid.UUID) -> None:
+        self.buffer += value.bytes
+
+    def string(self, value: str) -> None:
+        data = value.encode()
+        if len(data) > _MAX_INT16:
+            raise ProtocolError(f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the protocol allows")
+        self.buffer += _INT16.pack(len(data))
+        self.buffer += data
+
+    def nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self.buffer += b"\xff\xff"
+        else:
+            self.string(value)
+
+    def compact_string(self, value: str) -> None:
+        data = value.encode()
+        if len(data) > _MAX_INT16:
+            raise ProtocolError(f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the protocol allows")
+        self._base128(len(data) + 1)
+        self.buffer += data
+
+    def compact_nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self.buffer.append(0)
+        else:
+            self.compact_string(value)
+
+    def bytes_(self, value: BytesLike) -> None:
+        self._pack(_INT32, _byte_length(value))
+        self.buffer += value
+
+    def nullable_bytes(self, value: BytesLike | None) -> None:
+        if value is None:
+            self.buffer += b"\xff\xff\xff\xff"
+        else:
+            self.bytes_(value)
+
+    def compact_bytes(self, value: BytesLike) -> None:
+        self.uvarint(_byte_length(value) + 1)
+        self.buffer += value
+
+    def compact_nullable_bytes(self, value: BytesLike | None) -> None:
+        if value is None:
+            self.buffer.append(0)
+        else:
+            self.compact_bytes(value)
+
+    def array_length(self, length: int, compact: bool) -> None:
+        """The number of elements that follow; -1 stands for a null array."""
+        if compact:
+            self.uvarint(length + 1)
+        else:
+            self._pack(_INT32, length)
+
+    def tagged_fields(self, fields: Mapping[int, Writer]) -> None:
+        """Tagged fields by tag, in ascending order (KIP-482)."""
+        self._base128(len(fields))
+        for tag, field in fields.items():
+            self._base128(tag)
+            self._base128(len(field.buffer))
+            self.buffer += field.buffer
+
+    def no_tagged_fields(self) -> None:
+        self.buffer.append(0)
+
+
+class Reader:
+    """Takes values from ``data``, beginning at ``offset``. Short or malformed data raises ProtocolError."""
+
+    __slots__ = ("data", "offset")
+
+    def __init__(self, data: BytesLike, offset: int = 0) -> None:
+        self.data = memoryview(data) if isinstance(data, bytearray) else data
+        self.offset = offset
+
+    @property
+    def remaining(self) -> int:
+        return len(self.data) - self.offset
+
+    def _take(self, length: int) -> bytes | memoryview:
+        start = self.offset
+        end = start + length
+        if length < 0 or end > len(self.data):
+            raise self._short(length)
+        self.offset = end
+        return self.data[start:end]
+
+    def _short(self, wanted: int) -> ProtocolError:
+        return ProtocolError(f"{wanted} bytes wanted at offset {self.offset}, {self.remaining} are there")
+
+    def int8(self) -> int:
+        try:
+            value: int = _INT8.unpack_from(self.data, self.offset)[0]
+        except struct.error:
+            raise self._short(1) from None
+        self.offset += 1
+        return value
+
+    def int16(self) -> int:
+        try:
+            value: int = _INT16.unpack_from(self.data, self.offset)[0]
+        except struct.error:
+            raise self._short(2) from None
+        self.offset += 2
+        return value
+
+    def int32(self) -> int:
+        try:
+            value: int = _INT32.unpack_from(self.data, self.offset)[0]
+        except struct.error:
+            raise self._short(4) from None
+        self.offset += 4
+        return value
+
+    def int64(self) -> int:
+        try:
+            value: int = _INT64.unpack_from(self.data, self.offset)[0]
+        except struct.error:
+            raise self._short(8) from None
+        self.offset += 8
+        return value
+
+    def uint16(self) -> int:
+        return self.int16() & 0xFFFF
+
+    def uint32(self) -> int:
+        return self.int32() & _MAX_UINT32
+
+    def float64(self) -> float:
+        value: float = _FLOAT64.unpack(self._take(8))[0]
+        return value
+
+    def boolean(self) -> bool:
+        return self.int8() != 0
+
+    def uvarint(self) -> int:
+        data = self.data
+        offset = self.offset
+        if offset < len(data) and (first := data[offset]) < 0x80:  # nearly every length and tag fits in one byte
+            self.offset = offset + 1
+            return first
+        return self._base128(_MAX_UINT32)
+
+    def varint(self) -> int:
+        value = self._base128(_MAX_UINT32)
+        return (value >> 1) ^ -(value & 1)
+
+    def varlong(self) -> int:
+        value = self._base128(_MAX_UINT64)
+        return (value >> 1) ^ -(value & 1)
+
+    def _base128(self, maximum: int) -> int:
+        data = self.data
+        value = shift = 0
+        for offset in range(self.offset, len(data)):
+            byte = data[offset]
+            value |= (byte & 0x7F) << shift
+            if value > maximum or shift > 63:
+                raise ProtocolError(f"the varint at offset {self.offset} is too large")
+            if byte < 0x80:
+                self.offset = offset + 1
+                return value
+            shift += 7
+        raise ProtocolError(f"the varint at offset {self.offset} has no end")
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(bytes=bytes(self._take(16)))
+
+    def _text(self, length: int) -> str:
+        start = self.offset
+        try:
+            return str(self._take(length), "utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"the string at offset {start} is not UTF-8: {error.reason}") from None
+
+    def string(self) -> str:
+        return self._text(self.int16())
+
+    def nullable_string(self) -> str | None:
+        length = self.int16()
+        return None if length == -1 else self._text(length)
+
+    def compact_string(self) -> str:
+        return self._text(self.uvarint() - 1)
+
+    def compact_nullable_string(self) -> str | None:
+        length = self.uvarint() - 1
+        return None if length == -1 else self._text(length)
+
+    def bytes_(self) -> bytes:
+        return bytes(self._take(self.int32()))
+
+    def nullable_bytes(self) -> bytes | None:
+        length = self.int32()
+        return None if length == -1 else bytes(self._take(length))
+
+    def compact_bytes(self) -> bytes:
+        return bytes(self._take(self.uvarint() - 1))
+
+    def compact_nullable_bytes(self) -> bytes | None:
+        length = self.uvarint() - 1
+        return None if length == -1 else bytes(self._take(length))
+
+    def nullable_array_length(self, compact: bool) -> int:
+        """The number of elements that follow, or -1 for a null array.
+
+        Every element takes at least one byte, so a number above what remains is refused before anything is made for it.
+        """
+        length = self.uvarint() - 1 if compact else self.int32()
+        if not -1 <= length <= self.remaining:
+            raise ProtocolError(f"an array of {length} elements can't lie in the {self.remaining} bytes from offset {self.offset}")
+        return length
+
+    def array_length(self, compact: bool) -> int:
+        length = self.nullable_array_length(compact)
+        if length < 0:
+            raise ProtocolError(f"the array before offset {self.offset} is null, which it must not be")
+        return length
+
+    def tagged_fields(self) -> Iterator[tuple[int, Reader]]:
+        """The tagged fields that follow, each with a reader of its own bytes (KIP-482)."""
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            yield tag, Reader(self._take(self.uvarint()))
+
+    def skip_tagged_fields(self) -> None:
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self._take(self.uvarint())
+
+
+def _byte_length(value: BytesLike) -> int:
+    return value.nbytes if isinstance(value, memoryview) else len(value)

@@ -1,0 +1,159 @@
+"""The 61 bytes in front of a record batch of format 2 (KIP-98): reading, checking, building. No records here, no compression.
+
+Offsets of the fields: base offset 0, batch length 8, partition leader epoch 12, magic 16, CRC 17, attributes 21, last offset delta 23,
+base timestamp 27, max timestamp 35, producer id 43, producer epoch 51, base sequence 53, record count 57, records 61.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.compression import Codec
+
+HEADER_STRUCT: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER_STRUCT.size  # 61
+#: Base offset and batch length: the bytes that ``batch_length`` does not count.
+LOG_OVERHEAD: Final = 12
+MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+#: KIP-758 (the base timestamp is a delete horizon): only ever set by the log cleaner.
+DELETE_HORIZON: Final = 0x40
+
+_CRC_START: Final = 21
+_MAGIC_OFFSET: Final = 16
+_PREFIX: Final = struct.Struct(">qiibI")
+_CHECKED: Final = struct.Struct(">hiqqqhii")
+_BASE_OFFSET: Final = struct.Struct(">qi")
+_EPOCH_OFFSET: Final = 12
+_CODECS: Final = {int(codec): codec for codec in Codec}
+
+
+@dataclass(slots=True, frozen=True)
+class BatchHeader:
+    """The fields of one batch's header, as they stand in the bytes.
+
+    Attributes:
+        base_offset: offset of the first record (of the first record ever, after compaction).
+        batch_length: bytes that follow this field.
+        attributes: codec, timestamp type, transactional and control bits.
+        last_offset_delta: offset of the last record, less ``base_offset``; kept when compaction drops records.
+        base_timestamp: milliseconds since 1970 that the records' deltas count from.
+        max_timestamp: the newest record's timestamp, or the broker's clock where ``timestamp_type`` is 1.
+        producer_id: -1 where the producer was not idempotent.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> Codec:
+        """How the records are compressed; raises CorruptRecordError for a number that no codec has."""
+        codec = _CODECS.get(self.attributes & CODEC_MASK)
+        if codec is None:
+            raise CorruptRecordError(f"batch at offset {self.base_offset}: unknown compression codec {self.attributes & CODEC_MASK}")
+        return codec
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: the producer's timestamps (CreateTime), 1: the broker's (LogAppendTime)."""
+        return 1 if self.attributes & LOG_APPEND_TIME else 0
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction marker instead of an application's records."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+
+def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchHeader:
+    """Reads the header of the batch that starts at ``offset``.
+
+    Raises CorruptRecordError where there are fewer than 61 bytes, the format is not 2 or a length or count is impossible.
+    The checksum is not looked at (see ``check_crc``), nor whether all of the batch is there.
+    """
+    available = len(data) - offset
+    if available > _MAGIC_OFFSET and data[offset + _MAGIC_OFFSET] != MAGIC:
+        raise CorruptRecordError(f"record batch at byte {offset} has format (magic) {data[offset + _MAGIC_OFFSET]}, only {MAGIC} is supported")
+    if offset < 0 or available < HEADER_SIZE:
+        raise CorruptRecordError(f"record batch at byte {offset} has {max(available, 0)} bytes, its header alone needs {HEADER_SIZE}")
+    header = BatchHeader(*HEADER_STRUCT.unpack_from(data, offset))
+    if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptRecordError(f"record batch at byte {offset} gives its length as {header.batch_length}")
+    if header.record_count < 0 or header.last_offset_delta < 0:
+        counts = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
+        raise CorruptRecordError(f"record batch at byte {offset} has impossible counts: {counts}")
+    return header
+
+
+def check_crc(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader) -> None:
+    """Compares the CRC-32C of the batch at ``offset`` with its header's; raises CorruptRecordError where they differ or bytes lack."""
+    end = offset + header.size_in_bytes
+    if end > len(data):
+        raise CorruptRecordError(f"record batch at byte {offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
+    with memoryview(data) as view, view[offset + _CRC_START : end] as checked:
+        computed = crc32c(checked)
+    if computed != header.crc:
+        raise CorruptRecordError(f"record batch with base offset {header.base_offset}: checksum is {computed:#010x}, header says {header.crc:#010x}")
+
+
+def set_base_offset(buffer: bytearray, offset: int, base_offset: int, leader_epoch: int) -> None:
+    """Writes a broker's offset and leader epoch into the batch at ``offset``; neither is under the checksum."""
+    struct.pack_into(">q", buffer, offset, base_offset)
+    struct.pack_into(">i", buffer, offset + _EPOCH_OFFSET, leader_epoch)
+
+
+def build_batch(
+    body: bytes | bytearray | memoryview,
+    *,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    record_count: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """Puts a header in front of ``body``, the encoded records, already compressed with the codec that ``attributes`` names."""
+    checked = _CHECKED.pack(
+        attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
+    )
+    crc = crc32c(body, crc32c(checked))
+    prefix = _PREFIX.pack(base_offset, HEADER_SIZE - LOG_OVERHEAD + len(body), leader_epoch, MAGIC, crc)
+    return b"".join((prefix, checked, body))

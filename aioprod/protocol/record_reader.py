@@ -1,0 +1,249 @@
+"""From the bytes of a fetch to records: batches one after another, each checked, decompressed and parsed.
+
+Whatever the bytes are, the only errors are CorruptRecordError and its base, ProtocolError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Final, NamedTuple
+
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
+from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
+from aioprod.protocol.record_batch import check_crc as check_batch_crc
+
+Header = tuple[str, bytes | None]
+
+#: Length, attributes, timestamp delta, offset delta, key length, value length and header count: a byte each at least.
+_SMALLEST_RECORD: Final = 7
+#: Base and delta of timestamps and offsets stay below this, so that their sum fits in 64 bits.
+_LIMIT: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class Record:
+    """One record as a consumer sees it.
+
+    Attributes:
+        offset: its offset in the partition.
+        timestamp: milliseconds since 1970.
+        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did (LogAppendTime).
+        headers: names and values in the producer's order; names may repeat.
+    """
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class RecordColumns(NamedTuple):
+    """The records of a batch as parallel lists, without an object per record."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[tuple[Header, ...]]
+
+
+def iter_batches(data: bytes | bytearray | memoryview) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers of the batches in ``data``, each with the byte it starts at.
+
+    Brokers cut a reply at a byte limit, so a last batch that is not all there is left out. Checksums are not looked at.
+    """
+    position = 0
+    end = len(data)
+    while end - position >= HEADER_SIZE:
+        header = read_header(data, position)
+        following = position + header.size_in_bytes
+        if following > end:
+            return
+        yield header, position
+        position = following
+
+
+def read_records(data: bytes | bytearray | memoryview, *, check_crc: bool = True) -> list[Record]:
+    """All records of all complete batches in ``data``, transaction markers left out."""
+    records: list[Record] = []
+    for header, position in iter_batches(data):
+        if not header.is_control:
+            records += read_batch_records(data, position, header, check_crc)
+    return records
+
+
+def read_batch_records(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool = True) -> list[Record]:
+    """The records of the batch that starts at byte ``offset`` of ``data``; of a control batch, its markers."""
+    offsets, timestamps, keys, values, headers = read_columns(data, offset, header, check_crc)
+    return list(map(Record, offsets, timestamps, repeat(header.timestamp_type), keys, values, headers))
+
+
+def read_columns(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool = True) -> RecordColumns:
+    """As ``read_batch_records``, in columns: for readers that build tables, such as Arrow's."""
+    body = _plain_body(data, offset, header, check_crc)
+    try:
+        columns = _parse(body, header.record_count, header.base_offset, header.last_offset_delta, header.base_timestamp)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptRecordError(f"batch at offset {header.base_offset}: a record runs past its end or has a malformed header") from error
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"batch at offset {header.base_offset}: {error}") from None
+    if header.timestamp_type:
+        return columns._replace(timestamps=[header.max_timestamp] * header.record_count)
+    return columns
+
+
+def _plain_body(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool) -> bytes:
+    end = offset + header.size_in_bytes
+    if end > len(data):
+        raise CorruptRecordError(f"batch at offset {header.base_offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
+    if check_crc:
+        check_batch_crc(data, offset, header)
+    if not (0 <= header.base_offset < _LIMIT and -_LIMIT <= header.base_timestamp < _LIMIT):
+        raise CorruptRecordError(f"batch with impossible base offset {header.base_offset} or base timestamp {header.base_timestamp}")
+    codec = header.codec
+    with memoryview(data) as view, view[offset + HEADER_SIZE : end] as packed:
+        body = bytes(packed) if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
+    if header.record_count * _SMALLEST_RECORD > len(body):
+        raise CorruptRecordError(f"batch at offset {header.base_offset} has {header.record_count} records in {len(body)} bytes")
+    return body
+
+
+# Varints of one and two bytes are read in place: a call costs more than the reading. Nothing is checked on the way but signs:
+# every step goes forwards, so a record that ends where its length says and a last record that ends with the body prove the rest.
+# The columns start out as what most records have, so that only what differs is stored.
+def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int) -> RecordColumns:
+    gaps: list[tuple[int, int]] = []
+    timestamps = [base_timestamp] * count
+    keys: list[bytes | None] = [None] * count
+    values: list[bytes | None] = [None] * count
+    headers: list[tuple[Header, ...]] = [()] * count
+    position = expected = 0
+    for index in range(count):
+        length = body[position]
+        position += 1
+        if length > 127:
+            if (byte := body[position]) < 128:
+                length, position = length + (byte << 7) - 128, position + 1
+            else:
+                length, position = _rest_of_varint(body, position, length)
+        start = position
+        number = body[position + 1]  # behind the attributes, which no version uses
+        position += 2
+        if number:
+            if number > 127:
+                if (byte := body[position]) < 128:
+                    number, position = number + (byte << 7) - 128, position + 1
+                else:
+                    number, position = _rest_of_varint(body, position, number)
+            timestamps[index] = base_timestamp + ((number >> 1) ^ -(number & 1))
+        number = body[position]
+        position += 1
+        if number > 127:
+            if (byte := body[position]) < 128:
+                number, position = number + (byte << 7) - 128, position + 1
+            else:
+                number, position = _rest_of_varint(body, position, number)
+        if number != expected:
+            gaps.append((index, _unsigned(number, "offset delta")))
+        expected = number + 2
+        number = body[position]
+        position += 1
+        if number != 1:
+            if number > 127:
+                number, position = _rest_of_varint(body, position, number)
+            following = position + _unsigned(number, "length")
+            keys[index] = body[position:following]
+            position = following
+        number = body[position]
+        position += 1
+        if number != 1:
+            if number > 127:
+                if (byte := body[position]) < 128:
+                    number, position = number + (byte << 7) - 128, position + 1
+                else:
+                    number, position = _rest_of_varint(body, position, number)
+            if number & 1:
+                raise CorruptRecordError("negative length")
+            following = position + (number >> 1)
+            values[index] = body[position:following]
+            position = following
+        if body[position]:
+            headers[index], position = _read_headers(body, position)
+        else:
+            position += 1
+        if (position - start) << 1 != length:
+            raise CorruptRecordError(f"record {index} ends at byte {position} and not where its length says")
+    if position != len(body):
+        raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
+    return RecordColumns(_offsets(base_offset, last_offset_delta, count, gaps), timestamps, keys, values, headers)
+
+
+def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]) -> list[int]:
+    """Offsets that go up by one, but for ``gaps``: records by index whose offset delta is another (compaction leaves such)."""
+    offsets: list[int] = []
+    start = delta = 0
+    for index, gap_delta in [*gaps, (count, 0)]:
+        end = delta + index - start
+        if end - 1 > last_delta:
+            raise CorruptRecordError(f"offset delta {end - 1} is above the batch's last, {last_delta}")
+        offsets.extend(range(base_offset + delta, base_offset + end))
+        start, delta = index, gap_delta
+    return offsets
+
+
+def _rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
+    """The unsigned number that starts with the byte ``first``, and where it ends; its sign is still in its lowest bit."""
+    number = first & 0x7F
+    for shift in range(7, 70, 7):
+        byte = body[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >> 1 >= _LIMIT:
+                break
+            return number, position
+    raise CorruptRecordError(f"number of more than 63 bits before byte {position}")
+
+
+def _unsigned(number: int, what: str) -> int:
+    if number & 1:
+        raise CorruptRecordError(f"negative {what}")
+    return number >> 1
+
+
+def _read_headers(body: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+    number, position = _read_varint(body, position)
+    count = _unsigned(number, "number of headers")
+    if count > len(body) - position:
+        raise CorruptRecordError(f"{count} record headers in {len(body) - position} bytes")
+    headers: list[Header] = []
+    for _ in range(count):
+        number = body[position]
+        position += 1
+        if number > 127:
+            number, position = _rest_of_varint(body, position, number)
+        following = position + (number >> 1)
+        if number & 1:
+            raise CorruptRecordError("negative length of a header's name")
+        name = body[position:following].decode()
+        number = body[following]
+        position = following + 1
+        if number == 1:
+            headers.append((name, None))
+            continue
+        if number > 127:
+            number, position = _rest_of_varint(body, position, number)
+        following = position + _unsigned(number, "length")
+        headers.append((name, body[position:following]))
+        position = following
+    return tuple(headers), position
+
+
+def _read_varint(body: bytes, position: int) -> tuple[int, int]:
+    first = body[position]
+    return (first, position + 1) if first < 0x80 else _rest_of_varint(body, position + 1, first)

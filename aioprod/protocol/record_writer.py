@@ -1,0 +1,193 @@
+"""The records of one batch, encoded as they arrive: the producer's hot path.
+
+A record is ``length, attributes (0), timestamp delta, offset delta, key length, key, value length, value, header count, headers``,
+all numbers zig-zag varints, null as length -1. Numbers below 16,384 come from tables of ready bytes.
+
+``append`` was chosen among eight ways to write it (CPython 3.11, 100-byte values, 150 records a batch, the join of the batch included,
+quietest of many runs): join of the parts after the length, then ``length + rest``: 273 ns keyless, 304 ns keyed; the parts kept
+apart until the batch is built: 298, 346; join with a length computed beforehand: 450, 466; one bytes-format with a computed length:
+507, 615; format of the rest, then ``length + rest``: 504, 629.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from aioprod.protocol.compression import Codec, compress
+from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, build_batch
+
+_TABLE_SIZE: Final = 16384
+#: Longest length, attributes, longest timestamp delta, longest offset delta: Kafka's own bound.
+_MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5
+_OVERHEAD: Final = HEADER_SIZE + _MAX_RECORD_OVERHEAD
+_INT64: Final = 1 << 63
+_join: Final = b"".join
+
+
+def encode_varint(number: int) -> bytes:
+    """Zig-zag varint of a signed number of up to 64 bits, as record fields use it."""
+    if not -_INT64 <= number < _INT64:
+        raise OverflowError(f"{number} does not fit in 64 bits")
+    rest = number << 1 if number >= 0 else ~(number << 1)
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def varint_size(number: int) -> int:
+    """Bytes of the zig-zag varint of ``number``."""
+    rest = number << 1 if number >= 0 else ~(number << 1)
+    return (rest.bit_length() + 6) // 7 or 1
+
+
+_VARINTS: Final = tuple([encode_varint(number) for number in range(_TABLE_SIZE)])
+#: An offset delta and, behind it, the length of a null key.
+_OFFSET_AND_NULL_KEY: Final = tuple([encoded + b"\x01" for encoded in _VARINTS])
+
+
+def _length_and_bytes(data: bytes | bytearray | memoryview | None) -> bytes:
+    return b"\x01" if data is None else encode_varint(len(data)) + data
+
+
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    parts = [encode_varint(len(headers))]
+    for name, value in headers:
+        parts.append(_length_and_bytes(name.encode()))
+        parts.append(_length_and_bytes(value))
+    return _join(parts)
+
+
+def estimate_upper_bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> int:
+    """Bytes of a batch that holds only this record, uncompressed, at most: what Kafka compares with ``max.request.size``."""
+    size = _OVERHEAD + 1
+    if key is None:
+        size += 1
+    else:
+        length = len(key)
+        size += length + (1 if length < 64 else 2 if length < 8192 else varint_size(length))
+    if value is None:
+        size += 1
+    else:
+        length = len(value)
+        size += length + (1 if length < 64 else 2 if length < 8192 else varint_size(length))
+    return size + len(_encode_headers(headers)) - 1 if headers else size
+
+
+class RecordBatchWriter:
+    """Encodes records for one batch and builds the batch.
+
+    Attributes:
+        base_timestamp: milliseconds since 1970 that the records' timestamps are counted from: the first record's.
+        max_timestamp: the newest of the records' timestamps; ``base_timestamp`` before the first record.
+        chunks: the encoded records, one each.
+        size: bytes of all encoded records, uncompressed, the batch's header not included.
+    """
+
+    __slots__ = ("_released", "_run_starts", "_run_timestamps", "_stamp", "_timestamp", "base_timestamp", "chunks", "max_timestamp", "size")
+
+    def __init__(self, base_timestamp: int) -> None:
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = base_timestamp
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self._released = 0
+        # Neighbours mostly share their timestamp: it is encoded once per run, and kept once per run for timestamp(index).
+        self._timestamp = base_timestamp
+        self._stamp = b"\0\0"  # the record's attributes, then its timestamp delta
+        self._run_starts = [0]
+        self._run_timestamps = [base_timestamp]
+
+    @property
+    def count(self) -> int:
+        """Records so far."""
+        return self._released or len(self.chunks)
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> int:
+        """Adds a record and returns its encoded size in bytes.
+
+        ``timestamp`` is in milliseconds since 1970. TypeError, and an unchanged batch, where key or value are not bytes.
+        """
+        chunks = self.chunks
+        if headers or timestamp != self._timestamp:
+            return self._append_any(timestamp, key, value, headers)
+        try:
+            if key is None:
+                rest = _join((self._stamp, _OFFSET_AND_NULL_KEY[len(chunks)], _VARINTS[len(value)], value, b"\0"))  # type: ignore[arg-type]
+            else:
+                rest = _join((self._stamp, _VARINTS[len(chunks)], _VARINTS[len(key)], key, _VARINTS[len(value)], value, b"\0"))  # type: ignore[arg-type]
+            record = _VARINTS[len(rest)] + rest
+        except (IndexError, TypeError):  # a number past the tables, or no value
+            return self._append_any(timestamp, key, value, headers)
+        chunks.append(record)
+        size = len(record)
+        self.size += size
+        return size
+
+    def _append_any(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
+        stamp = self._stamp if timestamp == self._timestamp else b"\0" + encode_varint(timestamp - self.base_timestamp)
+        rest = _join(
+            (
+                stamp,
+                encode_varint(len(self.chunks)),
+                _length_and_bytes(key),
+                _length_and_bytes(value),
+                _encode_headers(headers) if headers else b"\0",
+            )
+        )
+        record = encode_varint(len(rest)) + rest
+        if timestamp != self._timestamp:
+            self._start_run(timestamp, stamp)
+        self.chunks.append(record)
+        self.size += len(record)
+        return len(record)
+
+    def _start_run(self, timestamp: int, stamp: bytes) -> None:
+        self._timestamp = timestamp
+        self._stamp = stamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self._run_starts.append(len(self.chunks))
+        self._run_timestamps.append(timestamp)
+
+    def timestamp(self, index: int) -> int:
+        """The timestamp of the record at ``index`` (from 0), in milliseconds since 1970."""
+        if not 0 <= index < self.count:
+            raise IndexError(f"record {index} of {self.count}")
+        return self._run_timestamps[bisect_right(self._run_starts, index) - 1]
+
+    def release(self) -> None:
+        """Drop the records, once they are delivered or given up; count and timestamps stay known."""
+        self._released = self.count
+        self.chunks = []
+
+    def build(
+        self,
+        *,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+    ) -> bytes:
+        """The whole batch, compressed, with header and checksum. The records stay, so that it can be built again with another sequence."""
+        body = _join(self.chunks)
+        if codec is not Codec.NONE:
+            body = compress(codec, body, level)
+        count = len(self.chunks)
+        return build_batch(
+            body,
+            attributes=codec | TRANSACTIONAL if transactional else int(codec),
+            last_offset_delta=count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=count,
+        )

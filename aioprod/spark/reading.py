@@ -1,0 +1,83 @@
+"""What a read task does: fetch its range and make Arrow batches of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.consumer.partition_reader import FetchedRecords, FetchSettings, PartitionReader, list_offsets
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError
+from aioprod.protocol.record_reader import read_columns
+from aioprod.spark.arrow import SourceRows
+from aioprod.spark.offsets import EARLIEST, OffsetRange
+from aioprod.spark.options import SourceOptions, fetch_settings
+from aioprod.spark.planning import open_client, report_losses
+from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed: a task moves many bytes over one connection."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The records of a range as Arrow batches, one per reply of the broker.
+
+    The event loop runs only while the next batch is asked for, so that nothing is fetched faster than Spark takes it.
+    """
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+        batches = _batches(options, item)
+        try:
+            while (batch := runner.run(_next(batches))) is not None:
+                yield batch
+        finally:
+            runner.run(batches.aclose())
+
+
+async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:
+    return await anext(batches, None)
+
+
+async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[pa.RecordBatch, None]:
+    settings = fetch_settings(options.client)
+    async with open_client(options) as client:
+        start: int | None = item.start
+        while start is not None:
+            reader = PartitionReader(client, TopicPartition(item.topic, item.partition), start, item.end, settings)
+            try:
+                async for fetched in reader:
+                    yield _to_arrow(fetched, item, settings, include_headers=options.include_headers)
+                return
+            except BrokerError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                report_losses([str(error)], fail=options.fail_on_data_loss)
+                start = await _after_loss(client, reader, item.end, settings)
+
+
+async def _after_loss(client: ClusterClient, reader: PartitionReader, end: int, settings: FetchSettings) -> int | None:
+    """Where to go on after a loss; None where nothing of the range is left."""
+    found = await list_offsets(client, {reader.partition: EARLIEST}, retry_limit_ms=settings.retry_limit_ms)
+    earliest = found[reader.partition]
+    return earliest if reader.position < earliest < end else None
+
+
+def _to_arrow(fetched: FetchedRecords, item: OffsetRange, settings: FetchSettings, *, include_headers: bool) -> pa.RecordBatch:
+    rows = SourceRows(include_headers=include_headers)
+    for header, place in fetched.batches:
+        columns = read_columns(fetched.data, place, header, settings.check_crcs)
+        first = sum(offset < fetched.start for offset in columns.offsets) if header.base_offset < fetched.start else 0
+        last = sum(offset < fetched.end for offset in columns.offsets) if header.last_offset >= fetched.end else None
+        rows.extend(columns, slice(first, last), header.timestamp_type)
+    return rows.record_batch(item.topic, item.partition)

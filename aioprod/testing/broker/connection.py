@@ -1,0 +1,174 @@
+"""One client's connection: bytes to frames, frames to requests, answers in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from typing import cast
+
+from aioprod.errors import ProtocolError, UnsupportedVersionError
+from aioprod.testing.broker.control import DropConnection
+
+_log = logging.getLogger(__name__)
+
+MAX_FRAME_BYTES = 104_857_600  # broker setting socket.request.max.bytes
+_MAX_QUEUED_FRAMES = 64
+_MAX_QUEUED_BYTES = 16 << 20
+
+
+class FrameAssembler:
+    """Cuts a stream of bytes into the frames that their 4-byte sizes announce. Each byte is copied once."""
+
+    def __init__(self) -> None:
+        self._start = b""  # of a size
+        self._parts: list[memoryview] = []
+        self._missing = 0  # bytes of the frame that has begun
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Give the frames that are complete now; raise ProtocolError for a size that can't be."""
+        view = memoryview(data)
+        while view:
+            if not self._missing:
+                view = self._take_size(view)
+                continue
+            part, view = view[: self._missing], view[self._missing :]
+            self._parts.append(part)
+            self._missing -= len(part)
+            if not self._missing:
+                yield b"".join(self._parts)
+                self._parts.clear()
+
+    def _take_size(self, view: memoryview) -> memoryview:
+        wanted = 4 - len(self._start)
+        self._start += view[:wanted]
+        if len(self._start) == 4:
+            size = int.from_bytes(self._start, "big", signed=True)
+            if not 0 < size <= MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {size} bytes is announced: must be 1 to {MAX_FRAME_BYTES}")
+            self._missing, self._start = size, b""
+        return view[wanted:]
+
+
+class Service(ABC):
+    """What connections need of the broker."""
+
+    @abstractmethod
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> bytes | None:
+        """Return the bytes to send for a request, None for no answer; raise ProtocolError or DropConnection to end the connection."""
+
+    @abstractmethod
+    def opened(self, connection: Connection) -> None:
+        """A connection begins."""
+
+    @abstractmethod
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended, and its task with it."""
+
+
+class Connection(asyncio.Protocol):
+    """Reads ahead within limits, and handles one request after another.
+
+    What a client sent before it hung up is still handled, as a real broker does: a producer with acks=0 sends and closes.
+    """
+
+    def __init__(self, service: Service) -> None:
+        loop = asyncio.get_running_loop()
+        self._service = service
+        self._assembler = FrameAssembler()
+        self._frames: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._arrival = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._disconnected: asyncio.Future[None] = loop.create_future()
+        self._transport: asyncio.Transport
+        self._task: asyncio.Task[None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start to serve."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._task = asyncio.get_running_loop().create_task(self._serve())
+        self._task.add_done_callback(lambda _: self._service.closed(self))
+        self._service.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Queue the requests that are complete."""
+        try:
+            for frame in self._assembler.feed(data):
+                self._frames.append(frame)
+                self._queued_bytes += len(frame)
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        if self._is_crowded():
+            self._transport.pause_reading()
+        self._arrival.set()
+
+    def eof_received(self) -> bool:
+        """Finish what came before the end."""
+        self._end()
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Finish what came, without answering."""
+        self._end()
+        self._writable.set()
+
+    def pause_writing(self) -> None:
+        """Take no further request while the client does not read."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._writable.set()
+
+    def abort(self) -> asyncio.Task[None]:
+        """Close at once; the returned task then ends by itself."""
+        self._transport.abort()
+        self._task.cancel()
+        return self._task
+
+    def _end(self) -> None:
+        if not self._disconnected.done():
+            self._disconnected.set_result(None)
+        self._arrival.set()
+
+    def _is_crowded(self) -> bool:
+        return len(self._frames) > _MAX_QUEUED_FRAMES or self._queued_bytes > _MAX_QUEUED_BYTES
+
+    def _refuse(self, reason: object) -> None:
+        _log.warning("closing the connection from %s: %s", self._transport.get_extra_info("peername"), reason)
+        self._frames.clear()
+        self._end()
+        self._transport.abort()
+
+    async def _serve(self) -> None:
+        try:
+            while not (self._disconnected.done() and not self._frames):
+                if self._frames:
+                    await self._handle_one()
+                else:
+                    self._arrival.clear()
+                    await self._arrival.wait()
+        except DropConnection:
+            pass
+        except (ProtocolError, UnsupportedVersionError) as error:
+            self._refuse(error)
+        except Exception:
+            _log.exception("the broker failed at a request from %s and closes the connection", self._transport.get_extra_info("peername"))
+        finally:
+            self._transport.close()
+
+    async def _handle_one(self) -> None:
+        was_crowded = self._is_crowded()
+        frame = self._frames.popleft()
+        self._queued_bytes -= len(frame)
+        if was_crowded and not self._is_crowded() and not self._transport.is_closing():
+            self._transport.resume_reading()
+        answer = await self._service.answer(frame, self._disconnected)
+        if answer is not None and not self._transport.is_closing():
+            self._transport.write(answer)
+            await self._writable.wait()

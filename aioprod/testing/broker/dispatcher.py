@@ -1,0 +1,93 @@
+"""From a frame to its answer: decode, let the test's rules act, call the handler, encode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from aioprod.errors import ProtocolError
+from aioprod.protocol.framing import RequestHeader, decode_request_header, encode_response
+from aioprod.protocol.message import Message
+from aioprod.protocol.messages.api_versions import ApiVersionsRequest
+from aioprod.testing.broker.connection import Connection, Service
+from aioprod.testing.broker.control import RuleBook
+from aioprod.testing.broker.exchange import Exchange, NodeAddress
+from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
+from aioprod.testing.broker.handlers.api_versions import unsupported_version
+from aioprod.testing.broker.store import Store
+
+_REMEMBERED_REQUESTS = 10_000
+
+
+class SeenRequest(NamedTuple):
+    """A request that came in."""
+
+    api_key: int
+    api_version: int
+    client_id: str | None
+
+
+class Dispatcher(Service):
+    """Serves all connections of one broker.
+
+    Attributes:
+        node: how the broker names itself, once it has a port.
+        accepting: whether new connections are welcome.
+    """
+
+    def __init__(self, store: Store, node: NodeAddress) -> None:
+        self.node = node
+        self.rules = RuleBook()
+        self.requests: deque[SeenRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
+        self.accepting = False
+        self._store = store
+        self._connections: set[Connection] = set()
+
+    def opened(self, connection: Connection) -> None:
+        """Keep it, so that it can be closed with the broker."""
+        self._connections.add(connection)
+        if not self.accepting:
+            connection.abort()  # accepted by the listener while the broker stopped
+
+    def closed(self, connection: Connection) -> None:
+        """Forget it."""
+        self._connections.discard(connection)
+
+    def abort_connections(self) -> list[asyncio.Task[None]]:
+        """Close all connections at once; return the tasks that end thereby."""
+        return [connection.abort() for connection in self._connections]
+
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> bytes | None:
+        """Handle one request."""
+        header = decode_request_header(frame)
+        self.requests.append(SeenRequest(header.api_key, header.api_version, header.client_id))
+        handler = HANDLERS.get(header.api_key)
+        if handler is None:
+            raise ProtocolError(f"API key {header.api_key} is not handled, as the ApiVersions answer says")
+        low, high = SUPPORTED[header.api_key]
+        if not low <= header.api_version <= high:
+            return _answer_unknown_version(header)
+        request = handler.request_type.decode(memoryview(frame)[header.body_offset :], header.api_version)
+        actions = self.rules.take(header.api_key, request)
+        failures = tuple(action.failure for action in actions if action.failure is not None)
+        exchange = Exchange(self._store, self.node, SUPPORTED, header.api_version, disconnected, failures)
+        for action in actions:
+            await action.before()
+        response = await handler.handle(request, exchange)
+        for action in actions:
+            await action.after()
+        return None if response is None else _encode(response, header)
+
+
+def _encode(response: Message, header: RequestHeader) -> bytes:
+    try:
+        return encode_response(response, header.api_version, header.correlation_id)
+    except ProtocolError as error:
+        raise RuntimeError(f"answer to API {header.api_key} version {header.api_version} can't be written: {error}") from error  # not the client's fault
+
+
+def _answer_unknown_version(header: RequestHeader) -> bytes:
+    if header.api_key != ApiVersionsRequest.API_KEY:
+        raise ProtocolError(f"API key {header.api_key} has versions {SUPPORTED[header.api_key]}, not {header.api_version}")
+    return encode_response(unsupported_version(), 0, header.correlation_id)

@@ -1,0 +1,53 @@
+"""One request on its way through the broker: what a handler may know of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.control import DropConnection, Failure
+from aioprod.testing.broker.store import Store
+
+
+class NodeAddress(NamedTuple):
+    """The broker as its answers name it."""
+
+    node_id: int
+    host: str
+    port: int
+    cluster_id: str
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request's surroundings.
+
+    Attributes:
+        store: the broker's state.
+        node: this broker.
+        supported: the version range of each API that is handled.
+        api_version: of this request.
+        disconnected: done when the client is gone, so that nobody has to wait any longer on its behalf.
+        failures: errors that a test asked for.
+    """
+
+    store: Store
+    node: NodeAddress
+    supported: Mapping[int, tuple[int, int]]
+    api_version: int
+    disconnected: asyncio.Future[None]
+    failures: tuple[Failure, ...] = ()
+
+    def failure(self, topic: str | None = None, partition: int | None = None) -> ErrorCode:
+        """The error that a test wants here, else NONE."""
+        for failure in self.failures:
+            if failure.hits(topic, partition):
+                return failure.code
+        return ErrorCode.NONE
+
+    def drop_connection(self) -> DropConnection:
+        """Make the exception that closes the connection without an answer."""
+        return DropConnection()

@@ -1,0 +1,30 @@
+"""ApiVersions: which requests, in which versions, this broker handles; nothing that it does not."""
+
+from __future__ import annotations
+
+import re
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioprod.testing.broker.exchange import Exchange
+
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_NAMED_FROM = 3  # the version from which clients tell their name (KIP-511)
+
+
+async def handle(request: ApiVersionsRequest, exchange: Exchange) -> ApiVersionsResponse:
+    """Answer with all version ranges."""
+    code = exchange.failure()
+    if exchange.api_version >= _NAMED_FROM and not (
+        _SOFTWARE_NAME.fullmatch(request.client_software_name) and _SOFTWARE_NAME.fullmatch(request.client_software_version)
+    ):
+        code = ErrorCode.INVALID_REQUEST
+    if code:
+        return ApiVersionsResponse(error_code=code)
+    return ApiVersionsResponse(api_keys=[ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())])
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer, in version 0, to an ApiVersions request of an unknown version (KIP-511): the client asks again with one that is named here."""
+    own = ApiVersion(ApiVersionsRequest.API_KEY, ApiVersionsRequest.MIN_VERSION, ApiVersionsRequest.MAX_VERSION)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

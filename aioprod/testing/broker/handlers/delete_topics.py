@@ -1,0 +1,27 @@
+"""DeleteTopics, by name or by id."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from aioprod.testing.broker.exchange import Exchange
+
+_BY_STATE_FROM = 6
+
+
+async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopicsResponse:
+    """Delete each topic that is there; their memory is free at once."""
+    by_state = exchange.api_version >= _BY_STATE_FROM
+    wanted = request.topics if by_state else [DeleteTopicState(name=name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[_delete(state, exchange) for state in wanted])
+
+
+def _delete(state: DeleteTopicState, exchange: Exchange) -> DeletableTopicResult:
+    topic = exchange.store.find_topic(state.name or "", state.topic_id)
+    code = exchange.failure(state.name if topic is None else topic.name)
+    if not code and topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if code or topic is None:
+        return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code, error_message=code.description)
+    exchange.store.delete_topic(topic)
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)

@@ -1,0 +1,61 @@
+"""ListOffsets: first, next, newest and by timestamp."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from aioprod.protocol.record_reader import Record
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.log import PartitionLog
+
+_LEADER_EPOCH_FROM = 4
+_LATEST = -1
+_EARLIEST = -2
+_MAX_TIMESTAMP = -3  # KIP-734
+_EARLIEST_LOCAL = -4  # KIP-405; without tiered storage the same as the earliest
+_LATEST_TIERED = -5  # KIP-1005
+_EARLIEST_PENDING_UPLOAD = -6  # KIP-1023
+
+
+async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
+    """Answer for every partition by itself."""
+    topics = [
+        ListOffsetsTopicResponse(name=topic.name, partitions=[_answer(topic.name, asked, exchange) for asked in topic.partitions])
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(name: str, asked: ListOffsetsPartition, exchange: Exchange) -> ListOffsetsPartitionResponse:
+    code = exchange.failure(name, asked.partition_index)
+    topic = exchange.store.find_topic(name)
+    partition = topic.partition(asked.partition_index) if topic is not None else None
+    if code or partition is None:
+        code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+    log = partition.log
+    if asked.current_leader_epoch >= 0 and asked.current_leader_epoch != log.leader_epoch:
+        older = asked.current_leader_epoch < log.leader_epoch
+        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+    offset, timestamp = _find(log, asked.timestamp)
+    epoch = log.leader_epoch if offset >= 0 and exchange.api_version >= _LEADER_EPOCH_FROM else -1
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch)
+
+
+def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
+    """Return offset and timestamp; -1 for what there is not."""
+    if timestamp == _LATEST:
+        return log.end_offset, -1
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.start_offset, -1
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return -1, -1
+    record: Record | None = log.find_newest() if timestamp == _MAX_TIMESTAMP else log.find_by_timestamp(timestamp)
+    return (record.offset, record.timestamp) if record is not None else (-1, -1)

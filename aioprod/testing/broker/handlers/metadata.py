@@ -1,0 +1,76 @@
+"""Metadata: the one node, and topics with their partitions; may create topics that were asked for."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.store import StoreError, Topic
+
+_NULL_MEANS_ALL_FROM = 1  # before it, an empty list did
+_CREATION_FLAG_FROM = 4
+_NULL_NAME_FROM = 12
+
+
+async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
+    """Describe the cluster and the topics that were asked for, or all of them."""
+    wants_all = request.topics is None or (exchange.api_version < _NULL_MEANS_ALL_FROM and not request.topics)
+    if wants_all:
+        topics = [_describe(topic, exchange) for topic in exchange.store.topics.values()]
+    else:
+        create = request.allow_auto_topic_creation or exchange.api_version < _CREATION_FLAG_FROM
+        topics = [_answer(wanted, create, exchange) for wanted in request.topics or ()]
+    node = exchange.node
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)],
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        topics=topics,
+    )
+
+
+def _answer(wanted: MetadataRequestTopic, create: bool, exchange: Exchange) -> MetadataResponseTopic:
+    store = exchange.store
+    by_id = wanted.topic_id.int != 0
+    topic = store.find_topic(wanted.name or "", wanted.topic_id)
+    code = exchange.failure(wanted.name if topic is None else topic.name)
+    if not code and topic is not None:
+        return _describe(topic, exchange)
+    if not code and by_id:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    if not code:
+        try:
+            store.check_new_topic(wanted.name or "", store.num_partitions, {})
+            if create and store.auto_create_topics:
+                return _describe(store.create_topic(wanted.name or ""), exchange)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        except StoreError as error:
+            code = error.code
+    name = wanted.name if exchange.api_version >= _NULL_NAME_FROM else wanted.name or ""
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id)
+
+
+def _describe(topic: Topic, exchange: Exchange) -> MetadataResponseTopic:
+    code = exchange.failure(topic.name)
+    if code:
+        return MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
+    node_id = exchange.node.node_id
+    partitions = [
+        MetadataResponsePartition(
+            error_code=exchange.failure(topic.name, index),
+            partition_index=index,
+            leader_id=node_id,
+            leader_epoch=partition.log.leader_epoch,
+            replica_nodes=[node_id],
+            isr_nodes=[node_id],
+        )
+        for index, partition in enumerate(topic.partitions)
+    ]
+    return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)

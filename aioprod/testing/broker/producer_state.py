@@ -1,0 +1,102 @@
+"""The idempotent producer's check of one partition, as Kafka's ProducerStateManager and ProducerAppendInfo do it (KIP-98, KIP-360).
+
+Plain functions of state and batch: no clock, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aioprod.error_codes import ErrorCode
+
+REMEMBERED_BATCHES = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: what a producer may have in flight
+MAX_SEQUENCE = 2**31 - 1
+NO_EPOCH = -1
+
+
+class SequenceError(Exception):
+    """A batch that the partition refuses, with the error code of the answer."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class AppendedBatch(NamedTuple):
+    """One of the last batches of a producer: enough to answer the same batch again."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """What a partition knows of one producer id."""
+
+    epoch: int
+    batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the newest record, -1 where none of this epoch is known."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Return ``sequence + increment`` where 0 follows 2**31 - 1."""
+    return (sequence + increment) & MAX_SEQUENCE
+
+
+def in_sequence(last_sequence: int, next_sequence: int) -> bool:
+    """Tell whether ``next_sequence`` directly follows ``last_sequence``."""
+    return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == MAX_SEQUENCE)
+
+
+class ProducerStates:
+    """All producer ids that wrote to one partition."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+
+    def find_duplicate(self, producer_id: int, epoch: int, first_sequence: int, record_count: int) -> AppendedBatch | None:
+        """Return the remembered batch that has just these sequences, or None."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return None
+        last_sequence = increment_sequence(first_sequence, record_count - 1)
+        for batch in entry.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    def check(self, producer_id: int, epoch: int, first_sequence: int) -> None:
+        """Raise SequenceError unless a batch may be appended here.
+
+        A producer id without any state may begin at any sequence: its records may all have been deleted.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise SequenceError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id}: epoch {epoch} is older than {entry.epoch}")
+        if epoch > entry.epoch:
+            if first_sequence != 0:
+                raise SequenceError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"producer {producer_id}: new epoch {epoch} begins at sequence {first_sequence}, not 0"
+                )
+        elif not in_sequence(entry.last_sequence, first_sequence):
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id}: sequence {first_sequence} does not follow {entry.last_sequence} (epoch {epoch})",
+            )
+
+    def record(self, producer_id: int, epoch: int, first_sequence: int, record_count: int, base_offset: int, timestamp: int) -> None:
+        """Remember an appended batch. A new epoch forgets the batches of the old one."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            entry = self._entries[producer_id] = ProducerEntry(epoch)
+        entry.batches.append(AppendedBatch(first_sequence, increment_sequence(first_sequence, record_count - 1), base_offset, timestamp))

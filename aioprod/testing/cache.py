@@ -1,0 +1,60 @@
+"""The user's cache directory: what was fetched or made once, and is the same for every run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+
+class SetupError(RuntimeError):
+    """Java, jars or a real broker can't be had here; the message says what was tried and what to install."""
+
+
+def cache_dir() -> Path:
+    """The directory ``aioprod`` in ``XDG_CACHE_HOME`` (else in ``~/.cache``), made if it is missing.
+
+    Raises SetupError where it can't be made or written.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore relative paths.
+    path = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "aioprod"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(f"cannot make the cache directory {path} ({error.strerror}); set XDG_CACHE_HOME to a writable directory") from error
+    if not os.access(path, os.W_OK):
+        raise SetupError(f"the cache directory {path} is not writable; set XDG_CACHE_HOME to a writable directory")
+    return path
+
+
+@contextmanager
+def locked(path: Path, timeout_s: float) -> Iterator[None]:
+    """Hold the lock file ``path`` against other processes and threads; a holder that dies lets it go.
+
+    Raises SetupError when it is not free within ``timeout_s`` seconds. No lock is taken on Windows: what it guards must be atomic anyway.
+    """
+    with path.open("ab") as file:
+        if sys.platform != "win32":
+            _acquire(file.fileno(), path, timeout_s)
+        yield
+
+
+def _acquire(descriptor: int, path: Path, timeout_s: float) -> None:
+    if sys.platform == "win32":
+        return
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise SetupError(f"another process has held {path} for more than {timeout_s:g} s") from None
+            time.sleep(0.1)

@@ -1,0 +1,129 @@
+"""Fixtures that several parts' tests share: brokers, Spark, and the check that no task is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioprod.testing import EmbeddedBroker, ThreadedBroker
+from aioprod.testing.cache import SetupError
+from aioprod.testing.jars import kafka_jars, spark_kafka_connector_jars
+from aioprod.testing.java import java_home_for_spark
+from aioprod.testing.real_kafka import RealKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MARKED_FIXTURES = ("kafka", "spark")
+_TASK_END_TIMEOUT_S = 1.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a slow fixture gets its marker, so that `-m "not kafka and not spark"` leaves nobody over."""
+    for item in items:
+        for name in _MARKED_FIXTURES:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(name)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch jars before the first test, whose time limit is not meant for downloads. Where that fails, the fixtures fail and say why."""
+    if session.config.option.collectonly:
+        return
+    wanted = {"kafka": kafka_jars, "spark": spark_kafka_connector_jars}
+    for marker, fetch in wanted.items():
+        if any(item.get_closest_marker(marker) for item in session.items):
+            try:
+                fetch()
+            except SetupError:
+                pass
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[EmbeddedBroker]:
+    """An embedded broker on the test's own event loop."""
+    async with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def threaded_broker() -> Iterator[ThreadedBroker]:
+    """An embedded broker on an event loop in a thread of its own, for clients that block."""
+    with EmbeddedBroker.in_thread() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """Bootstrap servers of a real Apache Kafka broker, one for the whole run: use topic names of your own."""
+    with RealKafka() as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Bootstrap servers of an embedded broker, then of a real one."""
+    if request.param == "real":
+        servers: str = request.getfixturevalue("kafka")
+        return servers
+    running: EmbeddedBroker = request.getfixturevalue("broker")
+    return running.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session of two cores with Spark's own Kafka connector. Starting takes seconds: it is one for the whole run."""
+    from pyspark.sql import SparkSession
+
+    directory = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.jars": ",".join(str(jar) for jar in spark_kafka_connector_jars()),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts in two thirds of the time
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(java_home_for_spark()))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master("local[2]").appName(f"aioprod-tests-{os.getpid()}")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_task_left(request: pytest.FixtureRequest) -> None:
+    """An async test fails when a task that it (or a fixture of its) started outlives it."""
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        request.getfixturevalue("_task_leak_check")
+
+
+@pytest.fixture
+async def _task_leak_check() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if left:
+        # Tasks that were cancelled or are at their end get the time to end.
+        _, left = await asyncio.wait(left, timeout=_TASK_END_TIMEOUT_S)
+    assert not left, f"tasks left after the test: {[task.get_name() + ': ' + repr(task.get_coro()) for task in left]}"

@@ -1,0 +1,148 @@
+"""The shape of the package: imports lead downwards, files and functions stay small, public names are public on purpose."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import aioprod
+
+ROOT = Path(aioprod.__file__).parent
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+GENERATED = ROOT / "protocol" / "messages"
+
+BASE_MODULES = {"types", "errors", "error_codes", "config", "serialization", "interceptors", "metrics"}
+CLIENT = {"base", "protocol", "net", "cluster"}
+# What each room may import besides itself. Siblings (producer, consumer, admin) don't know each other.
+MAY_IMPORT: dict[str, set[str]] = {
+    "base": set(),
+    "protocol": {"base"},
+    "net": {"base", "protocol"},
+    "cluster": {"base", "protocol", "net"},
+    "producer": CLIENT,
+    "consumer": CLIENT,
+    "admin": CLIENT,
+    "public": {"base", "producer", "consumer", "admin"},
+    "testing": {"base", "protocol"},
+    "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
+    "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
+    "cli": {"base", "public", "testing", "spark", "demo"},
+    "_tools": {"base", "protocol"},
+}
+
+PUBLIC_NAMES = {
+    "BrokerConnectionError",
+    "BrokerError",
+    "BufferExhaustedError",
+    "ConfigError",
+    "CorruptRecordError",
+    "Delivery",
+    "DeliveryTimeoutError",
+    "ErrorCode",
+    "FatalProducerError",
+    "InvalidPartitionError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "MetadataTimeoutError",
+    "Partitioner",
+    "Producer",
+    "ProducerClosedError",
+    "ProtocolError",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "RequestTimedOutError",
+    "SerializationError",
+    "TopicPartition",
+    "UnsupportedVersionError",
+}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(), path) for name, path in FILES.items()}
+
+
+def imported_modules(name: str) -> set[str]:
+    """The modules of this package that a module imports, anywhere in it; its own parent packages don't count."""
+    found = set()
+    for target in _import_targets(name):
+        if target in FILES and target != name and not (name + ".").startswith(target + "."):
+            found.add(target)
+    return found
+
+
+def _import_targets(name: str) -> Iterator[str]:
+    package = name if FILES[name].name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            submodules = {f"{module}.{alias.name}" for alias in node.names} & FILES.keys()
+            yield from submodules
+            if len(submodules) < len(node.names):  # something is taken from the package itself
+                yield module
+
+
+def room(name: str) -> str:
+    """The part of the package that a module belongs to."""
+    first = (name.split(".") + [""])[1]
+    if not first:
+        return "public"
+    return "base" if first in BASE_MODULES else first
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_imports_lead_downwards(name: str) -> None:
+    here = room(name)
+    assert here in MAY_IMPORT, f"{name} belongs to no known room"
+    wrong = {target for target in imported_modules(name) if room(target) != here and room(target) not in MAY_IMPORT[here]}
+    assert not wrong, f"{name} ({here}) may not import {sorted(wrong)}"
+
+
+def test_the_rules_themselves_have_no_circle() -> None:
+    TopologicalSorter(MAY_IMPORT).prepare()
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    try:
+        TopologicalSorter({name: imported_modules(name) for name in FILES}).prepare()
+    except CycleError as error:
+        pytest.fail("imports in a circle: " + " <- ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not FILES[name].is_relative_to(GENERATED)])
+def test_files_and_functions_stay_small(name: str) -> None:
+    assert len(FILES[name].read_text().splitlines()) <= MAX_FILE_LINES
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, f"{node.name} is too long"
+
+
+def test_every_directory_with_code_is_a_package() -> None:
+    assert {path.parent for path in FILES.values()} == {path.parent for path in FILES.values() if path.name == "__init__.py"}
+
+
+def test_public_names_are_public_on_purpose() -> None:
+    assert set(aioprod.__all__) == PUBLIC_NAMES
+    assert sorted(aioprod.__all__) == aioprod.__all__
+    for name in aioprod.__all__:
+        assert getattr(aioprod, name).__doc__, f"{name} has no description"
+
+
+def test_nothing_public_is_left_out_of_all() -> None:
+    submodules = {name.split(".")[1] for name in FILES if "." in name}
+    names = {name for name in vars(aioprod) if not name.startswith("_")} - submodules
+    assert names == set(aioprod.__all__)
