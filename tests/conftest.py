@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ import pytest
 from aioprod.testing import EmbeddedBroker, ThreadedBroker
 from aioprod.testing.cache import SetupError
 from aioprod.testing.jars import kafka_jars, spark_kafka_connector_jars
-from aioprod.testing.java import java_home_for_spark
 from aioprod.testing.real_kafka import RealKafka
 
 if TYPE_CHECKING:
@@ -80,29 +78,23 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A Spark session of two cores with Spark's own Kafka connector. Starting takes seconds: it is one for the whole run."""
-    from pyspark.sql import SparkSession
+    # Not at the top: runs without Spark need not pay for importing it.
+    from aioprod.spark import spark_session_builder
 
     directory = tmp_path_factory.mktemp("spark")
     settings = {
         "spark.jars": ",".join(str(jar) for jar in spark_kafka_connector_jars()),
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts in two thirds of the time
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.enabled": "false",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", str(java_home_for_spark()))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):  # the builder sets them: put them back afterwards
+            patch.setenv(name, os.environ.get(name, ""))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder.master("local[2]").appName(f"aioprod-tests-{os.getpid()}")
+        builder = spark_session_builder("local[2]", app_name="aioprod-tests")
         for name, value in settings.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()

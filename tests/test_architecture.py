@@ -97,7 +97,7 @@ def _import_targets(name: str) -> Iterator[str]:
 
 def room(name: str) -> str:
     """The part of the package that a module belongs to."""
-    first = (name.split(".") + [""])[1]
+    first = [*name.split("."), ""][1]
     if not first:
         return "public"
     return "base" if first in BASE_MODULES else first

@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 COLUMNS = tuple(
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,origin,dest,"
@@ -20,20 +19,6 @@ _DEP_TIME = COLUMNS.index("dep_time")
 _CARRIER = COLUMNS.index("carrier")
 _NOT_KNOWN = b"NA"
 _TIME_HOUR_LENGTH = len("2013-01-01T10:00:00Z")
-
-
-class FlightEvent(NamedTuple):
-    """One departure as it is sent.
-
-    Attributes:
-        key: the carrier's two-letter code.
-        value: a JSON object of all columns; what the CSV does not know (``NA``) is ``null``; ``time_hour`` is ISO 8601 in UTC.
-        cancelled: the flight has no departure time.
-    """
-
-    key: bytes
-    value: bytes
-    cancelled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +81,22 @@ def _template(columns: tuple[str, ...]) -> bytes:
 _TEMPLATE = _template(COLUMNS)
 
 
-def encode(line: bytes) -> FlightEvent:
-    """Turn a line of `Flights` into an event. One bytes-format per line, about 1 us: `read_flights` made sure that nothing needs an escape."""
+def encode(line: bytes) -> tuple[bytes, bytes, bool]:
+    """Turn a line of `Flights` into an event. One bytes-format per line, under 1 us: `read_flights` made sure that nothing needs an escape.
+
+    Returns:
+        The key, which is the carrier's code; the value, a JSON object of all columns, ``null`` where the CSV has ``NA``, ``time_hour`` in ISO 8601
+        and UTC; whether the flight was cancelled, which is to say it has no departure time. (A plain tuple: a named one costs 0.2 us.)
+    """
     fields = line.split(b",")
-    if _NOT_KNOWN in fields:
+    if b",NA," in line:
         return _encode_with_gaps(fields)
-    return FlightEvent(fields[_CARRIER], _TEMPLATE % tuple(fields), False)
+    return fields[_CARRIER], _TEMPLATE % tuple(fields), False
 
 
-def _encode_with_gaps(fields: list[bytes]) -> FlightEvent:
+def _encode_with_gaps(fields: list[bytes]) -> tuple[bytes, bytes, bool]:
     members = []
     for name, field in zip(COLUMNS, fields, strict=True):
         quoted = b'"' + field + b'"' if name in TEXT_COLUMNS else field
         members.append(b'"%b":%b' % (name.encode(), b"null" if field == _NOT_KNOWN else quoted))
-    return FlightEvent(fields[_CARRIER], b"{" + b",".join(members) + b"}", fields[_DEP_TIME] == _NOT_KNOWN)
+    return fields[_CARRIER], b"{" + b",".join(members) + b"}", fields[_DEP_TIME] == _NOT_KNOWN

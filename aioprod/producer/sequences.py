@@ -54,8 +54,10 @@ class PartitionSequence:
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether the batch at the head of its queue may go now; one without a sequence is given its own."""
-        if batch.identity is not None and self.broken:
-            self._forget(batch)
+        if self.broken:
+            # All of them, not only this one: those behind it can't come to the head of the queue before it has gone.
+            for refused in [other for other in self.unresolved if not other.in_flight]:
+                self._forget(refused)
         if batch.identity is not None:
             return batch is self.unresolved[0]
         if self.identity != self._producer.identity or self.identity is None:

@@ -93,6 +93,10 @@ def _cut_off(codec: Codec) -> CorruptRecordError:
     return CorruptRecordError(f"{codec.name.lower()} data is cut off")
 
 
+def _left_over(codec: Codec) -> CorruptRecordError:
+    return CorruptRecordError(f"{codec.name.lower()} data has bytes behind its end")
+
+
 def _copy(data: Buffer, _: int) -> bytes:
     return bytes(data)
 
@@ -176,9 +180,7 @@ _LZ4_FIRST_STEP: Final = 256 << 10
 def _lz4_compress(data: Buffer, level: int) -> bytes:
     # Kafka's Java client uses the fast compressor at its default level and the high compressor at any other.
     level = 0 if level == DEFAULT_LEVELS[Codec.LZ4] else max(level, lz4.frame.COMPRESSIONLEVEL_MINHC)
-    return bytes(
-        lz4.frame.compress(data, compression_level=level, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False)
-    )
+    return bytes(lz4.frame.compress(data, compression_level=level, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False))
 
 
 def _lz4_decompress(data: Buffer, max_size: int) -> bytes:
@@ -193,7 +195,7 @@ def _lz4_decompress(data: Buffer, max_size: int) -> bytes:
         size += len(part)
         parts.append(part)
     if frame.eof and frame.unused_data:
-        raise CorruptRecordError("lz4 data has bytes behind its end")
+        raise _left_over(Codec.LZ4)
     return b"".join(parts)
 
 
@@ -229,7 +231,7 @@ def _zstd_decompress(data: Buffer, max_size: int) -> bytes:
     size = 0
     for start in range(0, len(data), _ZSTD_SLICE):
         if stream.eof:
-            raise CorruptRecordError("zstd data has bytes behind its end")
+            raise _left_over(Codec.ZSTD)
         part = stream.decompress(data[start : start + _ZSTD_SLICE])
         size += len(part)
         if size > max_size:
@@ -237,6 +239,8 @@ def _zstd_decompress(data: Buffer, max_size: int) -> bytes:
         parts.append(part)
     if not stream.eof:
         raise _cut_off(Codec.ZSTD)
+    if stream.unused_data:
+        raise _left_over(Codec.ZSTD)
     return b"".join(parts)
 
 

@@ -92,9 +92,7 @@ class Writer:
         self.buffer += value.bytes
 
     def string(self, value: str) -> None:
-        data = value.encode()
-        if len(data) > _MAX_INT16:
-            raise ProtocolError(f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the protocol allows")
+        data = _utf8(value)
         self.buffer += _INT16.pack(len(data))
         self.buffer += data
 
@@ -105,9 +103,7 @@ class Writer:
             self.string(value)
 
     def compact_string(self, value: str) -> None:
-        data = value.encode()
-        if len(data) > _MAX_INT16:
-            raise ProtocolError(f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the protocol allows")
+        data = _utf8(value)
         self._base128(len(data) + 1)
         self.buffer += data
 
@@ -118,8 +114,9 @@ class Writer:
             self.compact_string(value)
 
     def bytes_(self, value: BytesLike) -> None:
-        self._pack(_INT32, _byte_length(value))
-        self.buffer += value
+        data = _contiguous(value)
+        self._pack(_INT32, _byte_length(data))
+        self.buffer += data
 
     def nullable_bytes(self, value: BytesLike | None) -> None:
         if value is None:
@@ -128,8 +125,9 @@ class Writer:
             self.bytes_(value)
 
     def compact_bytes(self, value: BytesLike) -> None:
-        self.uvarint(_byte_length(value) + 1)
-        self.buffer += value
+        data = _contiguous(value)
+        self.uvarint(_byte_length(data) + 1)
+        self.buffer += data
 
     def compact_nullable_bytes(self, value: BytesLike | None) -> None:
         if value is None:
@@ -319,6 +317,21 @@ class Reader:
         for _ in range(self.uvarint()):
             self.uvarint()
             self._take(self.uvarint())
+
+
+def _utf8(value: str) -> bytes:
+    try:
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"{value!r} can't be written as UTF-8: {error.reason}") from None
+    if len(data) > _MAX_INT16:
+        raise ProtocolError(f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the protocol allows")
+    return data
+
+
+def _contiguous(value: BytesLike) -> BytesLike:
+    """A bytearray can't take a memoryview with gaps."""
+    return bytes(value) if isinstance(value, memoryview) and not value.c_contiguous else value
 
 
 def _byte_length(value: BytesLike) -> int:

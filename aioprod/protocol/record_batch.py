@@ -151,9 +151,7 @@ def build_batch(
     leader_epoch: int = -1,
 ) -> bytes:
     """Puts a header in front of ``body``, the encoded records, already compressed with the codec that ``attributes`` names."""
-    checked = _CHECKED.pack(
-        attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
-    )
+    checked = _CHECKED.pack(attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count)
     crc = crc32c(body, crc32c(checked))
     prefix = _PREFIX.pack(base_offset, HEADER_SIZE - LOG_OVERHEAD + len(body), leader_epoch, MAGIC, crc)
     return b"".join((prefix, checked, body))

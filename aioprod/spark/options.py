@@ -59,6 +59,8 @@ _FETCH_NAMES = {
 # A task reads one partition, so that the whole reply is one partition's; Kafka's 1 MiB would cost a round trip per 10,000 small records.
 _PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 _SOURCE_CLIENT_NAMES = (*(item.name.replace("_", ".") for item in fields(ClientConfig)), *_FETCH_NAMES)
+# A task has all its rows at hand: larger batches fill at once. Kafka's 16 KiB is for records that come one by one.
+_PRODUCER_DEFAULTS = {"batch_size": 128 * 1024}
 # Settings whose default is None, so that it does not tell their type.
 _WHOLE_NUMBERS = frozenset({"compression_level"})
 _SET_BY_SPARK = {
@@ -181,7 +183,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise ConfigError("option topic is empty")
     settings = typed_settings(ProducerConfig, client)
     check_names(ProducerConfig, settings)
-    return SinkOptions(topic=topic, producer=settings)
+    return SinkOptions(topic=topic, producer=_PRODUCER_DEFAULTS | settings)
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:

@@ -74,7 +74,10 @@ def locked_jars(name: str) -> list[Jar]:
 
 
 def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]:
-    """The paths of ``jars`` in the cache directory's ``name``, checked; fetched by the first of ``ways`` that succeeds where one is missing or wrong."""
+    """The paths of ``jars`` in the cache's directory ``name``, checked. Where one is missing or wrong, the first of ``ways`` that succeeds fetches all.
+
+    Raises SetupError with the reason of each way where none does.
+    """
     target = cache_dir() / name
     if faults(target, jars):
         with locked(cache_dir() / f"{name}.lock", timeout_s=2 * FETCH_TIMEOUT_S + 60):
@@ -116,7 +119,8 @@ def _fetch_into(target: Path, jars: Sequence[Jar], ways: Mapping[str, Way]) -> N
             fetched.rename(target)
             return
     tried = "\n".join(failures) or "neither Maven (mvn on PATH) nor PySpark, whose wheel holds Apache Ivy, is installed"
-    raise SetupError(f"cannot fetch the {len(jars)} jars of {target.name}: {tried}\nInstall Maven, or PySpark: python -m pip install 'aioprod[spark]'")
+    hint = "Install Maven, or PySpark: python -m pip install 'aioprod[spark]'"
+    raise SetupError(f"cannot fetch the {len(jars)} jars of {target.name}: {tried}\n{hint}")
 
 
 def ways() -> dict[str, Way]:

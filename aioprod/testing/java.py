@@ -85,7 +85,7 @@ def java_home_for_spark() -> Path:
     if _runs(java.binary, f"--add-modules={_SPARK_MODULE}"):
         return java.home
     if os.name == "nt":
-        raise SetupError(f"{java.binary} lacks the module {_SPARK_MODULE} that Spark asks for; install a full JDK {MIN_JAVA} or newer and set JAVA_HOME")
+        raise SetupError(f"{java.binary} lacks the module {_SPARK_MODULE} that Spark asks for; set JAVA_HOME to a full JDK, {MIN_JAVA} or newer")
     return _shim_home(java.binary)
 
 

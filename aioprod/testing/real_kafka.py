@@ -96,7 +96,7 @@ class RealKafka:
             raise
 
     def stop(self) -> None:
-        """End the broker and remove its data; does nothing where it is not started. It is killed at once: nothing of it is kept that could be harmed."""
+        """End the broker and remove its data; does nothing where it is not started. It is killed at once: nothing is kept that could be harmed."""
         atexit.unregister(self.stop)
         self._discard()
 
@@ -116,7 +116,8 @@ class RealKafka:
         self._port, controller_port = _free_ports(2)
         self._path("server.properties").write_text(self._server_properties(controller_port))
         self._path("logging.properties").write_text(_logging_properties(self._path("broker.log")))
-        base = [java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", f"-Djava.util.logging.config.file={self._path('logging.properties')}"]
+        logging = f"-Djava.util.logging.config.file={self._path('logging.properties')}"
+        base = [java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", logging]
         self._format([*base, "-Xmx128m", "-cp", class_path])
         self._launch([*base, f"-Xmx{self._heap_mb}m", "-cp", class_path, "kafka.Kafka", str(self._path("server.properties"))])
         self._wait_until_started()

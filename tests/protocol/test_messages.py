@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import load_payload_module
 from kio.schema.errors import ErrorCode as KioErrorCode
-from kio.schema.index import schema_name_map
+from kio.schema.index import PayloadEntityType, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -93,7 +93,7 @@ def messages(definition: Definition, version: int) -> st.SearchStrategy[Message]
 
 
 def kio_class(definition: Definition, version: int) -> Any:
-    entity_type = EntityType.request if definition.kind == "request" else EntityType.response
+    entity_type: PayloadEntityType = EntityType.request if definition.kind == "request" else EntityType.response
     if version not in schema_name_map[module_name(APIS[definition.api_key])]:
         return None
     return getattr(load_payload_module(definition.api_key, version, entity_type), definition.name)
@@ -157,6 +157,20 @@ def test_kio_has_every_version() -> None:
     assert [f"{definition.name} v{version}" for definition, version in VERSIONS if kio_class(definition, version) is None] == []
 
 
+@pytest.mark.parametrize(("definition", "version"), EVERY_VERSION)
+def test_defaults_are_those_of_kio(definition: Definition, version: int) -> None:
+    kio_module = importlib.import_module(kio_class(definition, version).__module__)
+    module = importlib.import_module(message_class(definition).__module__)
+    for struct in [*definition.structs, definition.root]:
+        if version not in struct.versions:
+            continue
+        ours, theirs = getattr(module, struct.name)(), getattr(kio_module, struct.name)
+        for field in dataclasses.fields(theirs):
+            if field.default is not dataclasses.MISSING and field.metadata.get("kafka_type") is not None:
+                name = field.name if hasattr(ours, field.name) else f"{field.name}_ms"
+                assert kio_value(getattr(ours, name), field.metadata["kafka_type"], None) == field.default, f"{struct.name}.{name}"
+
+
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
 def test_garbage_raises_protocol_error_only(definition: Definition) -> None:
     cls = message_class(definition)
@@ -192,7 +206,7 @@ def test_class_constants(api: Api) -> None:
     assert request.__name__ == f"{api.name}Request"
     assert request.RESPONSE.__name__ == f"{api.name}Response"
     for cls, definition in ((request, api.request), (request.RESPONSE, api.response)):
-        assert (cls.API_KEY, cls.MIN_VERSION, cls.MAX_VERSION) == (api.key, definition.versions.first, definition.versions.last)
+        assert [api.key, definition.versions.first, definition.versions.last] == [cls.API_KEY, cls.MIN_VERSION, cls.MAX_VERSION]
         assert ApiKey(api.key).flexible_from == cls.FLEXIBLE_FROM
     assert module_name(api).upper() == ApiKey(api.key).name
 

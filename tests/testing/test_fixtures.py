@@ -36,8 +36,8 @@ def test_spark_runs_python_and_reads_kafka_by_its_own_connector(spark: SparkSess
     for number in range(10):
         producer.produce("fixture-spark", str(number).encode())
     assert producer.flush(20) == 0
-    frame = spark.read.format("kafka").option("kafka.bootstrap.servers", threaded_broker.bootstrap_servers).option("subscribe", "fixture-spark").load()
-    values = frame.selectExpr("CAST(value AS STRING) AS value")
+    source = spark.read.format("kafka").option("kafka.bootstrap.servers", threaded_broker.bootstrap_servers)
+    values = source.option("subscribe", "fixture-spark").load().selectExpr("CAST(value AS STRING) AS value")
     assert sorted(row.value for row in values.mapInPandas(lambda frames: frames, "value string").collect()) == [str(number) for number in range(10)]
 
 

@@ -157,9 +157,8 @@ def test_java_reads_the_trust_store(tmp_path: Path) -> None:
         pytest.skip("this machine has no certificate authorities to write")
     write_trust_store(tmp_path / "store", authorities)
     keytool = home_of(find_java()) / "bin" / "keytool"
-    done = subprocess.run(
-        [keytool, "-list", "-keystore", tmp_path / "store", "-storepass", PASSWORD, "-J-Duser.language=en"], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [keytool, "-list", "-keystore", tmp_path / "store", "-storepass", PASSWORD, "-J-Duser.language=en"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert f"contains {len(authorities)} entries" in done.stdout, done.stdout
     sha256 = hashlib.sha256(authorities[0]).hexdigest().upper()
     assert ":".join(sha256[i : i + 2] for i in range(0, 64, 2)) in done.stdout

@@ -1,0 +1,202 @@
+"""The producer's encoder against three others: aiokafka's builder byte for byte, aiokafka's reader, and kio's."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import (  # type: ignore[import-untyped]
+    DefaultRecordBatch,
+    DefaultRecordBatchBuilder,
+    _DefaultRecordBatchBuilderPy,
+    _DefaultRecordBatchPy,
+)
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.records.readers import read_batch
+
+from aioprod.protocol.compression import Codec
+from aioprod.protocol.record_batch import HEADER_SIZE, check_crc, read_header
+from aioprod.protocol.record_writer import RecordBatchWriter, encode_varint, estimate_upper_bound, varint_size
+
+BASE = 1_700_000_000_000
+
+Entry = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+entries = st.lists(
+    st.tuples(
+        st.one_of(st.just(BASE), st.integers(BASE - 200, BASE + 20_000), st.integers(0, 4_000_000_000_000)),
+        st.none() | st.binary(max_size=80),
+        st.none() | st.binary(max_size=200),
+        st.lists(st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=10)), max_size=3),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def written(records: list[Entry]) -> RecordBatchWriter:
+    writer = RecordBatchWriter(records[0][0])
+    for timestamp, key, value, headers in records:
+        before = writer.size
+        size = writer.append(timestamp, key, value, headers)
+        assert size == len(writer.chunks[-1]) == writer.size - before
+    return writer
+
+
+def by_aiokafka(builder_type: Any, records: list[Entry], codec: Codec = Codec.NONE) -> bytes:
+    builder = builder_type(2, int(codec), 1, 4321, 7, 99, 1 << 30)
+    for offset, (timestamp, key, value, headers) in enumerate(records):
+        assert builder.append(offset, timestamp, key, value, headers) is not None
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("builder_type", [DefaultRecordBatchBuilder, _DefaultRecordBatchBuilderPy])
+@given(records=entries)
+def test_the_bytes_are_those_of_aiokafka(builder_type: Any, records: list[Entry]) -> None:
+    ours = written(records).build(producer_id=4321, producer_epoch=7, base_sequence=99, transactional=True)
+    theirs = bytearray(by_aiokafka(builder_type, records))
+    theirs[12:16] = ours[12:16]  # the leader epoch, which aiokafka's two builders set to 0 and -1, and no broker looks at
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("reader_type", [DefaultRecordBatch, _DefaultRecordBatchPy])
+@pytest.mark.parametrize("codec", Codec)
+def test_aiokafka_reads_every_codec(reader_type: Any, codec: Codec) -> None:
+    records: list[Entry] = [(BASE + index // 3, b"k%d" % index, b"v" * index, [("h", b"%d" % index)]) for index in range(300)]
+    batch = reader_type(written(records).build(codec=codec))
+    assert batch.validate_crc()
+    assert [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch] == [(i, *record) for i, record in enumerate(records)]
+
+
+@given(records=entries)
+def test_kio_reads_it(records: list[Entry]) -> None:
+    built = written(records).build()
+    batch, size = read_batch(built, 0)
+    assert size == len(built)
+    assert [(r.offset, r.key, r.value, [(h.key, h.value) for h in r.headers]) for r in batch.records] == [
+        (index, key, value, [(name.encode(), data) for name, data in headers]) for index, (_, key, value, headers) in enumerate(records)
+    ]
+
+
+@pytest.mark.parametrize("length", [0, 1, 52, 63, 64, 8191, 8192, 16383, 16384, 1_048_575, 1_048_576, 1_100_000])
+@pytest.mark.parametrize("field", ["key", "value", "header"])
+def test_lengths_on_both_sides_of_the_tables_end(length: int, field: str) -> None:
+    data = b"d" * length
+    record: Entry = (BASE, data if field == "key" else None, data if field == "value" else b"", [("name", data)] if field == "header" else [])
+    writer = written([record])
+    assert writer.size <= estimate_upper_bound(*record[1:]) - HEADER_SIZE
+    batch = DefaultRecordBatch(writer.build())
+    (read,) = batch
+    assert (read.timestamp, read.key, read.value, read.headers) == record
+
+
+def test_more_records_than_the_tables_hold() -> None:
+    records: list[Entry] = [(BASE, None, b"", []) for _ in range(16_400)] + [(BASE, b"key", b"value", [])]
+    batch = DefaultRecordBatch(written(records).build())
+    read = list(batch)
+    assert [record.offset for record in read] == list(range(16_401))
+    assert read[-1].key == b"key"
+
+
+@given(records=entries)
+def test_timestamps_are_remembered_by_index(records: list[Entry]) -> None:
+    writer = written(records)
+    timestamps = [timestamp for timestamp, *_ in records]
+    assert [writer.timestamp(index) for index in range(writer.count)] == timestamps
+    assert writer.max_timestamp == max(timestamps)
+    for index in (-1, len(records)):
+        with pytest.raises(IndexError):
+            writer.timestamp(index)
+
+
+@given(records=entries)
+def test_the_upper_bound_holds_and_is_near(records: list[Entry]) -> None:
+    for timestamp, key, value, headers in records:
+        bound = estimate_upper_bound(key, value, headers)
+        for base in (timestamp, 0, 1 << 62):
+            writer = RecordBatchWriter(base)
+            writer.append(timestamp, key, value, headers)
+            assert bound - 20 <= len(writer.build()) <= bound or base != timestamp
+            assert len(writer.build()) <= bound
+
+
+def test_the_upper_bound_is_javas() -> None:
+    # DefaultRecordBatch.estimateBatchSizeUpperBound: 61 + 21 + key, value and headers with their varint lengths.
+    assert estimate_upper_bound(None, None) == 61 + 21 + 1 + 1 + 1
+    assert estimate_upper_bound(b"k", b"v" * 64, [("h", None), ("i", b"1")]) == 61 + 21 + (1 + 1) + (2 + 64) + 1 + (1 + 1 + 1) + (1 + 1 + 1 + 1)
+
+
+@pytest.mark.parametrize(("key", "value"), [("text", b""), (b"", "text"), (1, b""), (b"", 1), (None, [1])])
+def test_a_record_that_is_not_bytes_changes_nothing(key: Any, value: Any) -> None:
+    writer = RecordBatchWriter(BASE)
+    writer.append(BASE, None, b"first")
+    before = writer.build()
+    for timestamp in (BASE, BASE + 5):
+        with pytest.raises(TypeError):
+            writer.append(timestamp, key, value)
+    assert writer.build() == before
+    assert (writer.count, writer.max_timestamp, writer.timestamp(0)) == (1, BASE, BASE)
+
+
+def test_a_timestamp_too_far_away_changes_nothing() -> None:
+    writer = RecordBatchWriter(-(1 << 62))
+    with pytest.raises(OverflowError):
+        writer.append(1 << 63, None, b"")
+    assert (writer.count, writer.size, writer.max_timestamp) == (0, 0, -(1 << 62))
+
+
+def test_bytearray_and_memoryview_are_copied_at_append() -> None:
+    data = bytearray(b"before")
+    writer = RecordBatchWriter(BASE)
+    writer.append(BASE, data, memoryview(data))  # type: ignore[arg-type]
+    data[:] = b"behind"
+    (read,) = DefaultRecordBatch(writer.build())
+    assert (read.key, read.value) == (b"before", b"before")
+
+
+def test_building_again_with_another_sequence_changes_only_that() -> None:
+    writer = RecordBatchWriter(BASE)
+    writer.append(BASE, b"k", b"v")
+    first = writer.build(codec=Codec.ZSTD, level=1, producer_id=5, producer_epoch=1, base_sequence=10)
+    again = writer.build(codec=Codec.ZSTD, level=1, producer_id=5, producer_epoch=2, base_sequence=0)
+    assert first[HEADER_SIZE:] == again[HEADER_SIZE:]
+    header = read_header(again)
+    check_crc(again, 0, header)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.codec) == (5, 2, 0, Codec.ZSTD)
+
+
+def test_header_of_a_built_batch() -> None:
+    writer = RecordBatchWriter(BASE)
+    for timestamp in (BASE, BASE + 40, BASE - 3):
+        writer.append(timestamp, None, b"v")
+    built = writer.build(codec=Codec.LZ4, transactional=True, producer_id=1, producer_epoch=0, base_sequence=2147483647)
+    assert struct.unpack_from(">qiibI", built) == (0, len(built) - 12, -1, 2, crc32c(built[21:]))
+    assert struct.unpack_from(">hiqqqhii", built, 21) == (0x13, 2, BASE, BASE + 40, 1, 0, 2147483647, 3)
+
+
+@given(number=st.integers(-(1 << 63), (1 << 63) - 1))
+def test_varint_size_is_its_length(number: int) -> None:
+    assert varint_size(number) == len(encode_varint(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (-65, "8101"),
+        (8191, "fe7f"),
+        (2147483647, "feffffff0f"),
+        ((1 << 63) - 1, "feffffffffffffffff01"),
+        (-(1 << 63), "ffffffffffffffffff01"),
+    ],
+)
+def test_varints_known_from_kafkas_tests(number: int, encoded: str) -> None:
+    assert encode_varint(number).hex() == encoded

@@ -1,0 +1,90 @@
+"""What README.md shows works as it stands there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from aioprod import Producer
+from aioprod.testing import EmbeddedBroker, ThreadedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = (ROOT / "README.md").read_text()
+
+
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def run_block(containing: str, bootstrap_servers: str = "") -> dict[str, Any]:
+    """Run the one Python block of the README that contains a text, with another broker's address in it."""
+    (source,) = [block for block in python_blocks(README) if containing in block]
+    namespace: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(source.replace("localhost:9092", bootstrap_servers), f"README.md ({containing})", "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_python_blocks_compile(document: Path) -> None:
+    for number, block in enumerate(python_blocks(document.read_text()), 1):
+        compile(block, f"{document.name} block {number}", "exec", flags=0x2000)  # PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
+    assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+async def test_the_fastapi_application_sends(broker: EmbeddedBroker) -> None:
+    app = run_block("FastAPI(lifespan", broker.bootstrap_servers)["app"]
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client:
+        response = await client.post("/orders/17", content=b"two apples")
+    assert response.json() == {"partition": 0, "offset": 0}
+    assert [(record.key, record.value) for record in broker.records("orders")] == [(b"17", b"two apples")]
+
+
+def test_the_script_sends(threaded_broker: ThreadedBroker) -> None:
+    run_block("asyncio.run(main())", threaded_broker.bootstrap_servers)
+    assert [record.value for record in threaded_broker.records("readings")] == [str(number).encode() for number in range(1000)]
+
+
+async def test_the_test_passes() -> None:
+    await run_block("test_an_order_survives")["test_an_order_survives_a_change_of_leader"]()
+
+
+def test_the_spark_example_shows_records(spark: SparkSession, threaded_broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    async def send() -> None:
+        async with Producer(threaded_broker.bootstrap_servers) as producer:
+            await producer.send_and_wait("orders", b"two apples", key=b"17")
+
+    asyncio.run(send())
+    run_block("spark_session_builder", threaded_broker.bootstrap_servers)
+    assert "two apples" in capsys.readouterr().out
+
+
+def test_the_extras_and_the_command_that_the_readme_names_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(re.findall(r'"\.\[(\w+)\]"', README))
+    assert extras == {"demo", "test"}
+    assert extras <= project["optional-dependencies"].keys()
+    assert "aioprod" in project["scripts"]
+
+
+def test_ci_runs_the_readmes_commands() -> None:
+    (command,) = re.findall(r"^(python -m pip install .*) && (python -m pytest)$", README, re.MULTILINE)
+    script = (ROOT / ".ci" / "run").read_text()
+    for part in command:
+        assert part.removeprefix("python ") in script
+    assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], timeout=10, check=False).returncode == 0

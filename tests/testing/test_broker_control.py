@@ -1,0 +1,164 @@
+"""The hooks do to a request what their names say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from raw_client import RawClient, make_batch, produce_request
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import ConfigError
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioprod.testing import Action, EmbeddedBroker, close, delay, drop_after, drop_before, fail, hold, hold_answer
+
+BATCH = make_batch([b"x"])
+
+
+@pytest.fixture
+async def with_topic(broker: EmbeddedBroker) -> EmbeddedBroker:
+    broker.create_topic("t", 3)
+    return broker
+
+
+async def test_fail_answers_with_the_code_as_often_as_asked_and_applies_nothing(with_topic: EmbeddedBroker) -> None:
+    rule = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        answers = [await client.produce("t", BATCH) for _ in range(3)]
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+    assert rule.used == 2
+    assert len(with_topic.records("t")) == 1
+
+
+async def test_fail_hits_one_partition_where_one_is_named(with_topic: EmbeddedBroker) -> None:
+    with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, topic="t", partition=1))
+    data = TopicProduceData("t", partition_data=[PartitionProduceData(index, BATCH) for index in range(3)])
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        response = await client.call(ProduceRequest(acks=-1, topic_data=[data]), 9)
+    assert [answer.error_code for answer in response.responses[0].partition_responses] == [0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]
+    assert [len(with_topic.records("t", index)) for index in range(3)] == [1, 0, 1]
+
+
+async def test_a_failed_metadata_request_creates_no_topic(broker: EmbeddedBroker) -> None:
+    broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+    async with RawClient(broker.bootstrap_servers) as client:
+        assert (await client.call(request, 9)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert not broker.topics
+        assert (await client.call(request, 9)).topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("action", [drop_before(), close()])
+async def test_drop_before_closes_and_applies_nothing(with_topic: EmbeddedBroker, action: Action) -> None:
+    with_topic.on(ApiKey.PRODUCE, action)
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        client.send(produce_request("t", BATCH), 9)
+        assert await client.is_closed()
+    assert with_topic.records("t") == []
+
+
+async def test_drop_after_applies_and_closes(with_topic: EmbeddedBroker) -> None:
+    with_topic.on(ApiKey.PRODUCE, drop_after())
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        client.send(produce_request("t", BATCH), 9)
+        assert await client.is_closed()
+    assert len(with_topic.records("t")) == 1
+
+
+async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedBroker) -> None:
+    with_topic.on(ApiKey.PRODUCE, drop_before(), where=lambda request: b"poison" in repr(request).encode())
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        for value in (b"good", b"poison", b"never"):
+            client.send(produce_request("t", make_batch([value])), 9)
+        assert (await client.receive(ProduceRequest, 9))[0] == 1
+        assert await client.is_closed()
+    assert [record.value for record in with_topic.records("t")] == [b"good"]
+
+
+async def test_hold_waits_for_the_event_before_the_request_is_applied(with_topic: EmbeddedBroker) -> None:
+    event = asyncio.Event()
+    with_topic.on(ApiKey.PRODUCE, hold(event))
+    async with RawClient(with_topic.bootstrap_servers) as held, RawClient(with_topic.bootstrap_servers) as other:
+        waiting = asyncio.create_task(held.produce("t", make_batch([b"late"])))
+        await asyncio.sleep(0.05)
+        await other.produce("t", make_batch([b"early"]))
+        event.set()
+        assert (await waiting).base_offset == 1
+    assert [record.value for record in with_topic.records("t")] == [b"early", b"late"]
+
+
+async def test_hold_answer_applies_the_request_first(with_topic: EmbeddedBroker) -> None:
+    event = asyncio.Event()
+    with_topic.on(ApiKey.PRODUCE, hold_answer(event))
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        waiting = asyncio.create_task(client.produce("t", BATCH))
+        await with_topic.wait_for_records("t", 1)
+        assert not waiting.done()
+        event.set()
+        assert (await waiting).base_offset == 0
+
+
+async def test_a_held_request_is_applied_though_its_client_has_gone(with_topic: EmbeddedBroker) -> None:
+    event = asyncio.Event()
+    rule = with_topic.on(ApiKey.PRODUCE, hold(event))
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        client.send(produce_request("t", BATCH), 9)
+        async with asyncio.timeout(5):
+            while not rule.used:
+                await asyncio.sleep(0.01)
+    event.set()
+    await with_topic.wait_for_records("t", 1)
+
+
+async def test_delay_waits_and_actions_work_together(with_topic: EmbeddedBroker) -> None:
+    with_topic.on(ApiKey.PRODUCE, delay(0.1), fail(ErrorCode.REQUEST_TIMED_OUT))
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        started = time.monotonic()
+        assert (await client.produce("t", BATCH)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert time.monotonic() - started >= 0.09
+
+
+async def test_rules_follow_one_another_and_can_be_taken_back(with_topic: EmbeddedBroker) -> None:
+    with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT))
+    for_ever = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        codes = [(await client.produce("t", BATCH)).error_code for _ in range(4)]
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 3]
+        for_ever.cancel()
+        assert (await client.produce("t", BATCH)).error_code == 0
+        with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
+        with_topic.clear_rules()
+        assert (await client.produce("t", BATCH)).error_code == 0
+
+
+async def test_requests_are_remembered(with_topic: EmbeddedBroker) -> None:
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        await client.produce("t", BATCH)
+    assert list(with_topic.requests) == [(ApiKey.PRODUCE, 9, "raw")]
+
+
+async def test_stop_ends_a_request_that_is_held_for_ever() -> None:
+    async with asyncio.timeout(5):
+        async with EmbeddedBroker() as broker:
+            broker.create_topic("t")
+            broker.on(ApiKey.PRODUCE, hold(asyncio.Event()))
+            async with RawClient(broker.bootstrap_servers) as client:
+                client.send(produce_request("t", BATCH), 9)
+                await asyncio.sleep(0.05)
+                await broker.stop()
+                assert await client.is_closed()
+
+
+def test_mistakes_in_rules_are_named() -> None:
+    broker = EmbeddedBroker()
+    with pytest.raises(ConfigError, match="at least one action"):
+        broker.on(ApiKey.PRODUCE)
+    with pytest.raises(ConfigError, match="times=0"):
+        broker.on(ApiKey.PRODUCE, drop_before(), times=0)
+    with pytest.raises(ConfigError, match="API key 11"):
+        broker.on(ApiKey.JOIN_GROUP, drop_before())
+    with pytest.raises(ConfigError, match="delay"):
+        delay(-1)
