@@ -19,7 +19,8 @@ from aioprod.demo.expected import LATE_MINUTES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from aioprod.demo.summary import Cell, DelayTable, RouteFigures
+    from aioprod.demo.summary import Cell, DelayTable
+    from aioprod.spark.pipeline import RouteDelay
 
 FEW_FLIGHTS = 10
 """Cells with fewer flights are drawn pale: their mean says little."""
@@ -35,8 +36,9 @@ def draw(table: DelayTable, names: Mapping[str, str], subtitle: str) -> Figure:
     FigureCanvasAgg(figure)
     height = figure.get_figheight()
     grid = figure.add_gridspec(
-        2, 2, width_ratios=(5.2, 1), height_ratios=(1, max(0.42 * rows, 0.9)), left=0.185, right=0.965, top=1 - 1.15 / height, bottom=1.35 / height, wspace=0.03, hspace=0.05
-    )
+        2, 2, width_ratios=(5.2, 1), height_ratios=(1, max(0.42 * rows, 0.9)),
+        left=0.185, right=0.965, top=1 - 1.15 / height, bottom=1.35 / height, wspace=0.03, hspace=0.05,
+    )  # fmt: skip
     heat = figure.add_subplot(grid[1, 0])
     colours = Normalize(vmin=min(0.0, _rounded_low(table)), vmax=_rounded_high(table))
     _draw_cells(heat, table, names, colours)
@@ -53,7 +55,9 @@ def save_png(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=130, facecolor="white")
 
 
-def save_page(figure: Figure, path: Path, table: DelayTable, names: Mapping[str, str], routes: Sequence[RouteFigures], facts: Sequence[tuple[str, str]]) -> None:
+def save_page(
+    figure: Figure, path: Path, table: DelayTable, names: Mapping[str, str], routes: Sequence[RouteDelay], facts: Sequence[tuple[str, str]]
+) -> None:
     """Write one HTML file that needs no other: the picture as SVG, and the numbers as tables."""
     page = _PAGE.format(
         svg=_svg(figure),
@@ -172,9 +176,8 @@ def _carrier_row(code: str, cell: Cell, names: Mapping[str, str]) -> tuple[str, 
     return names.get(code, code), code, f"{cell.count:,}", f"{cell.mean:.1f}", f"{cell.late_share:.1%}"
 
 
-def _route_row(route: RouteFigures) -> tuple[str, ...]:
-    count, mean, p90, late_share = route.figures
-    return f"{route.origin} → {route.dest}", f"{count:,}", f"{mean:.1f}", f"{p90:.0f}", f"{late_share:.1%}"
+def _route_row(route: RouteDelay) -> tuple[str, ...]:
+    return f"{route.origin} → {route.dest}", f"{route.flights:,}", f"{route.mean_delay:.1f}", f"{route.p90_delay:.0f}", f"{route.late_share:.1%}"
 
 
 _PAGE = """<!DOCTYPE html>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aioprod.demo.flights import COLUMNS
 
@@ -16,20 +16,6 @@ LATE_MINUTES = 15
 
 _CARRIER, _ORIGIN, _DEST = (COLUMNS.index(name) for name in ("carrier", "origin", "dest"))
 _DEP_TIME, _DEP_DELAY, _TIME_HOUR = (COLUMNS.index(name) for name in ("dep_time", "dep_delay", "time_hour"))
-
-
-class CarrierHour(NamedTuple):
-    """A carrier's code and a scheduled hour, ISO 8601 in UTC."""
-
-    carrier: str
-    time_hour: str
-
-
-class Route(NamedTuple):
-    """Airport codes of a flight's two ends."""
-
-    origin: str
-    dest: str
 
 
 @dataclass(slots=True)
@@ -68,18 +54,23 @@ class Expected:
 
     Attributes:
         cancelled: flights without a departure time.
-        by_hour: departed flights by carrier and scheduled hour.
-        by_route: departed flights by origin and destination.
+        by_hour: departed flights by carrier's code and scheduled hour (ISO 8601 in UTC).
+        by_route: departed flights by airport codes of origin and destination.
     """
 
     cancelled: int
-    by_hour: dict[CarrierHour, Delays]
-    by_route: dict[Route, Delays]
+    by_hour: dict[tuple[str, str], Delays]
+    by_route: dict[tuple[str, str], Delays]
 
     @property
     def departed(self) -> int:
         """Flights with a departure time."""
         return sum(delays.count for delays in self.by_hour.values())
+
+    def worst_routes(self, *, limit: int = 10, min_flights: int = 100) -> list[tuple[str, str]]:
+        """The routes of at least ``min_flights`` flights with the longest mean delay, worst first."""
+        routes = [(-delays.mean, route) for route, delays in self.by_route.items() if delays.count >= min_flights]
+        return [route for _, route in sorted(routes)[:limit]]
 
 
 def expect(flights: Flights) -> Expected:
@@ -97,6 +88,6 @@ def expect(flights: Flights) -> Expected:
         by_route[row[_ORIGIN], row[_DEST]].append(delay)
     return Expected(
         cancelled,
-        {CarrierHour(carrier.decode(), hour.decode()): Delays(minutes) for (carrier, hour), minutes in by_hour.items()},
-        {Route(origin.decode(), dest.decode()): Delays(minutes) for (origin, dest), minutes in by_route.items()},
+        {(carrier.decode(), hour.decode()): Delays(minutes) for (carrier, hour), minutes in by_hour.items()},
+        {(origin.decode(), dest.decode()): Delays(minutes) for (origin, dest), minutes in by_route.items()},
     )

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
-from aioprod.demo.expected import CarrierHour
+if TYPE_CHECKING:
+    from aioprod.spark.pipeline import CarrierHourDelay
 
 NEW_YORK = ZoneInfo("America/New_York")
-
-
-class Figures(NamedTuple):
-    """Of one group of flights: how many, their mean and 90th percentile of delay in minutes, the share (0 to 1) that left over 15 minutes late."""
-
-    count: int
-    mean: float
-    p90: float
-    late_share: float
-
-
-class RouteFigures(NamedTuple):
-    """A route and the delays of its flights."""
-
-    origin: str
-    dest: str
-    figures: Figures
 
 
 class Cell(NamedTuple):
@@ -68,26 +53,26 @@ class _Sum:
         self.minutes = 0.0
         self.late = 0.0
 
-    def add(self, figures: Figures) -> None:
-        self.count += figures.count
-        self.minutes += figures.mean * figures.count
-        self.late += figures.late_share * figures.count
+    def add(self, delay: CarrierHourDelay) -> None:
+        self.count += delay.flights
+        self.minutes += delay.mean_delay * delay.flights
+        self.late += delay.late_share * delay.flights
 
     def cell(self) -> Cell:
         return Cell(self.count, self.minutes / self.count, self.late / self.count) if self.count else Cell(0, 0.0, 0.0)
 
 
-def summarise(delays: Mapping[CarrierHour, Figures]) -> DelayTable:
+def summarise(delays: Iterable[CarrierHourDelay]) -> DelayTable:
     """Put the hours of the year together by hour of the day."""
     cells: defaultdict[tuple[str, int], _Sum] = defaultdict(_Sum)
     by_carrier: defaultdict[str, _Sum] = defaultdict(_Sum)
     by_hour: defaultdict[int, _Sum] = defaultdict(_Sum)
     total = _Sum()
-    local_hours = {time_hour: local_hour(time_hour) for _, time_hour in delays}
-    for (carrier, time_hour), figures in delays.items():
-        hour = local_hours[time_hour]
-        for group in (cells[carrier, hour], by_carrier[carrier], by_hour[hour], total):
-            group.add(figures)
+    local_hour = lru_cache(maxsize=None)(_local_hour)
+    for delay in delays:
+        hour = local_hour(delay.time_hour)
+        for group in (cells[delay.carrier, hour], by_carrier[delay.carrier], by_hour[hour], total):
+            group.add(delay)
     carriers = {code: group.cell() for code, group in by_carrier.items()}
     return DelayTable(
         carriers=tuple(sorted(carriers, key=lambda code: (-carriers[code].mean, code))),
@@ -99,6 +84,5 @@ def summarise(delays: Mapping[CarrierHour, Figures]) -> DelayTable:
     )
 
 
-def local_hour(time_hour: str) -> int:
-    """The hour of the day in New York of an ISO 8601 time."""
+def _local_hour(time_hour: str) -> int:
     return datetime.fromisoformat(time_hour).astimezone(NEW_YORK).hour

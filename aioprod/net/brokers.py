@@ -71,6 +71,11 @@ class Brokers:
         link = self._links.get(node_id)
         return link.retry_at if link is not None else 0.0
 
+    def last_error(self, node_id: int) -> KafkaError | None:
+        """Why the node could not be reached the last time, or why its connection broke."""
+        link = self._links.get(node_id)
+        return link.last_error if link is not None else None
+
     def start_connecting(self, node_id: int) -> None:
         """Begin to connect, if that is due and not under way; ``on_change`` tells of the end."""
         link = self._links.setdefault(node_id, _Link())
@@ -165,7 +170,7 @@ class Brokers:
                 raise BrokerConnectionError(f"{connection.address}: client closed or broker moved while connecting")
             link.failures = 0
             link.connection = connection
-            connection.on_closed = lambda _: self._link_closed(link)
+            connection.on_closed = lambda closed: self._link_closed(link, closed.error)
             connection.close_when_idle(self._config.connections_max_idle_ms)
             await self._drop_bootstrap()
             return connection
@@ -178,8 +183,9 @@ class Brokers:
         if self._bootstrap is not None and not self._bootstrap.in_flight:
             await self._bootstrap.close()
 
-    def _link_closed(self, link: _Link) -> None:
+    def _link_closed(self, link: _Link, error: KafkaError | None) -> None:
         link.connection = None
+        link.last_error = error
         link.failures = max(link.failures, 1)
         link.retry_at = asyncio.get_running_loop().time() + self._backoff.seconds(link.failures)
         self._changed()

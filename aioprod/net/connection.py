@@ -77,6 +77,11 @@ class Connection:
         return cls(reader, writer, address=address, client_id=client_id, request_timeout_ms=request_timeout_ms)
 
     @property
+    def error(self) -> KafkaError | None:
+        """Why the connection is over; None while it lives."""
+        return self._error
+
+    @property
     def closed(self) -> bool:
         return self._error is not None
 

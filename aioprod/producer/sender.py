@@ -167,7 +167,12 @@ class Sender:
         if connection is None:
             self._brokers.start_connecting(node_id)
             retry_at = self._brokers.retry_at(node_id)
-            return retry_at if retry_at > now else NEVER
+            if retry_at <= now:
+                return NEVER  # under way: the end of it wakes this task
+            # It can't be reached: somebody else may lead by now.
+            self._last_error = self._brokers.last_error(node_id) or self._last_error
+            self._metadata.request_update()
+            return retry_at
         throttled = self._throttled_until.get(node_id, 0.0)
         if throttled > now:
             return throttled

@@ -153,8 +153,12 @@ async def _check(deliveries: Sequence[Delivery]) -> None:
     """Wait for each acknowledgement; the first failure ends the task."""
     for delivery in deliveries:
         try:
-            await delivery
-        except KafkaError as error:
+            if not delivery.done():
+                await delivery
+            error = delivery.exception()
+        except KafkaError as failure:
+            error = failure
+        if error is not None:
             raise SinkError(f"a row was not acknowledged: {error}") from error
 
 

@@ -74,7 +74,7 @@ def locked_jars(name: str) -> list[Jar]:
 
 
 def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]:
-    """The paths of ``jars`` in the cache's directory ``name``, checked. Where one is missing or wrong, the first of ``ways`` that succeeds fetches all.
+    """The paths of ``jars`` in the cache's directory ``name``, checked. Where one is missing or wrong, the first of ``ways`` that works fetches all.
 
     Raises SetupError with the reason of each way where none does.
     """

@@ -1,0 +1,99 @@
+"""Ctrl-C: the first one ends the work in order, the second one at once; and threads that never hold the end up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C: 128 + SIGINT."""
+
+_CANCEL_LIMIT_S = 5.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """Ctrl-C came while something was waited for."""
+
+
+class Interrupt:
+    """Ctrl-C (or SIGTERM) as an event of the running loop."""
+
+    def __init__(self, on_second: Callable[[], None] = lambda: None) -> None:
+        """``on_second`` is called before a second Ctrl-C ends the process."""
+        self._event = asyncio.Event()
+        self._on_second = on_second
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            try:
+                loop.add_signal_handler(number, self._arrived)
+            except NotImplementedError:  # Windows
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._arrived))
+
+    @property
+    def arrived(self) -> bool:
+        """Whether Ctrl-C came."""
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Return once Ctrl-C came."""
+        await self._event.wait()
+
+    async def guard(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work``; on Ctrl-C cancel it and give it five seconds to end.
+
+        Raises:
+            Interrupted: Ctrl-C came first.
+        """
+        task = asyncio.ensure_future(work)
+        waiter = asyncio.ensure_future(self._event.wait())
+        try:
+            await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise Interrupted
+        finally:
+            waiter.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=_CANCEL_LIMIT_S)
+
+    def _arrived(self) -> None:
+        if self._event.is_set():
+            self._on_second()
+            os._exit(INTERRUPTED)
+        self._event.set()
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run a blocking function in a thread of its own. Unlike ``asyncio.to_thread``, neither the loop's end nor the process's waits for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():  # cancelled
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:
+            pass  # the loop has ended meanwhile
+
+    threading.Thread(target=run, name=f"demo-{getattr(function, '__name__', 'work')}", daemon=True).start()
+    return await future

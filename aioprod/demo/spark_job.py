@@ -1,0 +1,132 @@
+"""Spark's part of the demo: a session in a Java process of its own, the pipeline on it, and an end in bounded time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aioprod.demo.options import DemoError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from aioprod.spark.pipeline import PipelineResult
+
+_JVM_END_LIMIT_S = 5.0
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A short run is a third quicker without the optimising compiler and with the plain collector."""
+
+
+class SparkJob:
+    """One run of the pipeline. `run` blocks and belongs in a thread; `stop` and `kill` may be called from another one."""
+
+    def __init__(self, work_dir: Path, log: Path) -> None:
+        """``work_dir`` takes Parquet, checkpoints and Spark's temporary files; ``log`` takes what Java prints."""
+        self._work_dir = work_dir
+        self._log = log
+        self._stop = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, servers: str, topic: str, sink_topic: str, *, follow: bool, on_started: Callable[[], None], on_rows: Callable[[int], None]) -> PipelineResult:
+        """Start Spark, run the pipeline and end Spark.
+
+        Raises:
+            DemoError: Java or Spark did not start or the pipeline failed; the text names the log.
+        """
+        from aioprod.spark.pipeline import run_pipeline
+
+        gateway: Any = None
+        session: SparkSession | None = None
+        try:
+            gateway = self._launch()
+            session = self._session()
+            on_started()
+            return run_pipeline(
+                session,
+                bootstrap_servers=servers,
+                out_dir=self._work_dir / "parquet",
+                checkpoint_dir=self._work_dir / "checkpoint",
+                follow=follow,
+                topic=topic,
+                sink_topic=sink_topic,
+                stop=self._stop,
+                on_rows=on_rows,
+            )
+        except Exception as error:
+            first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise DemoError(f"Spark failed: {first_line} (Spark's own log: {self._log})") from error
+        finally:
+            if session is not None and not self._ended():
+                session.stop()
+            if gateway is not None:
+                self._end(gateway)
+
+    def stop(self) -> None:
+        """Let the pipeline end after its present micro-batch; `run` then returns what there is."""
+        self._stop.set()
+
+    def kill(self) -> None:
+        """End Java at once, with the Python workers that it started; a `run` that waits for it fails."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            if os.name == "posix":
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+
+    def _ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def _launch(self) -> Any:
+        """Start Java in a process group of its own, so that the terminal's Ctrl-C comes to us alone, and with its output in the log."""
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        from aioprod.spark.session import configure
+
+        configure()
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        conf = SparkConf(loadDefaults=False)
+        for name, value in (
+            ("spark.driver.memory", "1g"),
+            ("spark.driver.extraJavaOptions", _JVM_OPTIONS),
+            ("spark.local.dir", str(self._work_dir / "local")),
+            ("spark.ui.showConsoleProgress", "false"),
+        ):
+            conf.set(name, value)
+        with self._log.open("wb") as log:
+            arguments = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": os.name == "posix"}
+            gateway = launch_gateway(conf=conf, popen_kwargs=arguments)  # type: ignore[no-untyped-call]
+        self._process = gateway.proc
+        SparkContext._ensure_initialized(gateway=gateway)
+        return gateway
+
+    def _session(self) -> SparkSession:
+        from aioprod.spark.session import spark_session_builder
+
+        builder = spark_session_builder(app_name="aioprod demo").config("spark.sql.warehouse.dir", str(self._work_dir / "warehouse"))
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        return session
+
+    def _end(self, gateway: Any) -> None:
+        from pyspark import SparkContext
+
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        gateway.shutdown()
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()  # Java ends with it
+        try:
+            process.wait(_JVM_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            process.wait(_JVM_END_LIMIT_S)

@@ -1,0 +1,301 @@
+"""Brokers that fail, hang, vanish and forget: every delivery has one outcome, nothing is lost, doubled or reordered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from aioprod import (
+    BrokerError,
+    DeliveryTimeoutError,
+    ErrorCode,
+    KafkaError,
+    MetadataTimeoutError,
+    Producer,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import Action, EmbeddedBroker, close, delay, drop_after, drop_before, fail, hold, hold_answer
+
+FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+
+
+def quick(broker: EmbeddedBroker, **settings: object) -> Producer:
+    """A producer that does not pause long between its tries, with batches of about ten records."""
+    return Producer(broker.bootstrap_servers, **{"batch_size": 200, "linger_ms": 0, **FAST, **settings})  # type: ignore[arg-type]
+
+
+def stored(broker: EmbeddedBroker, topic: str = "t") -> list[bytes | None]:
+    return [record.value for record in broker.records(topic)]
+
+
+async def send_numbers(producer: Producer, count: int) -> None:
+    deliveries = [await producer.send("t", b"%06d" % number) for number in range(count)]
+    for delivery in deliveries:
+        await delivery
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        fail(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        fail(ErrorCode.NOT_ENOUGH_REPLICAS),
+        fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        fail(ErrorCode.UNKNOWN_PRODUCER_ID),
+        fail(ErrorCode.REQUEST_TIMED_OUT),
+        drop_before(),
+        drop_after(),
+        close(),
+    ],
+    ids=lambda action: type(action).__name__ + str(getattr(getattr(action, "failure", None), "code", "")),
+)
+@pytest.mark.parametrize("failing", [1, 2, 4])
+async def test_trouble_loses_doubles_and_reorders_nothing(broker: EmbeddedBroker, action: Action, failing: int) -> None:
+    async with quick(broker) as producer:
+        await producer.send_and_wait("t", b"first")
+        broker.on(ApiKey.PRODUCE, action, times=failing)
+        await send_numbers(producer, 300)
+    assert stored(broker) == [b"first"] + [b"%06d" % number for number in range(300)]
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+async def test_one_request_in_flight_keeps_order_without_idempotence(broker: EmbeddedBroker, in_flight: int) -> None:
+    async with quick(broker, enable_idempotence=False, max_in_flight_requests_per_connection=in_flight) as producer:
+        await producer.send_and_wait("t", b"first")
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+        await send_numbers(producer, 300)
+    expected = [b"first"] + [b"%06d" % number for number in range(300)]
+    assert sorted(value or b"" for value in stored(broker)) == sorted(expected)
+    if in_flight == 1:
+        assert stored(broker) == expected
+
+
+async def test_a_refused_batch_takes_no_sequence_with_it(broker: EmbeddedBroker) -> None:
+    """aiokafka keeps the range: OUT_OF_ORDER_SEQUENCE_NUMBER until restart."""
+    async with quick(broker) as producer:
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.MESSAGE_TOO_LARGE), times=1)
+        with pytest.raises(RecordTooLargeError, match="max.message.bytes"):
+            await producer.send_and_wait("t", b"refused")
+        for number in range(3):
+            await producer.send_and_wait("t", b"%d" % number)
+    assert stored(broker) == [b"0", b"1", b"2"]
+
+
+async def test_a_refused_batch_with_others_behind_it(broker: EmbeddedBroker) -> None:
+    async with quick(broker) as producer:
+        await producer.send_and_wait("t", b"first")
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
+        deliveries = [await producer.send("t", b"%06d" % number) for number in range(200)]
+        results = await asyncio.gather(*(outcome(delivery) for delivery in deliveries))
+    failed = [number for number, result in enumerate(results) if isinstance(result, KafkaError)]
+    assert failed and failed == list(range(failed[0], failed[0] + len(failed)))
+    assert stored(broker) == [b"first"] + [b"%06d" % number for number in range(200) if number not in failed]
+
+
+async def outcome(delivery: object) -> object:
+    try:
+        return await delivery  # type: ignore[misc]
+    except KafkaError as error:
+        return error
+
+
+async def test_one_hole_bumps_the_epoch_once(broker: EmbeddedBroker) -> None:
+    broker.create_topic("t", num_partitions=3)
+    async with quick(broker) as producer:
+        for partition in range(3):
+            await producer.send_and_wait("t", b"a", partition=partition)
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), times=1)
+        for _ in range(5):
+            for partition in range(3):
+                await producer.send_and_wait("t", b"b", partition=partition)
+        assert producer._state.bumps == 1
+    assert [len(broker.records("t", partition)) for partition in range(3)] == [6, 6, 6]
+
+
+async def test_a_batch_that_expires_in_flight_is_reported_and_the_rest_goes_on(broker: EmbeddedBroker) -> None:
+    async with quick(broker, delivery_timeout_ms=400, request_timeout_ms=300) as producer:
+        await producer.send_and_wait("t", b"first")
+        released = asyncio.Event()
+        broker.on(ApiKey.PRODUCE, hold(released), times=2)
+        lost = await producer.send("t", b"stuck")
+        begun = time.monotonic()
+        with pytest.raises(DeliveryTimeoutError, match=r"delivery_timeout_ms=400.*attempt"):
+            await lost
+        assert 0.3 < time.monotonic() - begun < 3
+        released.set()
+        for number in range(20):
+            await producer.send_and_wait("t", b"%d" % number)
+        assert producer._pool.available == producer.config.buffer_memory
+    assert [value for value in stored(broker) if value != b"stuck"] == [b"first"] + [b"%d" % number for number in range(20)]
+    assert stored(broker).count(b"stuck") <= 1
+
+
+async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: EmbeddedBroker) -> None:
+    async with quick(broker, delivery_timeout_ms=300, request_timeout_ms=200) as producer:
+        await producer.partitions_for("t")
+        queue = producer._topics["t"].queues[0]
+        rule = broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=None)
+        queue.leader = -1
+        with pytest.raises(DeliveryTimeoutError):
+            await producer.send_and_wait("t", b"nobody leads")
+        assert queue.sequence.next_sequence == 0 and producer._state.bumps == 0
+        broker.clear_rules()
+        del rule
+        await producer.send_and_wait("t", b"again")
+    assert stored(broker) == [b"again"]
+
+
+async def test_an_error_that_no_retry_helps_fails_the_records_by_name(broker: EmbeddedBroker) -> None:
+    async with quick(broker) as producer:
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=1)
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+            await producer.send_and_wait("t", b"x")
+        assert caught.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        await producer.send_and_wait("t", b"y")
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code != ErrorCode.NONE], ids=lambda code: code.name)
+async def test_every_error_code_has_an_outcome(broker: EmbeddedBroker, code: ErrorCode) -> None:
+    async with quick(broker) as producer:
+        broker.on(ApiKey.PRODUCE, fail(code), times=1)
+        async with asyncio.timeout(10):
+            await outcome(await producer.send("t", b"one"))
+            await producer.send_and_wait("t", b"two")
+    assert stored(broker)[-1] == b"two"
+
+
+async def test_a_broker_that_dies_and_comes_back(broker: EmbeddedBroker) -> None:
+    async with quick(broker) as producer:
+        await producer.send_and_wait("t", b"first")
+        await broker.stop()
+        deliveries = [await producer.send("t", b"%d" % number) for number in range(50)]
+        await asyncio.sleep(0.05)
+        assert not any(delivery.done() for delivery in deliveries)
+        await broker.start()
+        async with asyncio.timeout(10):
+            for delivery in deliveries:
+                await delivery
+    assert stored(broker)[-50:] == [b"%d" % number for number in range(50)]
+
+
+async def test_a_dead_broker_holds_nobody_longer_than_promised(broker: EmbeddedBroker) -> None:
+    producer = quick(broker, delivery_timeout_ms=500, request_timeout_ms=300, max_block_ms=300)
+    await producer.start()
+    await producer.send_and_wait("t", b"first")
+    await broker.stop()
+    begun = time.monotonic()
+    with pytest.raises(DeliveryTimeoutError, match="127.0.0.1"):
+        await producer.send_and_wait("t", b"x")
+    with pytest.raises(MetadataTimeoutError, match="max_block_ms=300"):
+        await producer.send("unknown", b"x")
+    pending = await producer.send("t", b"y")
+    await producer.close(timeout_ms=100)
+    assert time.monotonic() - begun < 5
+    with pytest.raises(ProducerClosedError, match="close timeout 100 ms"):
+        await pending
+
+
+async def test_a_full_buffer_makes_send_wait_and_cancelling_gives_everything_back(broker: EmbeddedBroker) -> None:
+    async with quick(broker, buffer_memory=2_000, batch_size=500) as producer:
+        await producer.send_and_wait("t", b"first")
+        released = asyncio.Event()
+        rule = broker.on(ApiKey.PRODUCE, hold(released), times=None)
+        senders = [asyncio.create_task(producer.send("t", b"x" * 300)) for _ in range(50)]
+        while not producer._pool.waiting:
+            await asyncio.sleep(0)
+        for sender in senders[::3]:
+            sender.cancel()
+        broker.clear_rules()
+        del rule
+        released.set()
+        results = await asyncio.gather(*senders, return_exceptions=True)
+        taken = [result for result in results if not isinstance(result, BaseException)]
+        for delivery in taken:
+            await delivery
+        assert producer._pool.available == 2_000
+    assert len(stored(broker)) == 1 + len(taken)
+
+
+async def test_cancelling_who_waits_leaves_the_record_alone(broker: EmbeddedBroker) -> None:
+    async with quick(broker) as producer:
+        await producer.send_and_wait("t", b"first")
+        released = asyncio.Event()
+        broker.on(ApiKey.PRODUCE, hold_answer(released), times=1)
+        delivery = await producer.send("t", b"x")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await delivery
+        assert not delivery.done()
+        released.set()
+        assert (await delivery).offset == 1
+
+
+async def test_callbacks_run_once_and_their_faults_stop_nobody(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[int] = []
+    async with quick(broker, linger_ms=20, batch_size=5_000) as producer:
+        deliveries = [await producer.send("t", b"x") for _ in range(3)]
+        deliveries[0].add_done_callback(lambda _: 1 / 0)
+        for delivery in deliveries:
+            delivery.add_done_callback(lambda done: seen.append(done.result().offset))
+        await deliveries[2]
+        deliveries[1].add_done_callback(lambda done: seen.append(done.result().offset))
+        await asyncio.sleep(0)
+    assert seen == [0, 1, 2, 1]
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_failure_that_nobody_looks_at_is_logged(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    async with quick(broker) as producer:
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
+        delivery = await producer.send("t", b"x")
+        await producer.flush()
+        del delivery
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
+        await outcome(await producer.send("t", b"x"))
+    assert caplog.text.count("nobody looked at it") == 1
+
+
+async def test_tasks_cancelled_from_outside_make_sends_raise(broker: EmbeddedBroker) -> None:
+    producer = quick(broker)
+    mine = asyncio.all_tasks()
+    await producer.start()
+    await producer.send_and_wait("t", b"x")
+    pending = await producer.send("t", b"y")
+    for task in asyncio.all_tasks() - mine:
+        if task.get_name().startswith("aioprod-sender"):
+            task.cancel()
+    async with asyncio.timeout(1):
+        with pytest.raises(KafkaError, match="cancelled from outside"):
+            await pending
+        with pytest.raises(KafkaError, match="cancelled from outside"):
+            await producer.send("t", b"z")
+    await producer.close()
+
+
+async def test_close_while_the_broker_is_slow_delivers_what_it_can(broker: EmbeddedBroker) -> None:
+    producer = quick(broker)
+    await producer.start()
+    await producer.send_and_wait("t", b"first")
+    broker.on(ApiKey.PRODUCE, delay(0.1), times=2)
+    delivery = await producer.send("t", b"x")
+    await producer.close(timeout_ms=5_000)
+    assert (await delivery).offset == 1
+
+
+async def test_a_cancelled_close_still_closes(broker: EmbeddedBroker) -> None:
+    producer = quick(broker)
+    await producer.start()
+    await producer.send_and_wait("t", b"first")
+    broker.on(ApiKey.PRODUCE, hold(asyncio.Event()), times=None)
+    pending = await producer.send("t", b"x")
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(0.02)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(ProducerClosedError):
+        await pending
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod-") and not task.done() and "sender" in task.get_name()]
