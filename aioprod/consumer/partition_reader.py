@@ -28,6 +28,8 @@ _ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 # A topic that was made a moment ago may not be known to every broker yet; one that does not exist should not cost the whole limit.
 _UNKNOWN_TOPIC_LIMIT_S = 5.0
 _ABORT_MARKER = 0
+# The message's own default, 0, is a follower's id: it would be told of records that consumers may not see yet.
+_CONSUMER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +368,7 @@ async def _list_offsets_once(
     requests = [
         client.request(
             ListOffsetsRequest(
+                replica_id=_CONSUMER,
                 isolation_level=isolation_level,
                 topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
             ),

@@ -7,6 +7,8 @@ The rules (KIP-98, KIP-360), with the reason for each:
   once, and each partition goes over to the new identity, from sequence 0, when none of its batches is unresolved under the old one.
 - A batch may only be given a new sequence when it is certain that it is not stored: the broker refused it, or refused one
   before it. A batch whose last attempt ended without an answer is first sent again as it was.
+- A broker that knows nothing of a producer accepts any first sequence. So a partition's first batch under an identity
+  travels alone: were it refused for a moment and the second accepted, the first would come too late.
 - The broker remembers a producer's last five batches per partition; no more are ever unresolved.
 """
 
@@ -42,7 +44,7 @@ class ProducerState:
 class PartitionSequence:
     """One partition's sequence numbers and its batches that have one but no outcome."""
 
-    __slots__ = ("_producer", "broken", "identity", "next_sequence", "unresolved")
+    __slots__ = ("_confirmed", "_producer", "broken", "identity", "next_sequence", "unresolved")
 
     def __init__(self, producer: ProducerState) -> None:
         self._producer = producer
@@ -51,6 +53,7 @@ class PartitionSequence:
         self.unresolved: list[ProducerBatch] = []
         # Certain: nothing that is still unresolved under this identity can be stored.
         self.broken = False
+        self._confirmed = False
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether the batch at the head of its queue may go now; one without a sequence is given its own."""
@@ -66,7 +69,8 @@ class PartitionSequence:
             self.identity = self._producer.identity
             self.next_sequence = 0
             self.broken = False
-        if len(self.unresolved) >= MAX_UNRESOLVED:
+            self._confirmed = False
+        if len(self.unresolved) >= (MAX_UNRESOLVED if self._confirmed else 1):
             return False
         batch.identity = self.identity
         batch.base_sequence = self.next_sequence
@@ -79,6 +83,7 @@ class PartitionSequence:
 
     def stored(self, batch: ProducerBatch) -> None:
         """The broker has the batch."""
+        self._confirmed = True
         if batch in self.unresolved:
             self.unresolved.remove(batch)
 

@@ -24,17 +24,9 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
 _SCHEMA = pa.schema(_FIELDS)
 _SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, ("headers", _HEADERS)])
 
-_SQL_SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-_SQL_HEADERS = "headers array<struct<key: string, value: binary>>"
-
-
-def sql_schema(*, include_headers: bool) -> str:
-    """The columns of Spark's own Kafka source, as DDL."""
-    return f"{_SQL_SCHEMA}, {_SQL_HEADERS}" if include_headers else _SQL_SCHEMA
-
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The same columns for Arrow; Spark refuses a batch whose schema differs in anything."""
+    """The columns of a read; Spark refuses a batch whose schema differs in anything from the declared one."""
     return _SCHEMA_WITH_HEADERS if include_headers else _SCHEMA
 
 

@@ -15,16 +15,32 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from aioprod.errors import ConfigError
 from aioprod.spark._versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from aioprod.spark.arrow import sql_schema
 from aioprod.spark.offsets import OffsetRange, Offsets, offsets_from_json, offsets_to_json
 from aioprod.spark.options import SourceOptions, parse_sink_options, parse_source_options, wants_headers
 from aioprod.spark.planning import initial_offsets, latest_offsets, next_offsets, plan_batch, plan_stream
 from aioprod.spark.reading import read_range
 from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, check_columns
+
+
+_COLUMNS = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+_HEADERS = StructField("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])))
+
+
+def source_columns(*, include_headers: bool) -> StructType:
+    """The columns of Spark's own Kafka source, name by name and type by type."""
+    return StructType([*_COLUMNS, _HEADERS] if include_headers else _COLUMNS)
 
 
 class KafkaDataSource(DataSource):
@@ -44,8 +60,8 @@ class KafkaDataSource(DataSource):
     def name(cls) -> str:
         return "aioprod"
 
-    def schema(self) -> str:
-        return sql_schema(include_headers=wants_headers(self.options))
+    def schema(self) -> StructType:
+        return source_columns(include_headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return KafkaReader(parse_source_options(self.options, streaming=False))

@@ -62,7 +62,7 @@ async def test_a_leader_that_moved_is_looked_up_again(broker: EmbeddedBroker, co
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         rule = broker.on(ApiKey.FETCH, fail(code), times=2)
         assert values(await read(client, 0, 50)) == list(range(50))
-    assert rule.exhausted
+    assert rule.spent
 
 
 async def test_lost_connections_and_replies_lose_no_record(broker: EmbeddedBroker) -> None:
@@ -102,7 +102,7 @@ async def test_an_error_that_cannot_pass_is_not_retried(broker: EmbeddedBroker) 
         rule = broker.on(ApiKey.FETCH, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=2)
         with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
             await read(client, 0, 10)
-    assert not rule.exhausted
+    assert not rule.spent
 
 
 async def test_an_offset_out_of_range_names_the_range(broker: EmbeddedBroker) -> None:

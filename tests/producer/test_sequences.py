@@ -48,12 +48,30 @@ def started() -> tuple[ProducerState, PartitionSequence]:
 
 async def test_consecutive_sequences_and_at_most_five_unresolved() -> None:
     _, partition = started()
+    confirm(partition)
     made = batches(6)
     assert [partition.may_send(batch) for batch in made] == [True] * MAX_UNRESOLVED + [False]
-    assert [batch.base_sequence for batch in made] == [0, 2, 4, 6, 8, -1]
+    assert [batch.base_sequence for batch in made] == [2, 4, 6, 8, 10, -1]
     partition.stored(made[0])
     assert partition.may_send(made[5])
-    assert made[5].base_sequence == 10
+    assert made[5].base_sequence == 12
+
+
+async def test_the_first_batch_of_an_identity_travels_alone() -> None:
+    """A broker without state takes any first sequence: a second batch could be stored before a first that was refused for a moment."""
+    _, partition = started()
+    first, second = batches(2)
+    assert partition.may_send(first)
+    assert not partition.may_send(second)
+    partition.stored(first)
+    assert partition.may_send(second)
+
+
+def confirm(partition: PartitionSequence) -> None:
+    """Let the broker store a first batch, of two records."""
+    (batch,) = batches(1)
+    assert partition.may_send(batch)
+    partition.stored(batch)
 
 
 async def test_nothing_is_sent_without_an_identity() -> None:
@@ -65,6 +83,7 @@ async def test_nothing_is_sent_without_an_identity() -> None:
 
 async def test_a_retry_waits_for_the_earlier_ones() -> None:
     _, partition = started()
+    confirm(partition)
     first, second = batches(2)
     assert partition.may_send(first) and partition.may_send(second)
     assert not partition.may_send(second)
@@ -92,12 +111,13 @@ async def test_a_hole_bumps_the_epoch_once_for_all_partitions() -> None:
 async def test_what_may_be_stored_keeps_its_sequence_behind_a_doubtful_hole() -> None:
     """The first batch expired without an answer: it may be stored, so the second may be too and must go again unchanged."""
     _, partition = started()
+    confirm(partition)
     first, second = batches(2)
     assert partition.may_send(first) and partition.may_send(second)
     first.may_be_stored = second.may_be_stored = True
     partition.given_up(first)
     assert partition.may_send(second)
-    assert (second.identity, second.base_sequence) == (Identity((7, 0)), 2)
+    assert (second.identity, second.base_sequence) == (Identity((7, 0)), 4)
 
 
 async def test_epochs_run_out() -> None:
@@ -112,6 +132,7 @@ async def test_epochs_run_out() -> None:
 
 async def test_behind_a_certain_hole_batches_get_new_sequences_in_order() -> None:
     producer, partition = started()
+    confirm(partition)
     first, second, third = batches(3)
     for batch in (first, second, third):
         assert partition.may_send(batch)
@@ -120,5 +141,7 @@ async def test_behind_a_certain_hole_batches_get_new_sequences_in_order() -> Non
     assert not partition.may_send(second), "the third is still on its way under the old epoch"
     third.in_flight = False
     assert producer.bumps == 1
-    assert partition.may_send(second) and partition.may_send(third)
+    assert partition.may_send(second)
+    partition.stored(second)
+    assert partition.may_send(third)
     assert [(batch.identity, batch.base_sequence) for batch in (second, third)] == [(Identity((7, 1)), 0), (Identity((7, 1)), 2)]

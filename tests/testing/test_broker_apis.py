@@ -69,7 +69,7 @@ async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedBroker
 
 async def test_an_unknown_api_versions_version_is_answered_in_version_0(broker: EmbeddedBroker) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
-        client.writer.write(bytes.fromhex("0000000d 0012 0063 00000007 0003") + b"raw")
+        client.writer.write(bytes.fromhex("0000000e 0012 0063 00000007 0003") + b"raw\0")
         frame = await client.receive_frame()
         assert int.from_bytes(frame[:4], "big") == 7
         response = ApiVersionsResponse.decode(frame[4:], 0)

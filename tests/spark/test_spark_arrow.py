@@ -1,0 +1,106 @@
+"""Records to Arrow and back, against what Spark itself makes of the declared columns."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import types as T
+
+from aioprod import ConfigError
+from aioprod.protocol.record_reader import RecordColumns
+from aioprod.spark.arrow import SourceRows, arrow_schema, sink_rows
+from aioprod.spark.sink import Written, check_columns, summary
+from aioprod.spark.source import source_columns
+
+HEADERS = source_columns(include_headers=True)["headers"].dataType
+TEXT, BYTES = T.StringType(), T.BinaryType()
+
+
+def columns(**types: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_the_arrow_schema_is_what_spark_demands_for_the_declared_columns(include_headers: bool) -> None:
+    declared = source_columns(include_headers=include_headers)
+    assert to_arrow_schema(declared, timezone="UTC").equals(arrow_schema(include_headers=include_headers))
+
+
+def test_kafka_batches_become_one_arrow_batch() -> None:
+    rows = SourceRows(include_headers=True)
+    kafka_batch = RecordColumns([5, 6, 7], [1_000, 2_500, 3_000], [b"a", None, b""], [b"x", b"y", None], [(), (("h", b"1"), ("h", None)), ()])
+    rows.extend(kafka_batch, slice(0, None), 0)
+    rows.extend(kafka_batch, slice(1, 2), 1)
+    batch = rows.record_batch("t", 3)
+    assert batch.schema.equals(arrow_schema(include_headers=True))
+    got: list[dict[str, Any]] = batch.to_pylist()
+    assert [row["offset"] for row in got] == [5, 6, 7, 6]
+    assert got[1] == {
+        "key": None,
+        "value": b"y",
+        "topic": "t",
+        "partition": 3,
+        "offset": 6,
+        "timestamp": datetime.datetime(1970, 1, 1, 0, 0, 2, 500_000, tzinfo=datetime.UTC),
+        "timestampType": 0,
+        "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+    }
+    assert got[0]["headers"] is None
+    assert (got[2]["key"], got[2]["value"], got[3]["timestampType"]) == (b"", None, 1)
+
+
+def test_no_rows_make_an_empty_batch() -> None:
+    assert SourceRows(include_headers=False).record_batch("t", 0).num_rows == 0
+
+
+def test_sink_columns_of_text_and_bytes() -> None:
+    headers = pa.array([[{"key": "a", "value": b"1"}], None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["é", None]), pa.array([None, b"\xff"]), pa.array([1, None], pa.int32()), headers, pa.array([1, 2])],
+        names=["value", "key", "partition", "headers", "other"],
+    )
+    rows = sink_rows(batch)
+    assert list(rows.rows("t")) == [("t", "é".encode(), None, 1, [("a", b"1")]), ("t", None, b"\xff", None, ())]
+    assert rows.payload_bytes == 3
+
+
+def test_the_option_topic_wins_over_the_column() -> None:
+    rows = sink_rows(pa.record_batch({"value": ["x", "y"], "topic": ["a", None]}))
+    assert [row[0] for row in rows.rows("t")] == ["t", "t"]
+    assert [row[0] for row in rows.rows(None)] == ["a", None]
+
+
+def test_a_header_without_a_key_is_refused() -> None:
+    headers = pa.array([[{"key": None, "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    with pytest.raises(ValueError, match="header without a key"):
+        sink_rows(pa.RecordBatch.from_arrays([pa.array(["x"]), headers], names=["value", "headers"]))
+
+
+@pytest.mark.parametrize(
+    ("given", "topic", "message"),
+    [
+        (columns(key=TEXT), "t", r"the column value \(string or binary\) is required; the data has key"),
+        (columns(value=TEXT), None, "Set the option topic, or add a string column topic"),
+        (columns(value=T.IntegerType()), "t", "the column value must be string or binary, it is int"),
+        (columns(value=TEXT, key=T.LongType()), "t", "the column key must be string or binary, it is bigint"),
+        (columns(value=TEXT, topic=T.IntegerType()), "t", "the column topic must be string, it is int"),
+        (columns(value=TEXT, partition=TEXT), "t", "the column partition must be int or smallint, it is string"),
+        (columns(value=TEXT, headers=T.MapType(TEXT, BYTES)), "t", "the column headers must be array<struct<key:string,value:binary>>"),
+    ],
+)
+def test_wrong_columns_of_a_write_are_named(given: T.StructType, topic: str | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_columns(given, topic)
+
+
+def test_right_columns_of_a_write() -> None:
+    check_columns(columns(value=BYTES, key=TEXT, partition=T.IntegerType(), headers=HEADERS, other=T.DateType()), "t")
+    check_columns(columns(value=TEXT, topic=TEXT), None)
+
+
+def test_commit_messages_are_summed_up() -> None:
+    assert summary([Written(3, 30), None, Written(4, 41)]) == "7 rows of 71 bytes written by 2 of 3 tasks"

@@ -1,0 +1,142 @@
+"""Options of the data source: what is accepted, and that a wrong one says what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioprod import ConfigError, TopicPartition
+from aioprod.spark.offsets import EARLIEST, LATEST
+from aioprod.spark.options import client_config, fetch_settings, parse_sink_options, parse_source_options, wants_headers
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+SOURCE = {**SERVERS, "subscribe": "events"}
+
+
+def source(*, streaming: bool = False, **more: str) -> Any:
+    return parse_source_options({**SOURCE, **{name.replace("__", "."): value for name, value in more.items()}}, streaming=streaming)
+
+
+def test_a_batch_reads_from_earliest_to_latest_and_a_stream_from_latest() -> None:
+    assert source().starting.default == EARLIEST
+    assert source().ending.default == LATEST
+    assert source(streaming=True).starting.default == LATEST
+    assert source().fail_on_data_loss
+    assert not source().include_headers
+
+
+def test_names_do_not_mind_their_case_as_in_spark() -> None:
+    given = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "x", "startingoffsets": "EARLIEST", "INCLUDEHEADERS": "True", "MaxOffsetsPerTrigger": "7"}
+    options = parse_source_options(given, streaming=True)
+    assert options.bootstrap_servers == "a:1"
+    assert options.starting.default == EARLIEST
+    assert options.include_headers
+    assert wants_headers(given)
+    assert options.max_offsets_per_trigger == 7
+
+
+def test_topics_by_name_partition_and_pattern() -> None:
+    assert source(subscribe=" a, b,a ").selection.topics == ("a", "b")
+    assigned = parse_source_options({**SERVERS, "assign": '{"b":[1],"a":[2,0]}'}, streaming=False).selection
+    assert assigned.partitions == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
+    assert parse_source_options({**SERVERS, "subscribePattern": "ev.*"}, streaming=False).selection.pattern == "ev.*"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "a"}, r'kafka\.bootstrap\.servers is required, for example "localhost:9092"'),
+        (SERVERS, "exactly one of the options subscribe, assign, subscribePattern is required, got none"),
+        ({**SOURCE, "assign": '{"a":[0]}'}, "got subscribe, assign"),
+        ({**SERVERS, "subscribe": " , "}, "names no topic"),
+        ({**SERVERS, "subscribePattern": "["}, "not a regular expression"),
+        ({**SERVERS, "assign": "[0]"}, "option assign must be JSON like"),
+        ({**SERVERS, "assign": '{"a":["0"]}'}, "option assign must be JSON like"),
+        ({**SERVERS, "assign": '{"a":[-1]}'}, "option assign must be JSON like"),
+        ({**SERVERS, "assign": "{}"}, "option assign must be JSON like"),
+        ({**SOURCE, "startingOffset": "earliest"}, r"unknown option startingoffset; did you mean startingOffsets\?"),
+        ({**SOURCE, "quux": "1"}, "unknown option quux$"),
+        ({**SOURCE, "topic": "a"}, "option topic is for writes only, this is a read"),
+        ({**SOURCE, "startingTimestamp": "1"}, "startingTimestamp of Spark's Kafka connector is not supported"),
+        ({**SOURCE, "startingOffsets": "latest"}, "would read nothing in a batch"),
+        ({**SOURCE, "startingOffsets": "sometime"}, r'must be earliest, latest or JSON like \{"topic":'),
+        ({**SOURCE, "startingOffsets": '{"a":{"0":-3}}'}, "must be earliest, latest or JSON"),
+        ({**SOURCE, "startingOffsets": '{"a":{"0":true}}'}, "must be earliest, latest or JSON"),
+        ({**SOURCE, "startingOffsets": "7"}, "must be earliest, latest or JSON"),
+        ({**SOURCE, "endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
+        ({**SOURCE, "endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets cannot be earliest"),
+        ({**SOURCE, "maxOffsetsPerTrigger": "0"}, "must be a whole number of at least 1"),
+        ({**SOURCE, "minPartitions": "many"}, "must be a whole number of at least 1"),
+        ({**SOURCE, "failOnDataLoss": "no"}, "must be true or false"),
+        ({**SOURCE, "kafka.group.id": "g"}, "Spark's checkpoint holds the offsets"),
+        ({**SOURCE, "kafka.auto.offset.reset": "latest"}, "use the option startingOffsets"),
+        ({**SOURCE, "kafka.ssl.truststore.location": "x"}, r"kafka\.ssl\.truststore\.location is not supported for reads"),
+        ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
+        ({**SOURCE, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is not supported for reads"),
+    ],
+)
+def test_a_wrong_option_of_a_read_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_source_options(options, streaming=False)
+
+
+def test_a_stream_has_no_ending_offsets() -> None:
+    with pytest.raises(ConfigError, match="for batch reads only"):
+        source(streaming=True, endingOffsets="latest")
+
+
+def test_client_settings_get_their_types() -> None:
+    client = source(kafka__request__timeout__ms="5000", kafka__client__id="me", kafka__fetch__max__bytes="1e6", kafka__check__crcs="false").client
+    assert client_config(client) == {"request_timeout_ms": 5000, "client_id": "me"}
+    fetch = fetch_settings(client)
+    assert (fetch.fetch_max_bytes, fetch.check_crcs) == (1_000_000, False)
+    assert fetch.max_partition_fetch_bytes == 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("kafka__request__timeout__ms", "soon", "must be a number"),
+        ("kafka__check__crcs", "maybe", "must be true or false"),
+        ("kafka__isolation__level", "dirty", "must be read_uncommitted or read_committed"),
+    ],
+)
+def test_a_client_setting_of_the_wrong_type_is_named(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        client = source(**{name: value}).client
+        client_config(client)
+        fetch_settings(client)
+
+
+def test_sink_options_become_the_producers_arguments() -> None:
+    given = {**SERVERS, "topic": "t", "checkpointLocation": "/x", "kafka.linger.ms": "20", "kafka.acks": "all", "kafka.enable.idempotence": "true"}
+    options = parse_sink_options(given | {"kafka.compression.type": "zstd", "kafka.compression.level": "5"})
+    assert options.topic == "t"
+    assert options.producer == {
+        "bootstrap_servers": "localhost:9092",
+        "linger_ms": 20,
+        "acks": "all",
+        "enable_idempotence": True,
+        "compression_type": "zstd",
+        "compression_level": 5,
+        "batch_size": 131_072,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "t"}, r"kafka\.bootstrap\.servers is required"),
+        ({**SERVERS, "topic": " "}, "option topic is empty"),
+        ({**SERVERS, "subscribe": "t"}, "option subscribe is for reads only, this is a write"),
+        ({**SERVERS, "topics": "t"}, r"unknown option topics; did you mean topic\?"),
+        ({**SERVERS, "kafka.linger": "5"}, "linger_ms"),
+        ({**SERVERS, "kafka.linger.ms": "x"}, "must be a number"),
+        ({**SERVERS, "kafka.transactional.id": "x"}, "not transactional"),
+        ({**SERVERS, "kafka.value.serializer": "x"}, "make the column value string or binary"),
+    ],
+)
+def test_a_wrong_option_of_a_write_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_sink_options(options)
