@@ -39,7 +39,10 @@ class PartitionQueue:
     @property
     def open(self) -> ProducerBatch | None:
         """The batch that takes records now."""
-        return self.batches[-1] if self.batches and not self.batches[-1].closed else None
+        batches = self.batches
+        if batches and not (last := batches[-1]).closed:
+            return last
+        return None
 
     def put_back(self, batch: ProducerBatch) -> None:
         """Insert a batch that has to go again, in the order in which batches were made."""

@@ -86,9 +86,9 @@ class ProducerBatch:
     def try_append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, upper_bound: int) -> Delivery | None:
         """Add a record; None when the batch is full or no longer open. A first record always fits."""
         writer = self.writer
-        if self.closed or (writer.size + upper_bound > self.limit and writer.count):
+        index = len(writer.chunks)
+        if self.closed or (writer.size + upper_bound > self.limit and index):
             return None
-        index = writer.count
         writer.append(timestamp, key, value, headers)
         return Delivery(self, index)
 

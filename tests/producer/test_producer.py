@@ -22,7 +22,7 @@ from aioprod import (
 )
 from aioprod.testing import EmbeddedBroker
 
-Read = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
+Read = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 
 
 def new_topic() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -78,8 +78,20 @@ class RawClient:
         return response.responses[0].partition_responses[0]
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that no event tells."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
 def make_batch(
-    values: Sequence[bytes], *, timestamps: Sequence[int] = (), producer: tuple[int, int, int] = (-1, -1, -1), transactional: bool = False, codec: int = 0
+    values: Sequence[bytes],
+    *,
+    timestamps: Sequence[int] = (),
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    transactional: bool = False,
+    codec: int = 0,
 ) -> bytes:
     """Build a record batch with aiokafka's code; ``producer`` is id, epoch and base sequence."""
     producer_id, epoch, sequence = producer
@@ -95,7 +107,9 @@ def produce_request(topic: str, batch: bytes | None, *, partition: int = 0, acks
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
 
 
-def fetch_request(topic: str, *offsets: int, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 20, partition_max_bytes: int = 1 << 20) -> FetchRequest:
+def fetch_request(
+    topic: str, *offsets: int, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 20, partition_max_bytes: int = 1 << 20
+) -> FetchRequest:
     """A request for partitions 0, 1, ... from these offsets on."""
     partitions = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes) for index, offset in enumerate(offsets)

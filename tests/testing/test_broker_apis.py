@@ -63,7 +63,9 @@ async def test_every_version_is_answered(broker: EmbeddedBroker, key: int, versi
 async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedBroker) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
         response = await client.call(ApiVersionsRequest(), 0)
-    assert {(api.api_key, api.min_version, api.max_version) for api in response.api_keys} == {(key, low, high) for key, (low, high) in SUPPORTED.items()}
+    assert {(api.api_key, api.min_version, api.max_version) for api in response.api_keys} == {
+        (key, low, high) for key, (low, high) in SUPPORTED.items()
+    }
     assert {api.api_key for api in response.api_keys} == set(HANDLERS)
 
 
@@ -79,7 +81,9 @@ async def test_an_unknown_api_versions_version_is_answered_in_version_0(broker: 
 
 async def test_api_versions_refuses_a_nameless_client(broker: EmbeddedBroker) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
-        assert (await client.call(ApiVersionsRequest(client_software_name="", client_software_version="1"), 3)).error_code == ErrorCode.INVALID_REQUEST
+        assert (
+            await client.call(ApiVersionsRequest(client_software_name="", client_software_version="1"), 3)
+        ).error_code == ErrorCode.INVALID_REQUEST
 
 
 class TestMetadata:
@@ -207,7 +211,11 @@ class TestInitProducerId:
 
     @pytest.mark.parametrize(
         ("name", "timeout_ms", "code"),
-        [("", 1000, ErrorCode.INVALID_REQUEST), ("t", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT), ("t", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT)],
+        [
+            ("", 1000, ErrorCode.INVALID_REQUEST),
+            ("t", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            ("t", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ],
     )
     async def test_what_is_refused(self, broker: EmbeddedBroker, name: str, timeout_ms: int, code: ErrorCode) -> None:
         async with RawClient(broker.bootstrap_servers) as client:

@@ -10,7 +10,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_client import RawClient, fetch_request, make_batch, produce_request
+from raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 from aioprod.errors import ConfigError, KafkaTimeoutError, ProtocolError
 from aioprod.protocol.framing import encode_request
@@ -109,7 +109,7 @@ async def test_stop_ends_waiting_fetches_at_once_and_leaves_no_task() -> None:
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client, RawClient(broker.bootstrap_servers):
         client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
-        await asyncio.sleep(0.05)
+        await until(lambda: len(broker.requests) == 1)
         started = time.monotonic()
         await broker.stop()
         assert time.monotonic() - started < 2
@@ -138,11 +138,9 @@ async def test_a_client_that_goes_away_frees_its_waiting_fetch(broker: EmbeddedB
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client:
         client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
-        await asyncio.sleep(0.05)
+        await until(lambda: len(broker.requests) == 1)
         assert len(asyncio.all_tasks()) > len(before)
-    async with asyncio.timeout(5):
-        while asyncio.all_tasks() != before:
-            await asyncio.sleep(0.01)
+    await until(lambda: asyncio.all_tasks() == before)
 
 
 def test_wrong_arguments_are_named() -> None:

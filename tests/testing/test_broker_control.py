@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from raw_client import RawClient, make_batch, produce_request
+from raw_client import RawClient, make_batch, produce_request, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
@@ -80,10 +80,10 @@ async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedBroker) ->
 
 async def test_hold_waits_for_the_event_before_the_request_is_applied(with_topic: EmbeddedBroker) -> None:
     event = asyncio.Event()
-    with_topic.on(ApiKey.PRODUCE, hold(event))
+    rule = with_topic.on(ApiKey.PRODUCE, hold(event))
     async with RawClient(with_topic.bootstrap_servers) as held, RawClient(with_topic.bootstrap_servers) as other:
         waiting = asyncio.create_task(held.produce("t", make_batch([b"late"])))
-        await asyncio.sleep(0.05)
+        await until(lambda: rule.used == 1)
         await other.produce("t", make_batch([b"early"]))
         event.set()
         assert (await waiting).base_offset == 1
@@ -106,9 +106,7 @@ async def test_a_held_request_is_applied_though_its_client_has_gone(with_topic: 
     rule = with_topic.on(ApiKey.PRODUCE, hold(event))
     async with RawClient(with_topic.bootstrap_servers) as client:
         client.send(produce_request("t", BATCH), 9)
-        async with asyncio.timeout(5):
-            while not rule.used:
-                await asyncio.sleep(0.01)
+        await until(lambda: rule.used == 1)
     event.set()
     await with_topic.wait_for_records("t", 1)
 
@@ -144,10 +142,10 @@ async def test_stop_ends_a_request_that_is_held_for_ever() -> None:
     async with asyncio.timeout(5):
         async with EmbeddedBroker() as broker:
             broker.create_topic("t")
-            broker.on(ApiKey.PRODUCE, hold(asyncio.Event()))
+            rule = broker.on(ApiKey.PRODUCE, hold(asyncio.Event()))
             async with RawClient(broker.bootstrap_servers) as client:
                 client.send(produce_request("t", BATCH), 9)
-                await asyncio.sleep(0.05)
+                await until(lambda: rule.used == 1)
                 await broker.stop()
                 assert await client.is_closed()
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, produce_request
+from raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -234,7 +234,7 @@ class TestFetch:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
-            await broker_has_seen(broker, 1)
+            await until(lambda: len(broker.requests) == 1)
             broker.delete_topic("t")
             _, response = await client.receive(FetchRequest, 12)
             assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -264,12 +264,6 @@ class TestFetch:
             assert (await client.call(request, 12)).responses[0].partitions[0].aborted_transactions is None
             request.isolation_level = 1
             assert (await client.call(request, 12)).responses[0].partitions[0].aborted_transactions == []
-
-
-async def broker_has_seen(broker: EmbeddedBroker, count: int) -> None:
-    async with asyncio.timeout(5):
-        while len(broker.requests) < count:
-            await asyncio.sleep(0)
 
 
 class TestListOffsets:

@@ -14,7 +14,7 @@ from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin import NewTopic as ConfluentNewTopic
+from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
@@ -39,7 +39,7 @@ def stored(broker: EmbeddedBroker | ThreadedBroker, topic: str) -> Counter[tuple
 
 
 @pytest.fixture
-async def three(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedBroker]:
+async def three() -> AsyncIterator[EmbeddedBroker]:
     async with EmbeddedBroker(num_partitions=PARTITIONS) as broker:
         yield broker
 

@@ -157,7 +157,7 @@ def test_java_reads_the_trust_store(tmp_path: Path) -> None:
         pytest.skip("this machine has no certificate authorities to write")
     write_trust_store(tmp_path / "store", authorities)
     keytool = home_of(find_java()) / "bin" / "keytool"
-    command = [keytool, "-list", "-keystore", tmp_path / "store", "-storepass", PASSWORD, "-J-Duser.language=en"]
+    command = [str(keytool), "-list", "-keystore", str(tmp_path / "store"), "-storepass", PASSWORD, "-J-Duser.language=en"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert f"contains {len(authorities)} entries" in done.stdout, done.stdout
     sha256 = hashlib.sha256(authorities[0]).hexdigest().upper()

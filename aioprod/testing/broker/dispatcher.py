@@ -10,6 +10,7 @@ from aioprod.errors import ProtocolError
 from aioprod.protocol.framing import RequestHeader, decode_request_header, encode_response
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
+from aioprod.protocol.primitives import Reader
 from aioprod.testing.broker.connection import Connection, Service
 from aioprod.testing.broker.control import RuleBook
 from aioprod.testing.broker.exchange import Exchange, NodeAddress
@@ -68,7 +69,8 @@ class Dispatcher(Service):
         low, high = SUPPORTED[header.api_key]
         if not low <= header.api_version <= high:
             return _answer_unknown_version(header)
-        request = handler.request_type.decode(memoryview(frame)[header.body_offset :], header.api_version)
+        # Bytes after the request are no error, as with Kafka: librdkafka sends three of them with its Metadata request for all topics.
+        request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
         actions = self.rules.take(header.api_key, request)
         failures = tuple(action.failure for action in actions if action.failure is not None)
         exchange = Exchange(self._store, self.node, SUPPORTED, header.api_version, disconnected, failures)
@@ -84,7 +86,9 @@ def _encode(response: Message, header: RequestHeader) -> bytes:
     try:
         return encode_response(response, header.api_version, header.correlation_id)
     except ProtocolError as error:
-        raise RuntimeError(f"answer to API {header.api_key} version {header.api_version} can't be written: {error}") from error  # not the client's fault
+        raise RuntimeError(
+            f"answer to API {header.api_key} version {header.api_version} can't be written: {error}"
+        ) from error  # not the client's fault
 
 
 def _answer_unknown_version(header: RequestHeader) -> bytes:

@@ -1,0 +1,171 @@
+"""A connection ends at the first sign of trouble, and whoever waits hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioprod.config import ClientConfig
+from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.net.backoff import Backoff
+from aioprod.net.brokers import Brokers, Node
+from aioprod.net.connection import Connection
+from aioprod.net.handshake import connect
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.metadata import MetadataRequest
+from aioprod.protocol.messages.produce import ProduceRequest
+from aioprod.testing import EmbeddedBroker, delay, hold_answer
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[int]:
+    """A server on a free port of 127.0.0.1 that does as the handler says, then closes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handler(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port: int = server.sockets[0].getsockname()[1]
+        yield port
+
+
+def config(**settings: int) -> ClientConfig:
+    return ClientConfig(**{"request_timeout_ms": 2_000, "socket_connection_setup_timeout_ms": 2_000, **settings})  # type: ignore[arg-type]
+
+
+def address(broker: EmbeddedBroker) -> tuple[str, int]:
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    return host, int(port)
+
+
+async def test_replies_find_their_requests(broker: EmbeddedBroker) -> None:
+    connection = await connect(*address(broker), config())
+    replies = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(20)))
+    assert all(reply.brokers[0].port == address(broker)[1] for reply in replies)
+    assert connection.in_flight == 0
+    await connection.close()
+    with pytest.raises(BrokerConnectionError, match="closed by this client"):
+        await connection.request(MetadataRequest(topics=[]))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x00\x00\x00\x02ab", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x10" + b"\xff" * 16, b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+)
+async def test_garbage_ends_the_connection_with_a_protocol_error(garbage: bytes) -> None:
+    async def talk_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(garbage)
+        await writer.drain()
+        await reader.read()
+
+    async with serving(talk_nonsense) as port:
+        async with asyncio.timeout(5):
+            with pytest.raises(ProtocolError):
+                await connect("127.0.0.1", port, config())
+
+
+async def test_a_server_that_hangs_up(broker: EmbeddedBroker) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+
+    async with serving(hang_up) as port:
+        with pytest.raises(KafkaError, match=f"127.0.0.1:{port}"):
+            await connect("127.0.0.1", port, config())
+
+
+async def test_a_server_that_says_nothing() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with serving(say_nothing) as port:
+        with pytest.raises(RequestTimedOutError, match="ApiVersionsRequest"):
+            await connect("127.0.0.1", port, config(socket_connection_setup_timeout_ms=100))
+
+
+async def test_a_time_out_ends_the_connection_and_all_that_waits(broker: EmbeddedBroker) -> None:
+    connection = await connect(*address(broker), config(request_timeout_ms=150))
+    broker.on(ApiKey.METADATA, delay(30), times=1)
+    results = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, RequestTimedOutError) for result in results)
+    assert connection.closed
+    await connection.close()
+
+
+async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(broker: EmbeddedBroker) -> None:
+    connection = await connect(*address(broker), config())
+    released = asyncio.Event()
+    broker.on(ApiKey.METADATA, hold_answer(released), times=1)
+    first = asyncio.create_task(connection.request(MetadataRequest(topics=[])))
+    second = asyncio.create_task(connection.request(MetadataRequest(topics=[])))
+    await asyncio.sleep(0)
+    first.cancel()
+    released.set()
+    assert (await second).brokers
+    await connection.close()
+
+
+async def test_an_idle_connection_is_closed(broker: EmbeddedBroker) -> None:
+    connection = await connect(*address(broker), config())
+    ended = asyncio.Event()
+    connection.on_closed = lambda _: ended.set()
+    connection.close_when_idle(30)
+    await connection.request(MetadataRequest(topics=[]))
+    async with asyncio.timeout(5):
+        await ended.wait()
+    assert "connections_max_idle_ms=30" in str(connection.error)
+
+
+async def test_versions_that_do_not_meet(broker: EmbeddedBroker) -> None:
+    connection: Connection = await connect(*address(broker), config())
+    connection.versions[ApiKey.PRODUCE] = (90, 95)
+    with pytest.raises(UnsupportedVersionError, match="ProduceRequest versions 90 to 95, this client 3 to"):
+        connection.pick_version(ProduceRequest)
+    del connection.versions[ApiKey.METADATA]
+    with pytest.raises(UnsupportedVersionError):
+        await connection.request(MetadataRequest(topics=[]))
+    await connection.close()
+
+
+async def test_one_connection_is_shared_and_comes_back(broker: EmbeddedBroker) -> None:
+    brokers = Brokers(config(reconnect_backoff_ms=1), random.Random(1))
+    host, port = address(broker)
+    brokers.update_nodes({1: Node(1, host, port)})
+    first, second = await asyncio.gather(brokers.connection(1), brokers.connection(1))
+    assert first is second is brokers.live(1)
+    first.abort(BrokerConnectionError("cut"))
+    assert brokers.live(1) is None
+    assert await brokers.connection(1) is not first
+    await brokers.close()
+    with pytest.raises(BrokerConnectionError):
+        await brokers.connection(1)
+
+
+async def test_all_bootstrap_addresses_are_tried_and_named(broker: EmbeddedBroker) -> None:
+    good = ClientConfig(bootstrap_servers=("127.0.0.1:1", broker.bootstrap_servers, "127.0.0.1:2"))
+    brokers = Brokers(good, random.Random(3))
+    assert (await brokers.any()).address == broker.bootstrap_servers
+    await brokers.close()
+    brokers = Brokers(ClientConfig(bootstrap_servers=("127.0.0.1:1", "127.0.0.1:2")), random.Random(3))
+    with pytest.raises(BrokerConnectionError, match=r"127\.0\.0\.1:(1.*127\.0\.0\.1:2|2.*127\.0\.0\.1:1)"):
+        await brokers.any()
+    await brokers.close()
+
+
+def test_backoff_doubles_with_jitter_up_to_its_limit() -> None:
+    backoff = Backoff(100, 1_000, random.Random(5))
+    assert backoff.seconds(0) == 0
+    for failures, middle in [(1, 0.1), (2, 0.2), (3, 0.4), (5, 1.0), (10_000, 1.0)]:
+        pauses = [backoff.seconds(failures) for _ in range(50)]
+        assert all(middle * 0.8 <= pause <= middle * 1.2 for pause in pauses)
+        assert len(set(pauses)) > 10
