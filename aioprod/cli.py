@@ -116,15 +116,17 @@ def _port(text: str) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from aioprod.demo.options import DemoError, DemoOptions, check_extras
-
     try:
-        check_extras()
-    except DemoError as error:
-        print(f"aioprod demo: {error}", file=sys.stderr)
-        return 1
-    from aioprod.demo.run import main as run_demo
+        from aioprod.demo.options import DemoError, DemoOptions, check_extras
 
+        try:
+            check_extras()
+        except DemoError as error:
+            print(f"aioprod demo: {error}", file=sys.stderr)
+            return 1
+        from aioprod.demo.run import main as run_demo
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return run_demo(
         DemoOptions(
             bootstrap_servers=arguments.bootstrap_servers,

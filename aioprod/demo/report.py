@@ -14,7 +14,7 @@ from rich.text import Text
 from aioprod.demo.expected import LATE_MINUTES
 
 if TYPE_CHECKING:
-    from aioprod.demo.sending import SendReport
+    from aioprod.demo.sending import FlightTopics, SendReport
     from aioprod.demo.summary import Cell, DelayTable
     from aioprod.spark.pipeline import RouteDelay
 
@@ -53,15 +53,15 @@ def facts(report: SendReport) -> list[tuple[str, str]]:
     ]
 
 
-def describe_sending(report: SendReport) -> str:
-    """One line about what was sent; two where deliveries failed."""
-    text = (
-        f"sent {report.sent:,} flights in {report.seconds:.2f} s ({report.records_per_second:,.0f} records/s), "
-        f"{report.acknowledged:,} acknowledged ({report.acknowledged_cancelled:,} of them cancelled flights)"
-    )
+def describe_sending(report: SendReport, topics: FlightTopics) -> str:
+    """A few lines about what was sent."""
+    lines = [
+        f"{report.sent:,} flights sent in {report.seconds:.2f} s ({report.records_per_second:,.0f} records/s), {report.acknowledged:,} acknowledged:",
+        f"{report.acknowledged_flights:,} in topic {topics.flights}, {report.acknowledged_cancelled:,} in topic {topics.cancelled}",
+    ]
     if report.failed:
-        text += f"\n{report.failed:,} not delivered: {report.first_error}"
-    return text
+        lines.append(f"{report.failed:,} not delivered: {report.first_error}")
+    return "\n".join(lines)
 
 
 def result_tables(table: DelayTable, names: Mapping[str, str], routes: Sequence[RouteDelay]) -> Group:
@@ -70,16 +70,17 @@ def result_tables(table: DelayTable, names: Mapping[str, str], routes: Sequence[
 
 
 def _new_table(title: str, first: str, others: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_footer=True)
-    table.add_column(first)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True)
     for name in others:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
 def _airlines(table: DelayTable, names: Mapping[str, str]) -> Table:
-    late = f"> {LATE_MINUTES} min late"
-    shown = _new_table("Departure delay from New York, 2013, by airline", "airline", ("flights", "mean, min", late, "worst hour", "mean, min"))
+    title = f"Departure delay from New York, 2013, in minutes (late: over {LATE_MINUTES})"
+    shown = _new_table(title, "airline", ("flights", "mean", "late", "worst hour", "mean"))
+    shown.show_footer = True
     for carrier in table.carriers:
         hour, cell = _worst_hour(table, carrier)
         shown.add_row(names.get(carrier, carrier), *_figures(table.by_carrier[carrier]), f"{hour:02d}:00", f"{cell.mean:.1f}")
@@ -100,8 +101,7 @@ def _figures(cell: Cell) -> tuple[str, str, str]:
 
 
 def _routes(routes: Sequence[RouteDelay]) -> Table:
-    shown = _new_table("Worst routes", "route", ("flights", "mean, min", "90th percentile, min", f"> {LATE_MINUTES} min late"))
-    shown.show_footer = False
+    shown = _new_table("Worst routes of at least 100 flights", "route", ("flights", "mean", "90th percentile", "late"))
     for route in routes:
         name = f"{route.origin} → {route.dest}"
         shown.add_row(name, f"{route.flights:,}", f"{route.mean_delay:.1f}", f"{route.p90_delay:.0f}", f"{route.late_share:.1%}")

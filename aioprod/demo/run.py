@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from aioprod import KafkaError, Producer
 from aioprod.cluster.client import ClusterClient
+from aioprod.config import ProducerSettings
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
@@ -37,9 +39,16 @@ if TYPE_CHECKING:
 
 _CONNECT_LIMIT_S = 10.0
 _CLOSE_LIMIT_MS = 3_000
-_SPARK_STOP_LIMIT_S = 6.0
-_BATCH_SIZE = 256 * 1024
-_LINGER_MS = 20
+_FOLLOW_END_LIMIT_S = 6.0
+_KILLED_END_LIMIT_S = 2.0
+_PRODUCER: ProducerSettings = {
+    "compression_type": "lz4",
+    "batch_size": 256 * 1024,
+    "linger_ms": 20,
+    "max_block_ms": 30_000,
+    "request_timeout_ms": 15_000,
+    "delivery_timeout_ms": 30_000,
+}
 
 
 def main(options: DemoOptions) -> int:
@@ -48,6 +57,8 @@ def main(options: DemoOptions) -> int:
     Returns:
         0 where every total equals the CSV's, 1 where not or where something failed, 130 where Ctrl-C ended it.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode
     console = Console()
     try:
         prepare_out(options.out)
@@ -75,16 +86,18 @@ class _Demo:
             async with _connected(servers) as client:
                 await interrupt.guard(self._make_topics(client))
                 report = await self._send(servers, flights, interrupt)
-                self._console.print(describe_sending(report), highlight=False)
+                self._console.print(describe_sending(report, self._topics), highlight=False, soft_wrap=True)
                 if interrupt.arrived:
                     return INTERRUPTED
                 stored = await interrupt.guard(count_records(client, self._topics))
-            expected = await in_thread(lambda: expect(flights))
+            expected = expect(flights)
             problems = check_sending(report, expected, stored, self._topics)
+            if problems:
+                return self._end(problems, interrupt, False)
             with tempfile.TemporaryDirectory(prefix="aioprod-demo-", ignore_cleanup_errors=True) as work_dir:
                 result = await self._analyse(servers, Path(work_dir), report, interrupt)
                 if result is not None:
-                    problems += self._show(result, report, expected)
+                    problems = self._show(result, report, expected)
             return self._end(problems, interrupt, result is not None)
 
     # -- the cluster ---------------------------------------------------------------------------------------------
@@ -102,7 +115,10 @@ class _Demo:
                 yield broker.bootstrap_servers
 
     async def _make_topics(self, client: ClusterClient) -> None:
-        await create_topics(client, [*self._topics, self._sink_topic])
+        try:
+            await create_topics(client, [*self._topics, self._sink_topic])
+        except TimeoutError:
+            raise DemoError("the cluster did not make the topics in time") from None
         for name, count in (await count_records(client, self._topics)).items():
             if count:
                 raise DemoError(f"topic {name} already holds {count:,} records: choose topics of your own with --topic-prefix TEXT")
@@ -112,7 +128,7 @@ class _Demo:
     async def _send(self, servers: str, flights: Flights, interrupt: Interrupt) -> SendReport:
         with progress_bar(self._console) as progress, _quick_collector():
             bar = progress.add_task("sending flights", total=len(flights))
-            async with Producer(servers, compression_type="lz4", batch_size=_BATCH_SIZE, linger_ms=_LINGER_MS) as producer:
+            async with Producer(servers, **_PRODUCER) as producer:
                 sender = FlightSender(
                     producer, flights, self._topics, rate=self._options.rate, on_progress=lambda sent: progress.update(bar, completed=sent)
                 )
@@ -145,7 +161,8 @@ class _Demo:
                 return await interrupt.guard(_wait_for(work))
             except Interrupted:
                 progress.update(bar, description="ending Spark")
-                return await _end_spark(job, work)
+                # Who follows ends by Ctrl-C and wants the results; who does not would wait for unfinished ones.
+                return await _end_spark(job, work, _FOLLOW_END_LIMIT_S if self._options.follow else 0)
 
     # -- results -------------------------------------------------------------------------------------------------
 
@@ -231,11 +248,12 @@ async def _wait_for(work: asyncio.Future[PipelineResult]) -> PipelineResult:
     return await asyncio.shield(work)
 
 
-async def _end_spark(job: SparkJob, work: asyncio.Future[PipelineResult]) -> PipelineResult | None:
+async def _end_spark(job: SparkJob, work: asyncio.Future[PipelineResult], limit_s: float) -> PipelineResult | None:
     job.stop()
-    done, _ = await asyncio.wait({work}, timeout=_SPARK_STOP_LIMIT_S)
+    done, _ = await asyncio.wait({work}, timeout=limit_s)
     if not done:
-        job.kill()
+        await in_thread(job.kill)
+        await asyncio.wait({work}, timeout=_KILLED_END_LIMIT_S)
         work.cancel()
         return None
     return None if work.exception() else work.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from aioprod.spark.pipeline import PipelineResult
 
 _JVM_END_LIMIT_S = 5.0
+_TERMINATE_LIMIT_S = 2.0
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A short run is a third quicker without the optimising compiler and with the plain collector."""
 
@@ -32,7 +34,9 @@ class SparkJob:
         self._stop = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, servers: str, topic: str, sink_topic: str, *, follow: bool, on_started: Callable[[], None], on_rows: Callable[[int], None]) -> PipelineResult:
+    def run(
+        self, servers: str, topic: str, sink_topic: str, *, follow: bool, on_started: Callable[[], None], on_rows: Callable[[int], None]
+    ) -> PipelineResult:
         """Start Spark, run the pipeline and end Spark.
 
         Raises:
@@ -71,9 +75,15 @@ class SparkJob:
         self._stop.set()
 
     def kill(self) -> None:
-        """End Java at once, with the Python workers that it started; a `run` that waits for it fails."""
+        """End Java within two seconds, and with it the Python workers that it started; a `run` that waits for it fails."""
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report the lost connection, with a traceback
         process = self._process
-        if process is not None and process.poll() is None:
+        if process is None or process.poll() is not None:
+            return  # or Java is starting just now: it ends by itself when our end of its standard input is closed
+        process.terminate()  # Spark removes its temporary files
+        try:
+            process.wait(_TERMINATE_LIMIT_S)
+        except subprocess.TimeoutExpired:
             if os.name == "posix":
                 os.killpg(process.pid, signal.SIGKILL)
             else:

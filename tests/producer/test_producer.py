@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 import uuid
 
@@ -119,7 +120,12 @@ async def test_a_record_larger_than_a_batch_has_a_batch_of_its_own(bootstrap: st
 
 async def test_keys_choose_javas_partition(broker: EmbeddedBroker) -> None:
     # Partitions of Java's Utils.toPositive(Utils.murmur2(key)) % 7, from its hashes in Kafka's UtilsTest.
-    hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971}
+    hashes = {
+        b"21": -973932308,
+        b"foobar": -790332482,
+        b"a-little-bit-long-string": -985981536,
+        b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    }
     broker.create_topic("t", num_partitions=7)
     async with Producer(broker.bootstrap_servers) as producer:
         for key, java_hash in hashes.items():
@@ -130,7 +136,7 @@ async def test_keyless_records_stick_and_then_spread(broker: EmbeddedBroker) -> 
     broker.create_topic("t", num_partitions=4)
     async with Producer(broker.bootstrap_servers, batch_size=1_000) as producer:
         placed = [(await delivery).partition for delivery in [await producer.send("t", b"x" * 90) for _ in range(2_000)]]
-    changes = sum(1 for before, after in zip(placed, placed[1:], strict=False) if before != after)
+    changes = sum(1 for before, after in itertools.pairwise(placed) if before != after)
     assert changes < 300, "a partition is left when a batch is full, not with each record"
     assert all(300 < placed.count(partition) < 700 for partition in range(4)), "the load is even"
 

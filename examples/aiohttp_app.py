@@ -1,0 +1,61 @@
+"""Orders over HTTP into Kafka, with aiohttp.
+
+pip install aioprod aiohttp
+BOOTSTRAP_SERVERS=localhost:9092 PORT=8080 python aiohttp_app.py
+curl -d '{"customer": "42", "item": "tea"}' localhost:8080/orders
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from aioprod import KafkaError, Producer
+
+TOPIC = "orders"
+PRODUCER = web.AppKey("producer", Producer)
+
+
+async def producer_context(app: web.Application) -> AsyncIterator[None]:
+    """One producer for all requests: it starts with the application, and delivers what it has before the application ends."""
+    async with Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")) as producer:
+        app[PRODUCER] = producer
+        yield
+
+
+async def place_order(request: web.Request) -> web.Response:
+    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they share a partition."""
+    try:
+        order = json.loads(await request.text())
+        customer = str(order["customer"])
+    except (ValueError, KeyError, TypeError):
+        raise web.HTTPBadRequest(text="an order is a JSON object with a customer") from None
+    producer = request.app[PRODUCER]
+    try:
+        delivery = await producer.send(TOPIC, json.dumps(order).encode(), key=customer.encode())
+        metadata = await delivery
+    except KafkaError as error:
+        raise web.HTTPServiceUnavailable(text=f"the order was not stored: {error}") from error
+    return web.json_response({"partition": metadata.partition, "offset": metadata.offset}, status=201)
+
+
+async def count_click(request: web.Request) -> web.Response:
+    """Answer at once; the click travels with the next batch."""
+    await request.app[PRODUCER].send("clicks", request.match_info["page"].encode())
+    return web.Response(status=202)
+
+
+def make_app() -> web.Application:
+    """The application with its routes."""
+    app = web.Application()
+    app.cleanup_ctx.append(producer_context)
+    app.router.add_post("/orders", place_order)
+    app.router.add_post("/clicks/{page}", count_click)
+    return app
+
+
+if __name__ == "__main__":
+    web.run_app(make_app(), host="127.0.0.1", port=int(os.environ.get("PORT", "8080")))

@@ -1,0 +1,64 @@
+"""Orders over HTTP into Kafka, with FastAPI.
+
+pip install aioprod fastapi uvicorn
+BOOTSTRAP_SERVERS=localhost:9092 uvicorn fastapi_app:app
+curl -d '{"customer": "42", "item": "tea", "quantity": 3}' -H 'content-type: application/json' localhost:8000/orders
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, HTTPException, Request
+from pydantic import BaseModel
+
+from aioprod import KafkaError, Producer
+
+TOPIC = "orders"
+
+
+class Order(BaseModel):
+    """What a customer wants."""
+
+    customer: str
+    item: str
+    quantity: int
+
+
+class Stored(BaseModel):
+    """Where the order is."""
+
+    partition: int
+    offset: int
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """One producer for all requests: it starts with the application, and delivers what it has before the application ends."""
+    async with Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")) as producer:
+        app.state.producer = producer
+        yield
+
+
+app = FastAPI(title="Orders", lifespan=lifespan)
+
+
+@app.post("/orders", status_code=201)
+async def place_order(order: Order, request: Request) -> Stored:
+    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they share a partition."""
+    producer: Producer = request.app.state.producer
+    try:
+        delivery = await producer.send(TOPIC, order.model_dump_json().encode(), key=order.customer.encode())
+        metadata = await delivery
+    except KafkaError as error:
+        raise HTTPException(503, f"the order was not stored: {error}") from error
+    return Stored(partition=metadata.partition, offset=metadata.offset)
+
+
+@app.post("/clicks/{page}", status_code=202)
+async def count_click(page: str, request: Request) -> None:
+    """Answer at once; the click travels with the next batch."""
+    producer: Producer = request.app.state.producer
+    await producer.send("clicks", page.encode())
