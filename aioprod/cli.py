@@ -67,8 +67,8 @@ def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
     where.add_argument("--real-kafka", action="store_true", help="start a real Kafka 4.1 (44 MB are downloaded the first time)")
     demo.add_argument("--flights", type=_positive_int, metavar="N", help="send only the first N flights of the year")
     demo.add_argument("--rate", type=_positive_float, metavar="R", help="send at most R records per second")
-    demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where picture, page and Parquet files go (default: %(default)s)")
-    demo.add_argument("--topic-prefix", default="", metavar="TEXT", help="put before the topics' names, to start again on a cluster that has them already")
+    demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the results go (default: %(default)s)")
+    demo.add_argument("--topic-prefix", default="", metavar="TEXT", help="put before the topics' names; they must be empty")
     demo.add_argument("--follow", action="store_true", help="go on reading the topic until Ctrl-C")
     demo.set_defaults(run=_demo, parser=demo)
 
@@ -82,7 +82,7 @@ def _add_broker(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     broker.add_argument("--port", type=_port, default=9092, help="port to listen on, 0 for a free one (default: %(default)s)")
-    broker.add_argument("--partitions", type=_positive_int, default=1, metavar="N", help="partitions of topics made by themselves (default: %(default)s)")
+    broker.add_argument("--partitions", type=_positive_int, default=1, metavar="N", help="of topics created by use (default: %(default)s)")
     broker.set_defaults(run=_broker, parser=broker)
 
 

@@ -70,13 +70,13 @@ def save_page(
 
 
 def _rounded_high(table: DelayTable) -> float:
-    means = sorted(cell.mean for cell in table.cells.values() if cell.count >= FEW_FLIGHTS) or [10.0]
+    means = sorted(cell.mean for cell in table.cells.values() if cell.flights >= FEW_FLIGHTS) or [10.0]
     # The colours end at the 97th percentile, so that a few extreme cells don't bleach all others.
     return max(5.0, math.ceil(means[int(0.97 * (len(means) - 1))] / 5) * 5)
 
 
 def _rounded_low(table: DelayTable) -> float:
-    means = [cell.mean for cell in table.cells.values() if cell.count >= FEW_FLIGHTS] or [0.0]
+    means = [cell.mean for cell in table.cells.values() if cell.flights >= FEW_FLIGHTS] or [0.0]
     return max(-10.0, math.floor(min(means) / 5) * 5)
 
 
@@ -103,7 +103,7 @@ def _draw_cells(axes: Axes, table: DelayTable, names: Mapping[str, str], colours
 
 
 def _draw_cell(axes: Axes, column: int, row: int, cell: Cell, colours: Normalize) -> None:
-    few = cell.count < FEW_FLIGHTS
+    few = cell.flights < FEW_FLIGHTS
     colour = _COLOURS(colours(cell.mean))
     axes.add_patch(_rectangle(column, row, colour, 0.35 if few else 1.0))
     red, green, blue, _ = colour
@@ -153,7 +153,7 @@ def _draw_colour_bar(figure: Figure, colours: Normalize, bottom: float) -> None:
 
     axes = figure.add_axes((0.185, bottom, 0.36, 0.014))
     bar = figure.colorbar(ScalarMappable(norm=colours, cmap=_COLOURS), cax=axes, orientation="horizontal", extend="max")
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.set_label("mean departure delay in minutes (below 0: left early)", size=9.5, color=_SOFT)
     axes.tick_params(length=0, colors=_INK, labelsize=9)
     figure.text(0.575, bottom, f"pale: fewer than {FEW_FLIGHTS} flights    empty: none", size=9.5, color=_SOFT, va="bottom")
@@ -173,7 +173,7 @@ def _rows(rows: Any) -> str:
 
 
 def _carrier_row(code: str, cell: Cell, names: Mapping[str, str]) -> tuple[str, ...]:
-    return names.get(code, code), code, f"{cell.count:,}", f"{cell.mean:.1f}", f"{cell.late_share:.1%}"
+    return names.get(code, code), code, f"{cell.flights:,}", f"{cell.mean:.1f}", f"{cell.late_share:.1%}"
 
 
 def _route_row(route: RouteDelay) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-COLUMNS = tuple(
-    "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,origin,dest,"
-    "air_time,distance,hour,minute,time_hour".split(",")
-)
+COLUMNS = (
+    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "carrier", "flight", "tailnum",
+    "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour",
+)  # fmt: skip
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 _DEP_TIME = COLUMNS.index("dep_time")

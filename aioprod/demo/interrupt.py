@@ -25,7 +25,7 @@ class Interrupted(Exception):
 class Interrupt:
     """Ctrl-C (or SIGTERM) as an event of the running loop."""
 
-    def __init__(self, on_second: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_second: Callable[[], object] = lambda: None) -> None:
         """``on_second`` is called before a second Ctrl-C ends the process."""
         self._event = asyncio.Event()
         self._on_second = on_second

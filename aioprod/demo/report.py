@@ -92,12 +92,12 @@ def _airlines(table: DelayTable, names: Mapping[str, str]) -> Table:
 def _worst_hour(table: DelayTable, carrier: str) -> tuple[int, Cell]:
     hours = [(hour, table.cells[carrier, hour]) for hour in table.hours if (carrier, hour) in table.cells]
     # A handful of flights at an odd hour is not what is meant.
-    usual = [(hour, cell) for hour, cell in hours if cell.count >= 0.01 * table.by_carrier[carrier].count]
+    usual = [(hour, cell) for hour, cell in hours if cell.flights >= 0.01 * table.by_carrier[carrier].flights]
     return max(usual, key=lambda item: item[1].mean)
 
 
 def _figures(cell: Cell) -> tuple[str, str, str]:
-    return f"{cell.count:,}", f"{cell.mean:.1f}", f"{cell.late_share:.1%}"
+    return f"{cell.flights:,}", f"{cell.mean:.1f}", f"{cell.late_share:.1%}"
 
 
 def _routes(routes: Sequence[RouteDelay]) -> Table:

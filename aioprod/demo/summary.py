@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
@@ -16,10 +16,17 @@ if TYPE_CHECKING:
 NEW_YORK = ZoneInfo("America/New_York")
 
 
-class Cell(NamedTuple):
-    """Delays of several hours together; a percentile can't be put together from parts, so there is none."""
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Delays of several hours together; a percentile can't be put together from parts, so there is none.
 
-    count: int
+    Attributes:
+        flights: how many.
+        mean: mean delay in minutes.
+        late_share: share, 0 to 1, that left more than 15 minutes late.
+    """
+
+    flights: int
     mean: float
     late_share: float
 

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import (  # type: ignore[import-untyped]
+from aiokafka.record.default_records import (
     DefaultRecordBatch,
     DefaultRecordBatchBuilder,
     _DefaultRecordBatchBuilderPy,
