@@ -48,6 +48,7 @@ class ClusterClient:
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
         """
+        self._brokers.open()
         try:
             await self._metadata.refresh(())
         except BaseException:

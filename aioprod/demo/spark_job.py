@@ -76,7 +76,7 @@ class SparkJob:
 
     def kill(self) -> None:
         """End Java within two seconds, and with it the Python workers that it started; a `run` that waits for it fails."""
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report the lost connection, with a traceback
+        _expect_lost_connections()
         process = self._process
         if process is None or process.poll() is not None:
             return  # or Java is starting just now: it ends by itself when our end of its standard input is closed
@@ -140,3 +140,13 @@ class SparkJob:
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait(_JVM_END_LIMIT_S)
+
+
+def _expect_lost_connections() -> None:
+    """py4j and Spark's server for accumulators would each print a traceback when Java is gone. What comes after `kill` is only the end."""
+    from pyspark import SparkContext
+
+    logging.disable(logging.CRITICAL)  # py4j logs to the root logger
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None

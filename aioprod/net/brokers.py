@@ -52,6 +52,10 @@ class Brokers:
         self._closed = False
         self.on_change: Callable[[], None] | None = None
 
+    def open(self) -> None:
+        """Allow connections; they are so from the start, and again after ``close``."""
+        self._closed = False
+
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
         """Take over the cluster's present brokers; connections to those that moved or left are closed."""
         for node_id, old in self._nodes.items():

@@ -218,7 +218,15 @@ class RecordAccumulator:
             batch.closed = True
             queue.batches.popleft()
             taken.append(batch)
+            if not batch.attempts:
+                self._note_sticky(queue, batch)
         return taken
+
+    def _note_sticky(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        # Small batches count too: without this a trickle of keyless records would stay on one partition for ever.
+        topic = self.topics[queue.tp.topic]
+        if topic.sticky.current == queue.tp.partition:
+            topic.sticky.used(batch.writer.size, topic.available)
 
     def _is_due(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> bool:
         if batch.retry_at > now:

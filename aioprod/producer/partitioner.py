@@ -44,7 +44,7 @@ class StickyPartition:
         self.current = -1
 
     def used(self, size: int, available: list[int]) -> None:
-        """Note that a batch of ``size`` bytes was filled; after ``batch_size`` bytes another partition is due."""
+        """Note that a batch of ``size`` bytes was sent there; after ``batch_size`` bytes another partition is due."""
         self._bytes += size
         if self._bytes >= self._batch_size:
             self.switch(available)

@@ -113,6 +113,8 @@ class Producer:
     async def start(self) -> None:
         """Connect and learn the cluster.
 
+        After a failure it may be called again.
+
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
             ProducerClosedError: it was closed before.
@@ -121,6 +123,7 @@ class Producer:
             raise self._closing
         if self._started:
             return
+        self._brokers.open()
         try:
             await self._metadata.refresh(())
         except BaseException:
@@ -274,7 +277,7 @@ class Producer:
             self._sender.wake()
             await asyncio.sleep(0)
             if key is None and partition is None and self.config.partitioner is None:
-                known.sticky.used(last.writer.size, known.available)
+                known.sticky.switch(known.available)
                 queue = known.queues[known.sticky.current]
             last = queue.open
             delivery = last.try_append(timestamp, key, value, headers, bound) if last is not None else None

@@ -12,7 +12,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark.offsets import EARLIEST, LATEST, DataLossError, OffsetRange, Offsets, check_not_lost, limit_offsets, plan_ranges
-from aioprod.spark.options import SourceOptions, TopicSelection, client_config, fetch_settings
+from aioprod.spark.options import SourceOptions, client_config, fetch_settings
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -23,17 +23,19 @@ def open_client(options: SourceOptions) -> ClusterClient:
     return ClusterClient(options.bootstrap_servers, **client_config(options.client))
 
 
-async def select_partitions(client: ClusterClient, selection: TopicSelection) -> list[TopicPartition]:
+async def select_partitions(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
     """The partitions that the options name.
 
     Raises:
         BrokerError: a topic that is named does not exist or may not be read.
     """
+    selection = options.selection
+    limit_s = fetch_settings(options.client).retry_limit_ms / 1000
     if selection.pattern is not None:
-        return await partitions_of(client, await _matching_topics(client, selection.pattern))
+        return await partitions_of(client, await _matching_topics(client, selection.pattern), limit_s=limit_s)
     if selection.topics:
-        return await partitions_of(client, selection.topics)
-    existing = await partitions_of(client, {tp.topic for tp in selection.partitions})
+        return await partitions_of(client, selection.topics, limit_s=limit_s)
+    existing = await partitions_of(client, {tp.topic for tp in selection.partitions}, limit_s=limit_s)
     missing = sorted(set(selection.partitions) - set(existing))
     if missing:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "option assign names " + ", ".join(f"{tp.topic}-{tp.partition}" for tp in missing))
@@ -48,7 +50,7 @@ async def plan_batch(options: SourceOptions) -> list[OffsetRange]:
         DataLossError: offsets outside of what the brokers hold, unless failOnDataLoss is false.
     """
     async with open_client(options) as client:
-        partitions = await select_partitions(client, options.selection)
+        partitions = await select_partitions(client, options)
         earliest, latest = await _bounds(client, partitions, fetch_settings(options.client))
     start = _resolve(options.starting.targets("startingOffsets", partitions), earliest, latest)
     end = _resolve(options.ending.targets("endingOffsets", partitions), earliest, latest)
@@ -68,7 +70,7 @@ async def initial_offsets(options: SourceOptions) -> Offsets:
         ConfigError: offsets that leave a partition out.
     """
     async with open_client(options) as client:
-        partitions = await select_partitions(client, options.selection)
+        partitions = await select_partitions(client, options)
         earliest, latest = await _bounds(client, partitions, fetch_settings(options.client))
     return _resolve(options.starting.targets("startingOffsets", partitions), earliest, latest)
 
@@ -76,7 +78,7 @@ async def initial_offsets(options: SourceOptions) -> Offsets:
 async def latest_offsets(options: SourceOptions) -> Offsets:
     """The present end of every partition."""
     async with open_client(options) as client:
-        return await _ends(client, await select_partitions(client, options.selection), fetch_settings(options.client))
+        return await _ends(client, await select_partitions(client, options), fetch_settings(options.client))
 
 
 async def next_offsets(options: SourceOptions, start: Offsets, target: Mapping[TopicPartition, int] | None, max_offsets: int | None) -> Offsets:
@@ -92,7 +94,7 @@ async def next_offsets(options: SourceOptions, start: Offsets, target: Mapping[T
         DataLossError: partitions or offsets that are gone, unless failOnDataLoss is false.
     """
     async with open_client(options) as client:
-        latest = await _ends(client, await select_partitions(client, options.selection), fetch_settings(options.client))
+        latest = await _ends(client, await select_partitions(client, options), fetch_settings(options.client))
         losses = [f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})" for tp, offset in start.items() if tp not in latest]
         losses += [
             f"{tp.topic}-{tp.partition} ends at offset {latest[tp]} now, the query stands at {offset}"

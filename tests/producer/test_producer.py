@@ -141,6 +141,24 @@ async def test_keyless_records_stick_and_then_spread(broker: EmbeddedBroker) -> 
     assert all(300 < placed.count(partition) < 700 for partition in range(4)), "the load is even"
 
 
+async def test_a_trickle_of_keyless_records_spreads_too(broker: EmbeddedBroker) -> None:
+    broker.create_topic("t", num_partitions=4)
+    async with Producer(broker.bootstrap_servers, batch_size=500, linger_ms=0) as producer:
+        placed = [(await producer.send_and_wait("t", b"x" * 100)).partition for _ in range(200)]
+    assert all(placed.count(partition) > 20 for partition in range(4))
+
+
+async def test_start_may_be_tried_again(broker: EmbeddedBroker) -> None:
+    producer = Producer(broker.bootstrap_servers)
+    await broker.stop()
+    with pytest.raises(BrokerConnectionError):
+        await producer.start()
+    await broker.start()
+    await producer.start()
+    assert (await producer.send_and_wait("t", b"x")).offset == 0
+    await producer.close()
+
+
 async def test_flush_does_not_wait_out_linger(bootstrap: str) -> None:
     async with Producer(bootstrap, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         topic = new_topic()

@@ -16,7 +16,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.spark._versions import ReadAllAvailable, ReadMaxRows
 from aioprod.spark.offsets import DataLossError, OffsetRange
 from aioprod.spark.options import SourceOptions, parse_sink_options, parse_source_options
-from aioprod.spark.planning import plan_batch, select_partitions
+from aioprod.spark.planning import plan_batch
 from aioprod.spark.reading import read_range
 from aioprod.spark.sink import SinkError, Written, write_batches
 from aioprod.spark.source import KafkaReader, KafkaStreamReader
@@ -79,15 +79,9 @@ def test_assigned_partitions_and_patterns(broker: ThreadedBroker) -> None:
 
 
 def test_an_unknown_topic_is_named(broker: ThreadedBroker) -> None:
-    async def select() -> None:
-        options = source(broker, subscribe="nowhere")
-        from aioprod.spark.planning import open_client
-
-        async with open_client(options) as client:
-            await select_partitions(client, options.selection)
-
     with pytest.raises(BrokerError, match="topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
-        asyncio.run(asyncio.wait_for(select(), 20))
+        read(broker, subscribe="nowhere", **{"kafka.default.api.timeout.ms": "100"})
+    assert "nowhere" not in broker.topics
 
 
 def test_offsets_that_are_gone_fail_or_are_skipped_with_a_warning(broker: ThreadedBroker, caplog: pytest.LogCaptureFixture) -> None:
