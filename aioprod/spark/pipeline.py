@@ -183,7 +183,7 @@ def run_pipeline(
         follow: read on as events arrive until ``stop`` is set or Ctrl-C, instead of ending with what is there now.
         topic: where the events are.
         sink_topic: where the figures go.
-        max_offsets_per_trigger: most events in one micro-batch.
+        max_offsets_per_trigger: most events in one micro-batch; None, the only value for Spark 4.1 and this library's source, sets no limit.
         stop: ends a run that follows.
         on_rows: called with the number of rows read so far whenever it has grown.
         timeout_s: limit on a run that does not follow.

@@ -25,7 +25,6 @@ from aioprod.spark.planning import initial_offsets, latest_offsets, next_offsets
 from aioprod.spark.reading import read_range
 from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, check_columns
 
-
 _COLUMNS = [
     StructField("key", BinaryType()),
     StructField("value", BinaryType()),

@@ -47,7 +47,7 @@ def test_words_and_explicit_offsets() -> None:
 
 def test_explicit_offsets_must_name_exactly_what_is_read() -> None:
     spec = OffsetSpec(None, {A0: 1, B0: 2})
-    with pytest.raises(ConfigError, match="option startingOffsets must name each partition .* missing: a-1; not read: b-0"):
+    with pytest.raises(ConfigError, match=r"option startingOffsets must name each partition .* missing: a-1; not read: b-0"):
         spec.targets("startingOffsets", [A0, A1])
 
 

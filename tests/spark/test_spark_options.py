@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from aioprod import ConfigError, TopicPartition
 from aioprod.spark.offsets import EARLIEST, LATEST
-from aioprod.spark.options import client_config, fetch_settings, parse_sink_options, parse_source_options, wants_headers
+from aioprod.spark.options import SourceOptions, client_config, fetch_settings, parse_sink_options, parse_source_options, wants_headers
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 SOURCE = {**SERVERS, "subscribe": "events"}
 
 
-def source(*, streaming: bool = False, **more: str) -> Any:
+def source(streaming: bool = False, /, **more: str) -> SourceOptions:
     return parse_source_options({**SOURCE, **{name.replace("__", "."): value for name, value in more.items()}}, streaming=streaming)
 
 
 def test_a_batch_reads_from_earliest_to_latest_and_a_stream_from_latest() -> None:
     assert source().starting.default == EARLIEST
     assert source().ending.default == LATEST
-    assert source(streaming=True).starting.default == LATEST
+    assert source(True).starting.default == LATEST
     assert source().fail_on_data_loss
     assert not source().include_headers
 
@@ -83,7 +81,7 @@ def test_a_wrong_option_of_a_read_is_named(options: dict[str, str], message: str
 
 def test_a_stream_has_no_ending_offsets() -> None:
     with pytest.raises(ConfigError, match="for batch reads only"):
-        source(streaming=True, endingOffsets="latest")
+        source(True, endingOffsets="latest")
 
 
 def test_client_settings_get_their_types() -> None:

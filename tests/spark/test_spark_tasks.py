@@ -26,7 +26,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 @pytest.fixture
-def broker() -> Iterator[ThreadedBroker]:  # type: ignore[override]
+def broker() -> Iterator[ThreadedBroker]:
     """A broker with the topic ``t`` of three partitions, each with the ten values p0 to p9."""
     with EmbeddedBroker.in_thread() as running:
         running.create_topic("t", 3)
@@ -39,7 +39,7 @@ def write(broker: ThreadedBroker, columns: dict[str, Any], **options: str) -> Wr
     return write_batches(parse_sink_options({name: text for name, text in given.items() if text}), iter([pa.record_batch(columns)]))
 
 
-def source(broker: ThreadedBroker, *, streaming: bool = False, **options: str) -> SourceOptions:
+def source(broker: ThreadedBroker, streaming: bool = False, /, **options: str) -> SourceOptions:
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "kafka.retry.backoff.ms": "5"}
     if not options.keys() & {"assign", "subscribePattern"}:
         given["subscribe"] = "t"
@@ -86,7 +86,7 @@ def test_an_unknown_topic_is_named(broker: ThreadedBroker) -> None:
 
 def test_offsets_that_are_gone_fail_or_are_skipped_with_a_warning(broker: ThreadedBroker, caplog: pytest.LogCaptureFixture) -> None:
     starting = '{"t":{"0":50,"1":0,"2":0}}'
-    with pytest.raises(DataLossError, match="t-0 ends at offset 10 now, the query stands at 50. Set the option failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match=r"t-0 ends at offset 10 now, the query stands at 50. Set the option failOnDataLoss=false"):
         read(broker, startingOffsets=starting)
     with pytest.raises(DataLossError, match="t-1 ends at offset 10, endingOffsets asks for 99"):
         read(broker, endingOffsets='{"t":{"0":1,"1":99,"2":1}}')
@@ -124,9 +124,10 @@ def test_sparks_single_empty_partition_reads_nothing(broker: ThreadedBroker) -> 
 
 
 def test_headers_only_where_asked_for(broker: ThreadedBroker) -> None:
-    headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": None}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    given = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    headers = pa.array([given], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
     write(broker, {"value": ["x"], "headers": headers}, topic="with-headers")
-    for include, expected in (("true", [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]), ("false", None)):
+    for include, expected in (("true", given), ("false", None)):
         options = source(broker, subscribe="with-headers", includeHeaders=include)
         (batch,) = read_range(options, OffsetRange("with-headers", 0, 0, 1))
         assert batch.to_pylist()[0].get("headers") == expected
@@ -140,39 +141,39 @@ def offsets(*ends: int) -> dict[str, dict[str, int]]:
 
 
 def test_a_stream_begins_where_it_is_told(broker: ThreadedBroker) -> None:
-    assert KafkaStreamReader(source(broker, streaming=True)).initialOffset() == offsets(10, 10, 10)
-    assert KafkaStreamReader(source(broker, streaming=True, startingOffsets="earliest")).initialOffset() == offsets(0, 0, 0)
-    explicit = source(broker, streaming=True, startingOffsets='{"t":{"0":3,"1":-1,"2":-2}}')
+    assert KafkaStreamReader(source(broker, True)).initialOffset() == offsets(10, 10, 10)
+    assert KafkaStreamReader(source(broker, True, startingOffsets="earliest")).initialOffset() == offsets(0, 0, 0)
+    explicit = source(broker, True, startingOffsets='{"t":{"0":3,"1":-1,"2":-2}}')
     assert KafkaStreamReader(explicit).initialOffset() == offsets(3, 10, 0)
 
 
 def test_micro_batches_are_limited_and_reach_the_end(broker: ThreadedBroker) -> None:
-    reader = KafkaStreamReader(source(broker, streaming=True, maxOffsetsPerTrigger="12"))
+    reader = KafkaStreamReader(source(broker, True, maxOffsetsPerTrigger="12"))
     limit = reader.getDefaultReadLimit()
     assert isinstance(limit, ReadMaxRows) and limit.max_rows == 12
     assert reader.latestOffset(offsets(0, 0, 0), limit) == offsets(4, 4, 4)
     assert reader.latestOffset(offsets(9, 10, 10), limit) == offsets(10, 10, 10)
     assert reader.latestOffset(offsets(10, 10, 10), limit) == offsets(10, 10, 10)
     assert reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable()) == offsets(10, 10, 10)
-    assert isinstance(KafkaStreamReader(source(broker, streaming=True)).getDefaultReadLimit(), ReadAllAvailable)
+    assert isinstance(KafkaStreamReader(source(broker, True)).getDefaultReadLimit(), ReadAllAvailable)
 
 
 def test_available_now_stops_at_what_was_there(broker: ThreadedBroker) -> None:
-    reader = KafkaStreamReader(source(broker, streaming=True))
+    reader = KafkaStreamReader(source(broker, True))
     reader.prepareForTriggerAvailableNow()
     write(broker, {"value": ["later"], "partition": [0]})
     assert reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable()) == offsets(10, 10, 10)
-    assert KafkaStreamReader(source(broker, streaming=True)).latestOffset(offsets(0, 0, 0), ReadAllAvailable()) == offsets(11, 10, 10)
+    assert KafkaStreamReader(source(broker, True)).latestOffset(offsets(0, 0, 0), ReadAllAvailable()) == offsets(11, 10, 10)
 
 
 def test_without_read_limits_an_offset_limit_is_refused(broker: ThreadedBroker) -> None:
-    assert KafkaStreamReader(source(broker, streaming=True)).latestOffset() == offsets(10, 10, 10)
-    with pytest.raises(ConfigError, match="needs Spark 4.2"):
-        KafkaStreamReader(source(broker, streaming=True, maxOffsetsPerTrigger="5")).latestOffset()
+    assert KafkaStreamReader(source(broker, True)).latestOffset() == offsets(10, 10, 10)
+    with pytest.raises(ConfigError, match=r"needs Spark 4.2"):
+        KafkaStreamReader(source(broker, True, maxOffsetsPerTrigger="5")).latestOffset()
 
 
 def test_a_partition_that_is_new_is_read_from_its_first_record(broker: ThreadedBroker) -> None:
-    reader = KafkaStreamReader(source(broker, streaming=True))
+    reader = KafkaStreamReader(source(broker, True))
     start = {"t": {"0": 10, "1": 10}}
     assert reader.latestOffset(start, ReadAllAvailable()) == offsets(10, 10, 10)
     (partition,) = reader.partitions(start, offsets(10, 10, 10))
@@ -183,16 +184,16 @@ def test_a_partition_that_is_new_is_read_from_its_first_record(broker: ThreadedB
 def test_a_stream_whose_partition_is_gone_fails_or_goes_on(broker: ThreadedBroker) -> None:
     start = offsets(10, 10, 10, 5)
     with pytest.raises(DataLossError, match=r"t-3 is gone \(the query stands at offset 5\)"):
-        KafkaStreamReader(source(broker, streaming=True)).latestOffset(start, ReadAllAvailable())
-    lenient = KafkaStreamReader(source(broker, streaming=True, failOnDataLoss="false"))
+        KafkaStreamReader(source(broker, True)).latestOffset(start, ReadAllAvailable())
+    lenient = KafkaStreamReader(source(broker, True, failOnDataLoss="false"))
     assert lenient.latestOffset(start, ReadAllAvailable()) == offsets(10, 10, 10)
     assert lenient.partitions(start, offsets(10, 10, 10)) == []
 
 
 def test_a_stream_never_goes_backwards(broker: ThreadedBroker) -> None:
     with pytest.raises(DataLossError, match="t-1 ends at offset 10 now, the query stands at 30"):
-        KafkaStreamReader(source(broker, streaming=True)).latestOffset(offsets(0, 30, 0), ReadAllAvailable())
-    lenient = KafkaStreamReader(source(broker, streaming=True, failOnDataLoss="false"))
+        KafkaStreamReader(source(broker, True)).latestOffset(offsets(0, 30, 0), ReadAllAvailable())
+    lenient = KafkaStreamReader(source(broker, True, failOnDataLoss="false"))
     assert lenient.latestOffset(offsets(0, 30, 0), ReadAllAvailable()) == offsets(10, 30, 10)
 
 
@@ -215,7 +216,7 @@ def test_a_row_without_a_topic_is_refused(broker: ThreadedBroker) -> None:
 
 
 def test_a_partition_that_does_not_exist_fails_the_task(broker: ThreadedBroker) -> None:
-    with pytest.raises(SinkError, match="row 0 of this task, for topic t: .*99"):
+    with pytest.raises(SinkError, match=r"row 0 of this task, for topic t: .*99"):
         write(broker, {"value": ["1"], "partition": [99]}, **{"kafka.max.block.ms": "300"})
 
 

@@ -86,7 +86,8 @@ class TestProduce:
             (make_batch([b"x"]) + b"\0", ErrorCode.INVALID_RECORD),
             (make_batch([b"x"]) * 2, ErrorCode.INVALID_RECORD),
             (broken(make_batch([b"x"]), 7), ErrorCode.INVALID_RECORD),  # base offset
-            (broken(make_batch([b"x"]), 16), ErrorCode.INVALID_RECORD),  # magic
+            (broken(make_batch([b"x"]), 16), ErrorCode.CORRUPT_MESSAGE),  # an unknown magic
+            (make_batch([b"x"])[:16] + b"\x01" + make_batch([b"x"])[17:], ErrorCode.INVALID_RECORD),  # an old magic
             (broken(make_batch([b"x"]), 17), ErrorCode.CORRUPT_MESSAGE),  # CRC
             (broken(make_batch([b"x"]), -1), ErrorCode.CORRUPT_MESSAGE),  # a record
             (broken(make_batch([b"x"]), 8), ErrorCode.CORRUPT_MESSAGE),  # a negative length

@@ -68,7 +68,9 @@ def test_stream_of_what_is_there_now(spark: SparkSession, threaded: ThreadedBrok
     write(spark, threaded)
     stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", threaded.bootstrap_servers).option("subscribe", "t")
     rows = stream.option("startingOffsets", "earliest").load().selectExpr("value")
-    query = rows.writeStream.format("memory").queryName("from_embedded").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query = (
+        rows.writeStream.format("memory").queryName("from_embedded").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    )
     try:
         assert query.awaitTermination(60)
         assert spark.table("from_embedded").count() == COUNT

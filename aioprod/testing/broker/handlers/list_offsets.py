@@ -20,7 +20,7 @@ _EARLIEST = -2
 _MAX_TIMESTAMP = -3  # KIP-734
 _EARLIEST_LOCAL = -4  # KIP-405; without tiered storage the same as the earliest
 _LATEST_TIERED = -5  # KIP-1005
-_EARLIEST_PENDING_UPLOAD = -6  # KIP-1023
+_SPECIAL_FROM = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 
 
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
@@ -44,9 +44,15 @@ def _answer(name: str, asked: ListOffsetsPartition, exchange: Exchange) -> ListO
         older = asked.current_leader_epoch < log.leader_epoch
         code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+    if not _is_known(asked.timestamp, exchange.api_version):
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=ErrorCode.UNSUPPORTED_VERSION)
     offset, timestamp = _find(log, asked.timestamp)
     epoch = log.leader_epoch if offset >= 0 and exchange.api_version >= _LEADER_EPOCH_FROM else -1
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch)
+
+
+def _is_known(timestamp: int, version: int) -> bool:
+    return timestamp >= 0 or version >= _SPECIAL_FROM.get(timestamp, version + 1)
 
 
 def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
@@ -55,7 +61,7 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return log.end_offset, -1
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return log.start_offset, -1
-    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+    if timestamp == _LATEST_TIERED:
         return -1, -1
     record: Record | None = log.find_newest() if timestamp == _MAX_TIMESTAMP else log.find_by_timestamp(timestamp)
     return (record.offset, record.timestamp) if record is not None else (-1, -1)

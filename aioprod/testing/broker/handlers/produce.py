@@ -17,6 +17,8 @@ from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, check_crc, r
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.store import Appended, StoreError, Topic
 
+_MAGIC_AT = 16
+_OLD_FORMATS = (0, 1)  # known, but not taken since version 3; anything else is corrupt
 _ZSTD_FROM = 7
 _TOPIC_IDS_FROM = 13
 
@@ -73,8 +75,8 @@ def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeade
     """Make sure that ``records`` is one whole and sound batch that this topic takes."""
     if not records:
         raise _invalid("a produce request needs a record batch for each partition")
-    if len(records) >= HEADER_SIZE and records[16] != 2:
-        raise _invalid(f"record batch of format (magic) {records[16]}: only format 2 is taken")
+    if len(records) >= HEADER_SIZE and records[_MAGIC_AT] in _OLD_FORMATS:
+        raise _invalid(f"record batch of format (magic) {records[_MAGIC_AT]}: only format 2 is taken")
     header = read_header(records)
     if len(records) != header.size_in_bytes:
         raise _invalid(f"{len(records)} bytes for a batch of {header.size_in_bytes}: exactly one whole record batch per partition is taken")
