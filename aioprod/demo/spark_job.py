@@ -62,8 +62,10 @@ class SparkJob:
                 on_rows=on_rows,
             )
         except Exception as error:
-            first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise DemoError(f"Spark failed: {first_line} (Spark's own log: {self._log})") from error
+            text = str(error)  # asks Java, which ends below
+            with self._log.open("a", encoding="utf-8") as log:
+                log.write(text)
+            raise DemoError(f"Spark failed: {_reason(text) or type(error).__name__} (more in {self._log})") from error
         finally:
             if session is not None and not self._ended():
                 session.stop()
@@ -140,6 +142,14 @@ class SparkJob:
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait(_JVM_END_LIMIT_S)
+
+
+def _reason(text: str) -> str:
+    """The line of a Java stack trace that says most: the last cause, else the first line that is not py4j's own."""
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    first = [line.removeprefix(": ") for line in lines if line and not line.startswith("An error occurred while calling")]
+    return (causes[-1:] or first[:1] or [""])[0]
 
 
 def _expect_lost_connections() -> None:

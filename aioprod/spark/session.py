@@ -48,12 +48,12 @@ _SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_session_builder(
-    master: str = "local[2]", *, app_name: str = "aioprod", shuffle_partitions: int = 2, short_run: bool = True
+    master: str = "local[*]", *, app_name: str = "aioprod", shuffle_partitions: int = 2, short_run: bool = True
 ) -> SparkSession.Builder:
     """A builder for a session on this machine, after `configure`. Add ``.config(...)``, call ``.getOrCreate()``, then `register`.
 
     Args:
-        master: Spark's master URL; ``local[2]`` is two task slots.
+        master: Spark's master URL; ``local[*]`` is this machine with a task slot per core.
         app_name: the application's name.
         short_run: sets Java up for runs of a few minutes (``spark.driver.extraJavaOptions``); False for those of hours.
         shuffle_partitions: ``spark.sql.shuffle.partitions``; Spark's 200 costs seconds per micro-batch on a small machine.

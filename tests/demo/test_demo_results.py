@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 import struct
 from collections.abc import Callable
@@ -31,13 +32,14 @@ def expected() -> Expected:
 @pytest.fixture(scope="module")
 def right(expected: Expected) -> PipelineResult:
     """What Spark would give."""
-    delays = [CarrierHourDelay(*place, *_figures(group)) for place, group in expected.by_hour.items()]
-    routes = [RouteDelay(*place, *_figures(expected.by_route[place])) for place in expected.worst_routes()]
+    delays = [CarrierHourDelay(*place, group.count, *_figures(group)) for place, group in expected.by_hour.items()]
+    worst = [(place, expected.by_route[place]) for place in expected.worst_routes()]
+    routes = [RouteDelay(*place, group.count, *_figures(group)) for place, group in worst]
     return PipelineResult(expected.departed, delays, routes, Path("delays"), Path("routes"))
 
 
-def _figures(group: Delays) -> tuple[int, float, float, float]:
-    return group.count, group.mean, group.quantile(0.9), group.late_share
+def _figures(group: Delays) -> tuple[float, float, float]:
+    return group.mean, group.quantile(0.9), group.late_share
 
 
 def test_right_results_pass(right: PipelineResult, expected: Expected) -> None:
@@ -98,7 +100,8 @@ def test_hours_are_put_together_by_the_clock_of_new_york() -> None:
     evening = table.cells["UA", 17]
     assert (evening.flights, evening.mean, evening.late_share) == (4, 15.0, 0.5)
     assert ("UA", 18) not in table.cells
-    assert (table.total.flights, table.total.mean) == (6, pytest.approx(140 / 6))
+    assert table.total.flights == 6
+    assert table.total.mean == pytest.approx(140 / 6)
 
 
 def test_picture_and_page_show_every_airline(right: PipelineResult, tmp_path: Path) -> None:
@@ -129,11 +132,11 @@ def test_a_picture_of_one_flight_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_the_printed_tables_fit_a_terminal_of_80_columns(right: PipelineResult) -> None:
-    console = Console(width=80, record=True, file=open("/dev/null", "w"), force_terminal=False)
+    console = Console(width=80, file=io.StringIO())
     names = read_airlines()
-    with console.file:
+    with console.capture() as capture:
         console.print(result_tables(summarise(right.delays), names, right.routes))
-    text = console.export_text()
+    text = capture.get()
     for carrier in {delay.carrier for delay in right.delays}:
         assert names[carrier] in text
     assert "…" not in text
