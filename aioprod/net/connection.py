@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -70,7 +71,7 @@ class Connection:
         except TimeoutError:
             raise BrokerConnectionError(f"{address}: no connection within socket_connection_setup_timeout_ms={setup_timeout_ms}") from None
         except OSError as error:
-            raise BrokerConnectionError(f"{address}: {error.strerror or error}") from error
+            raise BrokerConnectionError(f"{address}: {_reason(error)}") from error
         sock = writer.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -178,7 +179,7 @@ class Connection:
         except asyncio.IncompleteReadError:
             self.abort(BrokerConnectionError(f"{self.address}: connection closed by the broker"))
         except OSError as error:
-            self.abort(BrokerConnectionError(f"{self.address}: {error.strerror or error}"))
+            self.abort(BrokerConnectionError(f"{self.address}: {_reason(error)}"))
         except KafkaError as error:
             self.abort(error)
         finally:
@@ -223,3 +224,10 @@ class Connection:
         self.abort(BrokerConnectionError(f"{self.address}: closed by this client"))
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await asyncio.wait([self._reading], timeout=1)
+
+
+def _reason(error: OSError) -> str:
+    """The system's own words: asyncio replaces "Connection refused" by "Connect call failed"."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)

@@ -18,6 +18,7 @@ from aioprod.demo.expected import Delays, Expected, expect
 from aioprod.demo.flights import read_airlines, read_flights
 from aioprod.demo.report import describe_sending, facts, result_tables
 from aioprod.demo.sending import FlightTopics, SendReport
+from aioprod.demo.spark_job import _reason
 from aioprod.demo.summary import summarise
 from aioprod.spark.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
 
@@ -148,3 +149,16 @@ def test_failures_are_in_the_text_about_sending() -> None:
     assert "10 flights sent in 2.00 s (4 records/s), 7 acknowledged" in text
     assert "5 in topic flights, 2 in topic flights.cancelled" in text
     assert "3 not delivered: no leader" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("An error occurred while calling o1.start.\n: java.io.IOException: disk full\n\tat x\n", "java.io.IOException: disk full"),
+        ("An error occurred while calling o1.start.\n: a.B: c\n\tat x\nCaused by: d.E: f\n\tat y\nCaused by: g.H: i\n\tat z\n", "g.H: i"),
+        ("the pipeline did not end within timeout_s=600", "the pipeline did not end within timeout_s=600"),
+        ("", ""),
+    ],
+)
+def test_the_reason_is_taken_out_of_a_java_stack_trace(text: str, reason: str) -> None:
+    assert _reason(text) == reason

@@ -156,6 +156,9 @@ async def test_all_bootstrap_addresses_are_tried_and_named(broker: EmbeddedBroke
     brokers = Brokers(good, random.Random(3))
     assert (await brokers.any()).address == broker.bootstrap_servers
     await brokers.close()
+    brokers = Brokers(ClientConfig(bootstrap_servers=("127.0.0.1:1",)), random.Random(3))
+    with pytest.raises(BrokerConnectionError, match=r"127\.0\.0\.1:1: Connection refused"):
+        await brokers.any()
     brokers = Brokers(ClientConfig(bootstrap_servers=("127.0.0.1:1", "127.0.0.1:2")), random.Random(3))
     with pytest.raises(BrokerConnectionError, match=r"127\.0\.0\.1:(1.*127\.0\.0\.1:2|2.*127\.0\.0\.1:1)"):
         await brokers.any()
