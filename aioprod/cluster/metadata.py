@@ -45,6 +45,7 @@ class Metadata:
     def start(self) -> None:
         """Begin to refresh on age and on demand."""
         self._task = asyncio.get_running_loop().create_task(self._refresh_always(), name="aioprod-metadata")
+        self._task.add_done_callback(_log_fault)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -130,3 +131,9 @@ class Metadata:
         oldest = now - self._config.metadata_max_idle_ms / 1000
         for topic in [name for name, used in self._last_used.items() if used < oldest]:
             del self._last_used[topic]
+
+
+def _log_fault(task: asyncio.Task[None]) -> None:
+    # Sends that need metadata then fail at max_block_ms; this says why.
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the metadata task failed", exc_info=task.exception())

@@ -107,7 +107,8 @@ class Brokers:
         self.start_connecting(node_id)
         link = self._links.get(node_id)
         if link is None or (link.connecting is None and link.connection is None):
-            raise BrokerConnectionError(f"broker {node_id}: client is closed or the broker left")
+            reason = link.last_error if link is not None else None
+            raise BrokerConnectionError(f"broker {node_id}: {reason or 'the client is closed or the broker left'}")
         if link.connection is not None:
             return link.connection
         assert link.connecting is not None
