@@ -155,6 +155,10 @@ class Connection:
 
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write an encoded request that gets no reply (acks=0)."""
+        if self._writer.transport.is_closing():
+            # The socket is gone and the reading task has not had its turn yet. From Python 3.12 on writing would raise.
+            self.abort(BrokerConnectionError(f"{self.address}: connection closed by the broker"))
+            return
         self.last_used = self._loop.time()
         self._writer.writelines(buffers)
 

@@ -115,6 +115,16 @@ async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(broker: Em
     await connection.close()
 
 
+async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: EmbeddedBroker) -> None:
+    connection = await connect(*address(broker), config())
+    connection._writer.transport.abort()
+    with pytest.raises(BrokerConnectionError, match="closed by the broker"):
+        await connection.request(MetadataRequest(topics=[]))
+    connection.write([b"no answer expected"])
+    assert connection.closed
+    await connection.close()
+
+
 async def test_an_idle_connection_is_closed(broker: EmbeddedBroker) -> None:
     connection = await connect(*address(broker), config())
     ended = asyncio.Event()
