@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _JVM_END_LIMIT_S = 5.0
 _TERMINATE_LIMIT_S = 2.0
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A short run is a third quicker without the optimising compiler and with the plain collector."""
 
 
 class SparkJob:
@@ -99,14 +97,14 @@ class SparkJob:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        from aioprod.spark.session import configure
+        from aioprod.spark.session import SHORT_RUN_JAVA_OPTIONS, configure
 
         configure()
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         conf = SparkConf(loadDefaults=False)
         for name, value in (
             ("spark.driver.memory", "1g"),
-            ("spark.driver.extraJavaOptions", _JVM_OPTIONS),
+            ("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS),
             ("spark.local.dir", str(self._work_dir / "local")),
             ("spark.ui.showConsoleProgress", "false"),
         ):

@@ -177,15 +177,11 @@ class RecordAccumulator:
         """Which nodes have a batch to be sent: one that is full or has lingered, or any when room is needed or a flush waits."""
         found = Ready()
         nodes: dict[int, None] = {}
-        hurry = self.flushes > 0 or self.closed is not None or self.pool.waiting > 0
         for queue in list(self._active):
             if not queue.batches:
                 del self._active[queue]
                 continue
-            first = queue.batches[0]
-            due = first.retry_at
-            if not (hurry or first.attempts or first.closed or len(queue.batches) > 1):
-                due = max(due, first.created_at + self._linger_s)
+            due = self._due_at(queue)
             if due > now:
                 found.look_again_at = min(found.look_again_at, due)
             elif queue.leader < 0:
@@ -206,7 +202,7 @@ class RecordAccumulator:
         for position in range(len(queues)):
             queue = queues[(start + position) % len(queues)]
             batch = queue.batches[0]
-            if queue.muted or not self._is_due(queue, batch, now):
+            if queue.muted or self._due_at(queue) > now:
                 continue
             size += batch.writer.size + HEADER_SIZE
             if taken and size > self.config.max_request_size:
@@ -228,12 +224,12 @@ class RecordAccumulator:
         if topic.sticky.current == queue.tp.partition:
             topic.sticky.used(batch.writer.size, topic.available)
 
-    def _is_due(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> bool:
-        if batch.retry_at > now:
-            return False
-        if batch.closed or batch.attempts or len(queue.batches) > 1 or self.flushes or self.closed is not None or self.pool.waiting:
-            return True
-        return batch.created_at + self._linger_s <= now
+    def _due_at(self, queue: PartitionQueue) -> float:
+        """Loop time at which the queue's first batch may go: after its back-off, and after linger unless it is full or somebody waits."""
+        first = queue.batches[0]
+        if first.closed or first.attempts or len(queue.batches) > 1 or self.flushes or self.closed is not None or self.pool.waiting:
+            return first.retry_at
+        return max(first.retry_at, first.created_at + self._linger_s)
 
     def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         # A sequence spans the batch's records, so it takes no more from here on.

@@ -11,11 +11,6 @@ from murmurhash2 import murmurhash2
 _SEED = 0x9747B28C
 
 
-def murmur2(key: bytes) -> int:
-    """Kafka's hash of a key, as an unsigned 32-bit number."""
-    return murmurhash2(key, _SEED)
-
-
 def partition_for_key(key: bytes, partitions: int) -> int:
     """The partition that Java's default partitioner takes for ``key``."""
     return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions

@@ -94,7 +94,6 @@ class Producer:
         self._topics = self._accumulator.topics
         self._max_record = min(self.config.max_request_size, self.config.buffer_memory)
         self._block_s = self.config.max_block_ms / 1000
-        self._linger_s = self.config.linger_ms / 1000
         self._plain = self.config.key_serializer is None and self.config.value_serializer is None and self.config.partitioner is None
         self._started = False
         self._closing: ProducerClosedError | None = None

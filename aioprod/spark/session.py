@@ -44,7 +44,7 @@ def configure() -> None:
 
 
 # Only the fast compiler and the simple collector: on two cores the slow compiler takes more than half of a run of a minute.
-_SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_session_builder(
@@ -63,7 +63,7 @@ def spark_session_builder(
     for name, value in _BUILDER_SETTINGS.items():
         builder = builder.config(name, value)
     if short_run:
-        builder = builder.config("spark.driver.extraJavaOptions", _SHORT_RUN_JAVA_OPTIONS)
+        builder = builder.config("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS)
     return builder.config("spark.sql.shuffle.partitions", str(shuffle_partitions))
 
 
