@@ -16,8 +16,13 @@ KafkaError
 ├── InvalidTopicError (also a ValueError)
 ├── InvalidPartitionError (also a ValueError)
 ├── ProducerClosedError
+├── AuthenticationError                  the broker refused the credentials, or its certificate was refused
+├── TransactionStateError (also a RuntimeError)  a call that the transaction's state does not allow
+├── TransactionAbortedError              the record's transaction was aborted before the record was sent
 └── BrokerError                          a broker answered with an error code
+    ├── AbortableTransactionError        abort the transaction, then go on with the next
     └── FatalProducerError               the producer can't go on and must be made anew
+        └── ProducerFencedError          another producer has taken over the transactional id
 """
 
 from __future__ import annotations
@@ -89,6 +94,18 @@ class ProducerClosedError(KafkaError):
     """The producer was closed before the call, or before the record was acknowledged."""
 
 
+class AuthenticationError(KafkaError):
+    """Client and broker don't trust each other: wrong credentials, or a certificate that fails its check. Trying again does not help."""
+
+
+class TransactionStateError(KafkaError, RuntimeError):
+    """The transaction's state does not allow this call, such as a commit without a begin."""
+
+
+class TransactionAbortedError(KafkaError):
+    """The record was dropped: its transaction was aborted before it was sent."""
+
+
 class BrokerError(KafkaError):
     """A broker answered with an error code.
 
@@ -102,5 +119,13 @@ class BrokerError(KafkaError):
         super().__init__(f"{context}: {text}" if context else text)
 
 
+class AbortableTransactionError(BrokerError):
+    """The transaction can't be committed: abort it, then the next one may succeed (KIP-1050)."""
+
+
 class FatalProducerError(BrokerError):
     """The producer's identity is lost for good (fenced, not authorised): close it and make a new one."""
+
+
+class ProducerFencedError(FatalProducerError):
+    """Another producer has started with the same ``transactional_id``: this one must not write any more. Close it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
@@ -30,3 +30,42 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: int
     timestamp: int
+
+
+class ProducerRecord(NamedTuple):
+    """A record as it was given to ``send``.
+
+    Attributes:
+        topic: where to.
+        value: bytes or what the value serializer takes; None is a null.
+        key: the same for the key.
+        partition: the partition number, None to have it chosen.
+        timestamp_ms: milliseconds since 1970, None for now.
+        headers: (name, bytes or None) pairs; order and duplicates are kept.
+        partition_key: bytes that choose the partition instead of the key, and are not stored.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+    partition_key: bytes | None = None
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A position to commit: the offset of the next record to read, a note, and the leader epoch of the last record read (-1: unknown)."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """Who commits offsets in a transaction (KIP-447): the group, and the member's generation and ids so that a member that was replaced is fenced."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None

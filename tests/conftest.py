@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aioprod.testing import EmbeddedBroker, ThreadedBroker
 from aioprod.testing.cache import SetupError
-from aioprod.testing.jars import kafka_jars, spark_kafka_connector_jars
+from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars, spark_kafka_connector_jars
 from aioprod.testing.real_kafka import RealKafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MARKED_FIXTURES = ("kafka", "spark")
+_MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
 _TASK_END_TIMEOUT_S = 1.0
 
 
@@ -26,22 +27,26 @@ _TASK_END_TIMEOUT_S = 1.0
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for a slow fixture gets its marker, so that `-m "not kafka and not spark"` leaves nobody over."""
     for item in items:
-        for name in _MARKED_FIXTURES:
+        for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
-                item.add_marker(name)
+                item.add_marker(marker)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch jars before the first test, whose time limit is not meant for downloads. Where that fails, the fixtures fail and say why."""
     if session.config.option.collectonly:
         return
-    wanted = {"kafka": kafka_jars, "spark": spark_kafka_connector_jars}
-    for marker, fetch in wanted.items():
+    wanted: dict[str, list[Callable[[], object]]] = {
+        "kafka": [partial(kafka_jars, version) for version in KAFKA_VERSIONS],
+        "spark": [spark_kafka_connector_jars],
+    }
+    for marker, fetches in wanted.items():
         if any(item.get_closest_marker(marker) for item in session.items):
-            try:
-                fetch()
-            except SetupError:
-                pass
+            for fetch in fetches:
+                try:
+                    fetch()
+                except SetupError:
+                    pass
 
 
 @pytest.fixture
@@ -62,6 +67,13 @@ def threaded_broker() -> Iterator[ThreadedBroker]:
 def kafka() -> Iterator[str]:
     """Bootstrap servers of a real Apache Kafka broker, one for the whole run: use topic names of your own."""
     with RealKafka() as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def kafka_3_9() -> Iterator[str]:
+    """Bootstrap servers of a real Apache Kafka 3.9 broker. One for each file that asks for it: no run keeps more than two brokers alive."""
+    with RealKafka(version="3.9.2") as running:
         yield running.bootstrap_servers
 
 

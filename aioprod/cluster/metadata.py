@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import ClientConfig
-from aioprod.errors import KafkaError
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError
 from aioprod.net.backoff import Backoff
-from aioprod.net.brokers import Brokers
+from aioprod.net.brokers import Brokers, Node
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class Metadata:
     def __init__(self, config: ClientConfig, brokers: Brokers, rng: random.Random, *, create_topics: bool) -> None:
         self.snapshot = ClusterSnapshot()
         self.last_error: KafkaError | None = None
+        self.refreshed_at = 0.0  # loop time
         self.on_update: Callable[[ClusterSnapshot], None] | None = None
         self._config = config
         self._brokers = brokers
@@ -35,6 +38,7 @@ class Metadata:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._last_used: dict[str, float] = {}
         self._failures = 0
+        self._failing_since = 0.0
         self._earliest = 0.0
         self._requested = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -98,6 +102,10 @@ class Metadata:
             self._failures += 1
             if self._failures == 1:
                 log.warning("metadata refresh failed, trying on: %s", error)
+                self._failing_since = loop.time()
+            elif (loop.time() - self._failing_since) * 1000 >= self._config.metadata_recovery_rebootstrap_trigger_ms:
+                self._failing_since = loop.time()
+                self._rebootstrap("no metadata for metadata_recovery_rebootstrap_trigger_ms")
             self.last_error = error
             self._requested.set()
             self._earliest = loop.time() + self._backoff.seconds(self._failures)
@@ -120,12 +128,28 @@ class Metadata:
         connection = await self._brokers.any()
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=self._create_topics)
         reply = await connection.request(request)
+        if reply.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._rebootstrap("the broker asks for it")
+            raise BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, f"{connection.address}: Metadata")
         if reply.brokers:
-            self.snapshot = self.snapshot.updated(reply, self._last_used)
-            self._brokers.update_nodes(self.snapshot.nodes)
-            if self.on_update is not None:
-                self.on_update(self.snapshot)
+            self.refreshed_at = asyncio.get_running_loop().time()
+            self._replace(self.snapshot.updated(reply, self._last_used))
         return self.snapshot
+
+    def take_leaders(self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]) -> None:
+        """Take over leaders (node id, epoch) that a broker named in its answer to something else (KIP-951)."""
+        self._replace(self.snapshot.with_leaders(leaders, nodes))
+
+    def _replace(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        self._brokers.update_nodes(snapshot.nodes)
+        if self.on_update is not None:
+            self.on_update(snapshot)
+
+    def _rebootstrap(self, why: str) -> None:
+        if self._config.metadata_recovery_strategy == "rebootstrap":
+            log.info("starting again from the bootstrap servers: %s", why)
+            self._brokers.forget_nodes()
 
     def _forget_idle(self, now: float) -> None:
         oldest = now - self._config.metadata_max_idle_ms / 1000

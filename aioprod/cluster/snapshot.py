@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aioprod.error_codes import ErrorCode
 from aioprod.net.brokers import Node
 from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from aioprod.types import TopicPartition
 
 _NO_ID = uuid.UUID(int=0)
 
@@ -56,6 +57,24 @@ class ClusterSnapshot:
                 topics[topic.name] = _topic_info(topic, self.topics.get(topic.name))
         nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in reply.brokers}
         return ClusterSnapshot(self.version + 1, nodes, topics, reply.controller_id, reply.cluster_id)
+
+    def with_leaders(self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]) -> ClusterSnapshot:
+        """The next snapshot: partitions have these leaders (node id, epoch) where the epoch is newer than the one known (KIP-951).
+
+        A leader that is neither known nor among ``nodes`` is left out.
+        """
+        known = {**self.nodes, **{node.node_id: node for node in nodes}}
+        topics = dict(self.topics)
+        for tp, (leader, epoch) in leaders.items():
+            info = topics.get(tp.topic)
+            if info is None or leader not in known:
+                continue
+            partitions = list(info.partitions)
+            for index, old in enumerate(partitions):
+                if old.partition == tp.partition and old.leader_epoch < epoch:
+                    partitions[index] = replace(old, leader=leader, leader_epoch=epoch, error=ErrorCode.NONE)
+            topics[tp.topic] = replace(info, partitions=tuple(partitions))
+        return replace(self, version=self.version + 1, nodes=known, topics=topics)
 
 
 def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:

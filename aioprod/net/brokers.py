@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aioprod.config import ClientConfig, split_address
-from aioprod.errors import BrokerConnectionError, KafkaError
+from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
+
+_BOOTSTRAP = -1
 
 
 class Node(NamedTuple):
@@ -49,8 +51,11 @@ class Brokers:
         self._nodes: dict[int, Node] = {}
         self._links: dict[int, _Link] = {}
         self._bootstrap: Connection | None = None
+        self._refusal: AuthenticationError | None = None  # of the bootstrap servers, until _refused_until
+        self._refused_until = 0.0
         self._closed = False
         self.on_change: Callable[[], None] | None = None
+        self.on_connection: Callable[[int, str, bool, KafkaError | None], None] | None = None
 
     def open(self) -> None:
         """Allow connections; they are so from the start, and again after ``close``."""
@@ -64,6 +69,20 @@ class Brokers:
                 if link is not None:
                     self._drop(link, f"{old.host}:{old.port}: broker {node_id} moved or left the cluster")
         self._nodes = dict(nodes)
+
+    def learn(self, node: Node) -> None:
+        """Take over one broker that another answer than metadata named, such as a group's coordinator."""
+        if self._nodes.get(node.node_id) != node:
+            self.update_nodes({**self._nodes, node.node_id: node})
+
+    def forget_nodes(self) -> None:
+        """Forget all brokers but the bootstrap servers, whose names are looked up anew (KIP-899, KIP-1102)."""
+        self.update_nodes({})
+
+    @property
+    def connected(self) -> int:
+        """How many connections there are."""
+        return sum(link.connection is not None for link in self._links.values()) + (self._bootstrap is not None)
 
     def live(self, node_id: int) -> Connection | None:
         """The open connection to a node, if there is one now."""
@@ -95,6 +114,7 @@ class Brokers:
 
         Raises:
             BrokerConnectionError: it can't be reached, or is unknown.
+            AuthenticationError: it refuses this client; until the next try is due (``reconnect_backoff_max_ms``) at once, without asking it.
         """
         live = self.live(node_id)
         if live is not None:
@@ -103,6 +123,9 @@ class Brokers:
             raise BrokerConnectionError(f"broker {node_id} is not in the cluster")
         pause = self.retry_at(node_id) - asyncio.get_running_loop().time()
         if pause > 0:
+            refusal = self.last_error(node_id)
+            if isinstance(refusal, AuthenticationError):
+                raise refusal.with_traceback(None)
             await asyncio.sleep(pause)
         self.start_connecting(node_id)
         link = self._links.get(node_id)
@@ -120,6 +143,7 @@ class Brokers:
 
         Raises:
             BrokerConnectionError: none answers; the message names each address and why.
+            AuthenticationError: none takes this client, and at least one refuses it.
         """
         open_ones = [link.connection for link in self._links.values() if link.connection is not None]
         if open_ones:
@@ -129,23 +153,25 @@ class Brokers:
         now = asyncio.get_running_loop().time()
         known = [node_id for node_id in self._nodes if self.retry_at(node_id) <= now]
         self._rng.shuffle(known)
-        reasons: list[str] = []
+        errors: list[KafkaError] = []
         for node_id in known:
             try:
                 return await self.connection(node_id)
             except KafkaError as error:
-                reasons.append(str(error))
-        return await self._connect_bootstrap(reasons)
+                errors.append(error)
+        if self._refusal is not None and asyncio.get_running_loop().time() < self._refused_until:
+            raise self._refusal.with_traceback(None)
+        return await self._connect_bootstrap(errors)
 
-    async def _connect_bootstrap(self, reasons: list[str]) -> Connection:
+    async def _connect_bootstrap(self, errors: list[KafkaError]) -> Connection:
         addresses = list(self._config.bootstrap_servers)
         self._rng.shuffle(addresses)
         for address in addresses:
             host, port = split_address(address)
             try:
-                connection = await connect(host, port, self._config)
+                connection = await connect(host, port, self._config, self._rng)
             except KafkaError as error:
-                reasons.append(str(error))
+                errors.append(error)
                 continue
             if self._closed or self._bootstrap is not None:
                 await connection.close()
@@ -154,20 +180,33 @@ class Brokers:
                 raise BrokerConnectionError("client is closed")
             self._bootstrap = connection
             connection.on_closed = self._bootstrap_closed
+            self._tell(_BOOTSTRAP, connection.address, True, None)
             return connection
-        raise BrokerConnectionError("no broker answers: " + "; ".join(dict.fromkeys(reasons)))
+        refusal = next((error for error in errors if isinstance(error, AuthenticationError)), None)
+        if refusal is not None:
+            self._refusal = refusal
+            self._refused_until = asyncio.get_running_loop().time() + self._pause(refusal, 1)
+            raise refusal
+        raise BrokerConnectionError("no broker answers: " + "; ".join(dict.fromkeys(str(error) for error in errors)))
+
+    def _pause(self, error: KafkaError | None, failures: int) -> float:
+        # Wrong credentials stay wrong: trying them often helps nobody, and may lock the account.
+        if isinstance(error, AuthenticationError):
+            return self._config.reconnect_backoff_max_ms / 1000
+        return self._backoff.seconds(failures)
 
     def _bootstrap_closed(self, connection: Connection) -> None:
         if self._bootstrap is connection:
             self._bootstrap = None
+        self._tell(_BOOTSTRAP, connection.address, False, connection.error)
 
     async def _connect(self, node: Node, link: _Link) -> Connection:
         try:
-            connection = await connect(node.host, node.port, self._config)
+            connection = await connect(node.host, node.port, self._config, self._rng)
         except KafkaError as error:
             link.failures += 1
             link.last_error = error
-            link.retry_at = asyncio.get_running_loop().time() + self._backoff.seconds(link.failures)
+            link.retry_at = asyncio.get_running_loop().time() + self._pause(error, link.failures)
             raise
         else:
             if self._closed or self._links.get(node.node_id) is not link:
@@ -175,7 +214,8 @@ class Brokers:
                 raise BrokerConnectionError(f"{connection.address}: client closed or broker moved while connecting")
             link.failures = 0
             link.connection = connection
-            connection.on_closed = lambda closed: self._link_closed(link, closed.error)
+            connection.on_closed = lambda closed: self._link_closed(node, link, closed.error)
+            self._tell(node.node_id, connection.address, True, None)
             connection.close_when_idle(self._config.connections_max_idle_ms)
             await self._drop_bootstrap()
             return connection
@@ -188,12 +228,17 @@ class Brokers:
         if self._bootstrap is not None and not self._bootstrap.in_flight:
             await self._bootstrap.close()
 
-    def _link_closed(self, link: _Link, error: KafkaError | None) -> None:
+    def _link_closed(self, node: Node, link: _Link, error: KafkaError | None) -> None:
+        self._tell(node.node_id, f"{node.host}:{node.port}", False, error)
         link.connection = None
         link.last_error = error
         link.failures = max(link.failures, 1)
-        link.retry_at = asyncio.get_running_loop().time() + self._backoff.seconds(link.failures)
+        link.retry_at = asyncio.get_running_loop().time() + self._pause(error, link.failures)
         self._changed()
+
+    def _tell(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:
+        if self.on_connection is not None:
+            self.on_connection(node_id, address, opened, error)
 
     def _changed(self) -> None:
         if self.on_change is not None:

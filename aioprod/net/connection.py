@@ -3,20 +3,24 @@
 Requests are numbered and answered in order; whoever sends gets a future. The connection is over at the first sign of
 trouble (end of stream, bytes that make no sense, a reply that does not come in time): every request still in flight
 then fails, and the connection is never used again.
+
+Requests can be kept back for a while (``hold``): that is how a client proves again who it is (KIP-368) without losing or
+overtaking one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.net.failures import closed_by_broker, connection_failure, impossible_reply, is_tls_alert
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.message import Message, Request
 
@@ -33,7 +37,18 @@ class _InFlight:
     request_type: type[Request[Any]]
     version: int
     future: asyncio.Future[Message]
-    timer: asyncio.TimerHandle
+    wait_s: float
+    timer: asyncio.TimerHandle | None = None
+
+
+class Companion(Protocol):
+    """Something that lives as long as a connection and is told of its end."""
+
+    def cancel(self) -> None:
+        """The connection is over."""
+
+    async def ended(self) -> None:
+        """Wait until nothing of it runs any more."""
 
 
 class Connection:
@@ -46,32 +61,42 @@ class Connection:
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.versions: dict[int, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
         self.on_closed: Callable[[Connection], None] | None = None
+        self.companion: Companion | None = None
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._reader = reader
         self._writer = writer
         self._in_flight: deque[_InFlight] = deque()
+        # What is kept back: encoded requests in their order, and who waits for the reply (nobody where acks=0). None: nothing is.
+        self._held: deque[tuple[Sequence[bytes], _InFlight | None]] | None = None
+        self._all_answered: asyncio.Future[None] | None = None
+        self._replies = 0
+        self._encrypted = writer.get_extra_info("sslcontext") is not None
         self._next_correlation_id = 0
         self._error: KafkaError | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._reading = self._loop.create_task(self._read_replies(), name=f"aioprod-read-{address}")
 
     @classmethod
-    async def open(cls, host: str, port: int, *, client_id: str, request_timeout_ms: int, setup_timeout_ms: int) -> Connection:
-        """Connect a socket, trying all addresses of the host.
+    async def open(
+        cls, host: str, port: int, *, client_id: str, request_timeout_ms: int, setup_timeout_ms: int, tls: ssl.SSLContext | None = None
+    ) -> Connection:
+        """Connect a socket, trying all addresses of the host, and encrypt it where ``tls`` is given.
 
         Raises:
-            BrokerConnectionError: refused, unknown host, or not connected within ``setup_timeout_ms``.
+            BrokerConnectionError: refused, unknown host, not connected within ``setup_timeout_ms``, or no TLS on that port.
+            AuthenticationError: the broker's certificate fails its check.
         """
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(setup_timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(host, port, limit=_READ_LIMIT)
+                reader, writer = await asyncio.open_connection(host, port, limit=_READ_LIMIT, ssl=tls)
         except TimeoutError:
             raise BrokerConnectionError(f"{address}: no connection within socket_connection_setup_timeout_ms={setup_timeout_ms}") from None
         except OSError as error:
-            raise BrokerConnectionError(f"{address}: {_reason(error)}") from error
+            raise connection_failure(address, error, tls=tls is not None) from error
         sock = writer.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -88,8 +113,8 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for a reply."""
-        return len(self._in_flight)
+        """Requests that wait for a reply, or to be sent."""
+        return len(self._in_flight) + (len(self._held) if self._held is not None else 0)
 
     def pick_version(self, request_type: type[Request[Any]], newest: int | None = None) -> int:
         """The newest version of a request that both sides know.
@@ -114,8 +139,10 @@ class Connection:
         self._next_correlation_id = (number + 1) & 0x7FFFFFFF
         return number
 
-    async def request(self, message: Request[ResponseT], *, version: int | None = None, timeout_ms: int | None = None) -> ResponseT:
-        """Send a request and wait for its reply.
+    async def request(
+        self, message: Request[ResponseT], *, version: int | None = None, timeout_ms: int | None = None, past_hold: bool = False
+    ) -> ResponseT:
+        """Send a request and wait for its reply; ``past_hold`` sends it also where others are kept back.
 
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: the connection is over.
@@ -126,22 +153,66 @@ class Connection:
             version = self.pick_version(kind)
         correlation_id = self.next_correlation_id()
         frame = encode_request(message, version, correlation_id, self.client_id)
-        future = self.send([frame], kind, version, correlation_id, timeout_ms)
+        future = self.send([frame], kind, version, correlation_id, timeout_ms, past_hold)
         return cast(ResponseT, await future)
 
     def send(
-        self, buffers: Sequence[bytes], request_type: type[Request[Any]], version: int, correlation_id: int, timeout_ms: int | None = None
+        self,
+        buffers: Sequence[bytes],
+        request_type: type[Request[Any]],
+        version: int,
+        correlation_id: int,
+        timeout_ms: int | None = None,
+        past_hold: bool = False,
     ) -> asyncio.Future[Message]:
         """Write an encoded request; the future gets the reply. Never waits: callers bound what they have in flight."""
         future: asyncio.Future[Message] = self._loop.create_future()
         if self._error is not None:
             future.set_exception(self._error)
             return future
-        wait_s = (timeout_ms or self.request_timeout_ms) / 1000
-        timer = self._loop.call_later(wait_s, self._time_out, request_type.__name__, wait_s)
-        self._in_flight.append(_InFlight(correlation_id, request_type, version, future, timer))
-        self.write(buffers)
+        waiting = _InFlight(correlation_id, request_type, version, future, (timeout_ms or self.request_timeout_ms) / 1000)
+        if self._held is not None and not past_hold:
+            self._held.append((buffers, waiting))
+        else:
+            self._write_now(buffers, waiting)
         return future
+
+    def _write_now(self, buffers: Sequence[bytes], waiting: _InFlight | None) -> None:
+        if waiting is not None:
+            waiting.timer = self._loop.call_later(waiting.wait_s, self._time_out, waiting)
+            self._in_flight.append(waiting)
+        if self._writer.transport.is_closing():
+            # The socket is gone and the reading task has not had its turn yet. From Python 3.12 on writing would raise.
+            self.abort(closed_by_broker(self.address, self._replies, tls=self._encrypted))
+            return
+        self.last_used = self._loop.time()
+        self._writer.writelines(buffers)
+
+    def hold(self) -> None:
+        """Keep back, in their order, what is sent from now on, until :meth:`release`."""
+        if self._held is None and self._error is None:
+            self._held = deque()
+
+    def release(self) -> None:
+        """Send what was kept back, and from now on everything at once."""
+        held, self._held = self._held, None
+        for buffers, waiting in held or ():
+            if self._error is None:
+                self._write_now(buffers, waiting)
+            elif waiting is not None:
+                self._fail(waiting, self._error)
+
+    async def all_answered(self) -> None:
+        """Wait until nothing is in flight; for one waiter at a time.
+
+        Raises:
+            KafkaError: the connection is over.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._in_flight:
+            self._all_answered = self._loop.create_future()
+            await self._all_answered
 
     @property
     def unsent_bytes(self) -> int:
@@ -155,20 +226,19 @@ class Connection:
 
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write an encoded request that gets no reply (acks=0)."""
-        if self._writer.transport.is_closing():
-            # The socket is gone and the reading task has not had its turn yet. From Python 3.12 on writing would raise.
-            self.abort(BrokerConnectionError(f"{self.address}: connection closed by the broker"))
-            return
-        self.last_used = self._loop.time()
-        self._writer.writelines(buffers)
+        if self._held is not None:
+            self._held.append((buffers, None))
+        else:
+            self._write_now(buffers, None)
 
-    def _time_out(self, name: str, wait_s: float) -> None:
-        self.abort(RequestTimedOutError(f"{self.address}: no reply to {name} within request_timeout_ms={wait_s * 1000:.0f}"))
+    def _time_out(self, waiting: _InFlight) -> None:
+        name, limit_ms = waiting.request_type.__name__, waiting.wait_s * 1000
+        self.abort(RequestTimedOutError(f"{self.address}: no reply to {name} within request_timeout_ms={limit_ms:.0f}"))
 
     def close_when_idle(self, idle_ms: int) -> None:
         """End the connection once nothing was sent or received for ``idle_ms``."""
         due = self.last_used + idle_ms / 1000
-        if self._loop.time() >= due and not self._in_flight:
+        if self._loop.time() >= due and not self.in_flight:
             self.abort(BrokerConnectionError(f"{self.address}: idle for connections_max_idle_ms={idle_ms}"))
         elif not self.closed:
             self._idle_timer = self._loop.call_at(max(due, self._loop.time() + 0.001), self.close_when_idle, idle_ms)
@@ -177,13 +247,14 @@ class Connection:
         try:
             while True:
                 size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
-                if not 4 <= size <= MAX_FRAME_BYTES:
-                    raise ProtocolError(f"{self.address}: reply of {size} bytes")
+                if not 4 <= size <= MAX_FRAME_BYTES or (not self._replies and is_tls_alert(size)):
+                    raise impossible_reply(self.address, size, self._replies)
                 self._accept(await self._reader.readexactly(size))
+                self._replies += 1
         except asyncio.IncompleteReadError:
-            self.abort(BrokerConnectionError(f"{self.address}: connection closed by the broker"))
+            self.abort(closed_by_broker(self.address, self._replies, tls=self._encrypted))
         except OSError as error:
-            self.abort(BrokerConnectionError(f"{self.address}: {_reason(error)}"))
+            self.abort(connection_failure(self.address, error, tls=self._encrypted, replies=self._replies))
         except KafkaError as error:
             self.abort(error)
         finally:
@@ -198,10 +269,14 @@ class Connection:
         if correlation_id != waiting.correlation_id:
             raise ProtocolError(f"{self.address}: reply {correlation_id} where {waiting.correlation_id} was due")
         self._in_flight.popleft()
-        waiting.timer.cancel()
+        if waiting.timer is not None:
+            waiting.timer.cancel()
         self.last_used = self._loop.time()
         if not waiting.future.done():
             waiting.future.set_result(reply)
+        if self._all_answered is not None and not self._in_flight:
+            _settle(self._all_answered)
+            self._all_answered = None
 
     def abort(self, error: KafkaError) -> None:
         """End the connection at once; what is in flight fails with ``error``."""
@@ -213,25 +288,38 @@ class Connection:
             self._idle_timer.cancel()
         if asyncio.current_task(self._loop) is not self._reading:
             self._reading.cancel()
+        if self.companion is not None:
+            self.companion.cancel()
         failed, self._in_flight = self._in_flight, deque()
         for waiting in failed:
-            waiting.timer.cancel()
-            if not waiting.future.done():
-                waiting.future.set_exception(error)
-                # Whoever sent it may be gone; that is no news worth a log line.
-                waiting.future.exception()
+            self._fail(waiting, error)
+        self.release()
+        if self._all_answered is not None:
+            _settle(self._all_answered, error)
         if self.on_closed is not None:
             self.on_closed(self)
+
+    def _fail(self, waiting: _InFlight, error: KafkaError) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        if not waiting.future.done():
+            waiting.future.set_exception(error)
+            # Whoever sent it may be gone; that is no news worth a log line.
+            waiting.future.exception()
 
     async def close(self) -> None:
         """Close and wait until the socket is gone."""
         self.abort(BrokerConnectionError(f"{self.address}: closed by this client"))
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await asyncio.wait([self._reading], timeout=1)
+            if self.companion is not None:
+                await self.companion.ended()
 
 
-def _reason(error: OSError) -> str:
-    """The system's own words: asyncio replaces "Connection refused" by "Connect call failed"."""
-    if error.errno is None or isinstance(error, socket.gaierror):
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
+def _settle(future: asyncio.Future[None], error: KafkaError | None = None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -1,20 +1,30 @@
-"""What is said first on a new connection: which versions of which requests the broker has (ApiVersions)."""
+"""What is said first on a new connection: which versions of which requests the broker has (ApiVersions), and who the client is (SASL)."""
 
 from __future__ import annotations
+
+import random
 
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
+from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.connection import Connection
+from aioprod.net.reauthentication import Reauthentication
+from aioprod.net.tls import tls_context
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
-async def connect(host: str, port: int, config: ClientConfig) -> Connection:
-    """Open a connection that is ready for requests.
+async def connect(host: str, port: int, config: ClientConfig, rng: random.Random | None = None) -> Connection:
+    """Open a connection that is ready for requests, and stays so while its session is renewed (KIP-368).
+
+    Args:
+        rng: chooses the moments at which the client authenticates again.
 
     Raises:
         BrokerConnectionError, RequestTimedOutError: no connection, or no answer.
+        AuthenticationError: wrong credentials or certificates; trying again at once does not help.
         BrokerError: the broker refused.
+        ConfigError: a file with certificates can't be read any more.
     """
     connection = await Connection.open(
         host,
@@ -22,23 +32,41 @@ async def connect(host: str, port: int, config: ClientConfig) -> Connection:
         client_id=config.client_id,
         request_timeout_ms=config.request_timeout_ms,
         setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        tls=tls_context(config),
     )
     try:
-        connection.versions = await _ask_versions(connection, config.socket_connection_setup_timeout_ms)
+        await _ask_versions(connection, config.socket_connection_setup_timeout_ms)
+        if config.uses_sasl:
+            await _log_in(connection, config, rng or random.Random())
     except BaseException:
         await connection.close()
         raise
     return connection
 
 
-async def _ask_versions(connection: Connection, timeout_ms: int) -> dict[int, tuple[int, int]]:
-    reply = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    # A broker that does not know the newest version answers in version 0; 3 is the first that carries our name.
-    for version in (ApiVersionsRequest.MAX_VERSION, 0):
-        request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
-        reply = await connection.request(request, version=version, timeout_ms=timeout_ms)
-        if reply.error_code != ErrorCode.UNSUPPORTED_VERSION:
-            break
+async def _ask_versions(connection: Connection, timeout_ms: int) -> None:
+    version = ApiVersionsRequest.MAX_VERSION
+    reply = await _api_versions(connection, version, timeout_ms)
+    if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        # Such an answer comes in version 0, and since Kafka 2.4 names the versions that the broker does know (KIP-511).
+        known = [api.max_version for api in reply.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
+        version = min(known[0], version - 1) if known else 0
+        reply = await _api_versions(connection, version, timeout_ms)
     if reply.error_code:
         raise BrokerError(ErrorCode.of(reply.error_code), f"{connection.address}: ApiVersions")
-    return {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+    connection.versions = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+    connection.finalized_features = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+
+
+async def _api_versions(connection: Connection, version: int, timeout_ms: int) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
+    return await connection.request(request, version=version, timeout_ms=timeout_ms)
+
+
+async def _log_in(connection: Connection, config: ClientConfig, rng: random.Random) -> None:
+    mechanism = await new_mechanism(config)
+    lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
+    if lifetime_ms:
+        renewal = Reauthentication(connection, config, rng)
+        connection.companion = renewal
+        renewal.schedule(lifetime_ms)

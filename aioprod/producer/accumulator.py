@@ -5,63 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
-from aioprod.config import ProducerConfig
-from aioprod.errors import KafkaError
-from aioprod.producer.batch import BatchState, Delivery, ProducerBatch
+from aioprod.errors import ConfigError, KafkaError
+from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
-from aioprod.producer.sequences import PartitionSequence, ProducerState
+from aioprod.producer.sequences import ProducerState
+from aioprod.producer_config import ProducerConfig
+from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, TopicPartition
 
 NEVER = float("inf")
-
-
-class PartitionQueue:
-    """A partition's batches, oldest first; only the last one may take records."""
-
-    __slots__ = ("batches", "leader", "lock", "muted", "opened", "sequence", "tp")
-
-    def __init__(self, tp: TopicPartition, producer: ProducerState) -> None:
-        self.tp = tp
-        self.batches: deque[ProducerBatch] = deque()
-        self.leader = -1
-        self.muted = False
-        self.opened = 0
-        self.lock = asyncio.Lock()
-        self.sequence = PartitionSequence(producer)
-
-    @property
-    def open(self) -> ProducerBatch | None:
-        """The batch that takes records now."""
-        batches = self.batches
-        if batches and not (last := batches[-1]).closed:
-            return last
-        return None
-
-    def put_back(self, batch: ProducerBatch) -> None:
-        """Insert a batch that has to go again, in the order in which batches were made."""
-        index = 0
-        while index < len(self.batches) and self.batches[index].order < batch.order:
-            index += 1
-        self.batches.insert(index, batch)
-
-
-class Topic:
-    """What ``send`` needs of a topic, brought up to date with each metadata refresh and not per record."""
-
-    __slots__ = ("available", "name", "queues", "sticky")
-
-    def __init__(self, name: str, sticky: StickyPartition) -> None:
-        self.name = name
-        self.sticky = sticky
-        self.queues: list[PartitionQueue] = []
-        self.available: list[int] = []
+# What a batch may be larger than estimated (Java's factor).
+_RATIO_MARGIN = 1.05
 
 
 @dataclass(slots=True)
@@ -91,21 +53,31 @@ class RecordAccumulator:
     """
 
     def __init__(self, config: ProducerConfig, pool: BufferPool, producer: ProducerState, rng: random.Random, wake: Callable[[float], None]) -> None:
+        if config.batch_size + HEADER_SIZE > config.buffer_memory:
+            raise ConfigError(f"buffer_memory={config.buffer_memory}: must be at least batch_size={config.batch_size} and its header of {HEADER_SIZE}")
         self.config = config
         self.pool = pool
         self.topics: dict[str, Topic] = {}
         self.incomplete: dict[ProducerBatch, PartitionQueue] = {}
         self.closed: KafkaError | None = None
         self.flushes = 0
+        self.keep_records = False
+        self.on_open: Callable[[TopicPartition], None] | None = None
+        self.on_end: Callable[[ProducerBatch], None] | None = None
+        self.may_drain: Callable[[TopicPartition], bool] | None = None
         self._producer = producer
         self._rng = rng
         self._wake = wake
         self._linger_s = config.linger_ms / 1000
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
+        self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)
+        self._stalled: dict[int, float] = {}
         # Only partitions with batches are looked at: thousands of idle ones cost nothing.
         self._active: dict[PartitionQueue, None] = {}
         self._rotation: dict[int, int] = {}
+
+    # -- topics --------------------------------------------------------------------------------------------------
 
     def update(self, snapshot: ClusterSnapshot) -> None:
         """Take over partitions and leaders from fresh metadata."""
@@ -116,9 +88,11 @@ class RecordAccumulator:
     def _update_topic(self, name: str, info: TopicInfo) -> None:
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = Topic(name, StickyPartition(self.config.batch_size, self._rng))
+            codec, level = self.config.compression_of(name)
+            sticky = StickyPartition(self.config.batch_size, self._rng, adaptive=self.config.partitioner_adaptive_partitioning_enable)
+            topic = self.topics[name] = Topic(name, sticky, Codec.from_name(codec), level)
         for partition in info.partitions[len(topic.queues) :]:
-            topic.queues.append(PartitionQueue(TopicPartition(name, partition.partition), self._producer))
+            topic.queues.append(PartitionQueue(topic, partition.partition, self._producer))
         for queue, partition in zip(topic.queues, info.partitions, strict=False):
             if queue.leader != partition.leader:
                 queue.leader = partition.leader
@@ -127,11 +101,58 @@ class RecordAccumulator:
                     batch.retry_at = 0.0
         topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(range(len(topic.queues)))
         if topic.sticky.current not in topic.available:
-            topic.sticky.switch(topic.available)
+            self.switch_sticky(topic)
+
+    def switch_sticky(self, topic: Topic) -> None:
+        """Choose another partition for keyless records, rather one with a short queue whose leader takes requests."""
+        topic.sticky.switch(self._choices(topic), topic.queue_length, topic.longest)
+
+    def _choices(self, topic: Topic) -> list[int]:
+        if not self._stalled:
+            return topic.available
+        limit = asyncio.get_running_loop().time() - self.config.partitioner_availability_timeout_ms / 1000
+        stalled = {node for node, since in self._stalled.items() if since <= limit}
+        return [partition for partition in topic.available if topic.queues[partition].leader not in stalled] or topic.available
+
+    def leader_of(self, tp: TopicPartition) -> int:
+        """The node id of a partition's leader, -1 where there is none."""
+        topic = self.topics.get(tp.topic)
+        return topic.queues[tp.partition].leader if topic is not None and tp.partition < len(topic.queues) else -1
+
+    def note_stalled(self, node_id: int, now: float) -> None:
+        """A node has batches waiting that it can't be sent (``partitioner.availability.timeout.ms``)."""
+        if self.config.partitioner_availability_timeout_ms > 0:
+            self._stalled.setdefault(node_id, now)
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def try_append(
+        self, queue: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, bound: int
+    ) -> tuple[ProducerBatch, int] | None:
+        """Put a record into the partition's open batch; None where there is none with room, and memory would have to be waited for."""
+        batch = queue.open
+        if batch is None:
+            return None
+        index = batch.try_append(timestamp, key, value, headers, bound)
+        if index < 0 and self._grow(batch, bound):
+            index = batch.try_append(timestamp, key, value, headers, bound)
+        return None if index < 0 else (batch, index)
+
+    def _grow(self, batch: ProducerBatch, bound: int) -> bool:
+        """Let a batch take more records than batch.size, where compression will bring it down to that."""
+        needed = batch.writer.size + bound
+        if batch.closed or needed > batch.ceiling:
+            return False
+        step = max(self.config.batch_size, needed - batch.limit)
+        if not self.pool.try_allocate(step):
+            return False
+        batch.leased += step
+        batch.limit = min(batch.limit + step, batch.ceiling)
+        return True
 
     async def append(
         self, queue: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, bound: int, deadline: float
-    ) -> Delivery:
+    ) -> tuple[ProducerBatch, int]:
         """Put a record into the partition's open batch, or into a new one when there is memory for it.
 
         Raises:
@@ -139,23 +160,23 @@ class RecordAccumulator:
             ProducerClosedError: closed before the record was taken.
         """
         size = max(self.config.batch_size, bound + HEADER_SIZE)
-        if not self.pool.try_allocate(size):
-            # Waiters make every batch ready, so that memory comes back soon.
-            self._wake(0.0)
-            await self.pool.allocate(size, deadline - asyncio.get_running_loop().time())
-        leased = size
+        leased = 0
         try:
+            if not self.pool.try_allocate(size):
+                # Waiters make every batch ready, so that memory comes back soon.
+                self._wake(0.0)
+                await self.pool.allocate(size, deadline - asyncio.get_running_loop().time())
+            leased = size
             async with queue.lock:
                 if self.closed is not None:
                     raise self.closed
                 # Somebody else may have opened a batch while this one waited for memory.
-                last = queue.open
-                delivery = last.try_append(timestamp, key, value, headers, bound) if last is not None else None
-                if delivery is None:
-                    delivery = self._open(queue, size, timestamp).try_append(timestamp, key, value, headers, bound)
+                taken = self.try_append(queue, timestamp, key, value, headers, bound)
+                if taken is None:
+                    batch = self._open(queue, size, timestamp)
                     leased = 0
-                assert delivery is not None
-                return delivery
+                    taken = batch, batch.try_append(timestamp, key, value, headers, bound)
+                return taken
         finally:
             if leased:
                 self.pool.deallocate(leased)
@@ -164,23 +185,38 @@ class RecordAccumulator:
         now = asyncio.get_running_loop().time()
         if queue.batches:
             queue.batches[-1].closed = True
-        batch = ProducerBatch(queue.tp, RecordBatchWriter(timestamp), limit=self._limit, leased=leased, created_at=now, order=queue.opened)
+        batch = ProducerBatch(queue.tp, RecordBatchWriter(timestamp), limit=self._limit, leased=leased, created_at=now, order=(queue.opened,))
+        topic = queue.topic
+        batch.codec = topic.codec
+        if topic.codec is not Codec.NONE:
+            batch.ceiling = min(max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest)
+        batch.on_end = self.on_end
+        if self.keep_records:
+            batch.records = []
         queue.opened += 1
         queue.batches.append(batch)
+        topic.longest = max(topic.longest, len(queue.batches))
         self.incomplete[batch] = queue
         self._active[queue] = None
+        if self.on_open is not None:
+            self.on_open(queue.tp)
         # The one before it is full now, and can go at once.
         self._wake(now if len(queue.batches) > 1 else now + self._linger_s)
         return batch
+
+    # -- taking --------------------------------------------------------------------------------------------------
 
     def ready(self, now: float) -> Ready:
         """Which nodes have a batch to be sent: one that is full or has lingered, or any when room is needed or a flush waits."""
         found = Ready()
         nodes: dict[int, None] = {}
+        for queue in self._active:
+            queue.topic.longest = 0
         for queue in list(self._active):
             if not queue.batches:
                 del self._active[queue]
                 continue
+            queue.topic.longest = max(queue.topic.longest, len(queue.batches))
             due = self._due_at(queue)
             if due > now:
                 found.look_again_at = min(found.look_again_at, due)
@@ -204,25 +240,33 @@ class RecordAccumulator:
             batch = queue.batches[0]
             if queue.muted or self._due_at(queue) > now:
                 continue
-            size += batch.writer.size + HEADER_SIZE
-            if taken and size > self.config.max_request_size:
+            estimate = self._estimated_size(queue, batch)
+            if taken and size + estimate > self.config.max_request_size:
                 self._rotation[node_id] = start + position
                 break
-            if self.config.enable_idempotence and not self._may_send(queue, batch):
-                size -= batch.writer.size + HEADER_SIZE
+            if not self._may_send(queue, batch):
                 continue
+            size += estimate
             batch.closed = True
             queue.batches.popleft()
             taken.append(batch)
             if not batch.attempts:
                 self._note_sticky(queue, batch)
+        if taken:
+            self._stalled.pop(node_id, None)
         return taken
+
+    def _estimated_size(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
+        if batch.encoded is not None:
+            return len(batch.encoded)
+        size = batch.writer.size
+        return HEADER_SIZE + (size if batch.codec is Codec.NONE else int(size * min(1.0, queue.topic.ratio * _RATIO_MARGIN)))
 
     def _note_sticky(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         # Small batches count too: without this a trickle of keyless records would stay on one partition for ever.
-        topic = self.topics[queue.tp.topic]
+        topic = queue.topic
         if topic.sticky.current == queue.tp.partition:
-            topic.sticky.used(batch.writer.size, topic.available)
+            topic.sticky.used(batch.writer.size, self._choices(topic), topic.queue_length, topic.longest)
 
     def _due_at(self, queue: PartitionQueue) -> float:
         """Loop time at which the queue's first batch may go: after its back-off, and after linger unless it is full or somebody waits."""
@@ -232,9 +276,15 @@ class RecordAccumulator:
         return max(first.retry_at, first.created_at + self._linger_s)
 
     def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        if self.may_drain is not None and not self.may_drain(queue.tp):
+            return False
+        if not self.config.enable_idempotence:
+            return True
         # A sequence spans the batch's records, so it takes no more from here on.
         batch.closed = True
         return queue.sequence.may_send(batch)
+
+    # -- afterwards ----------------------------------------------------------------------------------------------
 
     def put_back(self, batch: ProducerBatch, retry_at: float) -> None:
         """Queue a batch again, in its old place, not to be sent before ``retry_at``."""
@@ -242,6 +292,20 @@ class RecordAccumulator:
         batch.retry_at = retry_at
         queue.put_back(batch)
         self._active[queue] = None
+
+    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """Queue a batch that is too large again as two; memory and sequence numbers go over to them."""
+        queue = self.incomplete.pop(batch)
+        parts = batch.split()
+        if self.config.enable_idempotence:
+            queue.sequence.split(batch, parts)
+        queue.topic.ratio = max(1.0, queue.topic.ratio)
+        for part in parts:
+            self.incomplete[part] = queue
+            self.put_back(part, 0.0)
+        # Expiry counts on the order of making. Splits are rare.
+        self.incomplete = dict(sorted(self.incomplete.items(), key=lambda item: item[0].created_at))
+        return parts
 
     def complete(self, batch: ProducerBatch) -> PartitionQueue:
         """A batch is about to end: forget it and give its memory back. Once for each batch."""
@@ -266,18 +330,33 @@ class RecordAccumulator:
             return batch.created_at + self._delivery_timeout_s
         return NEVER
 
-    async def wait_for(self, batches: list[ProducerBatch]) -> None:
+    async def wait_for(self, batches: Iterable[ProducerBatch]) -> None:
         """Return when these batches have ended; meanwhile nothing lingers."""
         self.flushes += 1
         self._wake(0.0)
+        pending = deque(batches)
         try:
-            for batch in batches:
+            while pending:
+                batch = pending.popleft()
                 await batch.wait()
+                pending.extend(part for _, part in batch.parts)
         finally:
             self.flushes -= 1
 
+    async def flush(self) -> None:
+        """Wait for everything that is here now, but not for what comes later."""
+        await self.wait_for(list(self.incomplete))
+
+    def drop_unsent(self, error: KafkaError) -> None:
+        """Fail what was never sent, because its transaction is given up. What may be with the broker stays until its outcome is known."""
+        for batch, queue in list(self.incomplete.items()):
+            if batch.identity is None and not batch.in_flight:
+                queue.sequence.given_up(batch)
+                self.complete(batch)
+                batch.fail(error, BatchState.ABORTED)
+
     def abort(self, error: KafkaError) -> None:
-        """Fail everything that has no outcome yet, and refuse what comes later."""
+        """Fail everything that has no outcome yet, and refuse what comes later; who waits for memory is refused as well."""
         self.closed = error
         self.pool.close(error)
         for batch in list(self.incomplete):

@@ -1,15 +1,18 @@
-"""A batch of records of one partition, from its first record to its one final state; and the view a caller gets of one record."""
+"""A batch of records of one partition, from its first record to its one final state."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from bisect import bisect_right
+from collections.abc import Callable
 from enum import Enum
+from typing import Self
 
 from aioprod.errors import KafkaError
+from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.types import Headers, RecordMetadata, TopicPartition
+from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +24,8 @@ class BatchState(Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     ABORTED = "aborted"
+    SPLIT = "split"
+    """Too large for the broker: its records travel on in the batches that ``parts`` names."""
 
 
 class Identity(tuple[int, int]):
@@ -46,19 +51,20 @@ class ProducerBatch:
         limit: bytes of records after which it is full.
         leased: bytes of the buffer pool that it holds.
         created_at: loop time, in seconds.
-        order: grows with each batch of the partition; a retry goes back to its place by it.
+        order: its place among the partition's batches, larger with each; a retry goes back to its place by it.
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_looked_at", "_waiters", "attempts", "base_offset", "base_sequence", "closed", "created_at",
-        "encoded", "error", "identity", "in_flight", "leased", "limit", "log_append_time", "loop", "may_be_stored", "order", "retry_at", "state",
-        "tp", "writer",
+        "__weakref__", "_callbacks", "_looked_at", "_waiters", "attempts", "base_offset", "base_sequence", "ceiling", "closed", "codec",
+        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "log_append_time", "loop", "may_be_stored",
+        "on_end", "order", "parts", "records", "retry_at", "state", "tp", "writer",
     )  # fmt: skip
 
-    def __init__(self, tp: TopicPartition, writer: RecordBatchWriter, *, limit: int, leased: int, created_at: float, order: int) -> None:
+    def __init__(self, tp: TopicPartition, writer: RecordBatchWriter, *, limit: int, leased: int, created_at: float, order: tuple[int, ...]) -> None:
         self.tp = tp
         self.writer = writer
         self.limit = limit
+        self.ceiling = limit  # how far the limit may grow while the batch is open, because compression will make it small enough
         self.leased = leased
         self.created_at = created_at
         self.order = order
@@ -68,29 +74,44 @@ class ProducerBatch:
         self.in_flight = False
         self.attempts = 0
         self.retry_at = 0.0
+        self.first_sent_at = 0.0
         self.identity: Identity | None = None
         self.base_sequence = -1
         self.may_be_stored = False  # an attempt ended without the broker's word
+        # A part of one that may be stored whole (the limit was lowered between its attempts): the broker would know the whole as a duplicate, but
+        # finds a part out of order. It must not be written under other numbers.
+        self.in_doubt = False
+        self.codec = Codec.NONE
         self.encoded: bytes | None = None
         self.base_offset = -1
         self.log_append_time = -1
         self.error: KafkaError | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self._callbacks: list[tuple[int, Callable[[Delivery], object]]] = []
+        self.parts: list[tuple[int, ProducerBatch]] = []
+        self.records: list[ProducerRecord] | None = None  # kept only where an interceptor wants them back
+        self.on_end: Callable[[ProducerBatch], None] | None = None
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._callbacks: list[tuple[int, Callable[[ProducerBatch, int], object]]] = []
         self._looked_at = False
+
+    @classmethod
+    def refused(cls, tp: TopicPartition, error: KafkaError) -> Self:
+        """The batch of one record that was never taken: it has failed already."""
+        batch = cls(tp, RecordBatchWriter(-1), limit=0, leased=0, created_at=0.0, order=())
+        batch.fail(error)
+        return batch
 
     @property
     def count(self) -> int:
         return self.writer.count
 
-    def try_append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, upper_bound: int) -> Delivery | None:
-        """Add a record; None when the batch is full or no longer open. A first record always fits."""
+    def try_append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, upper_bound: int) -> int:
+        """Add a record and return its index; -1 when the batch is full or no longer open. A first record always fits."""
         writer = self.writer
         index = len(writer.chunks)
         if self.closed or (writer.size + upper_bound > self.limit and index):
-            return None
+            return -1
         writer.append(timestamp, key, value, headers)
-        return Delivery(self, index)
+        return index
 
     def metadata(self, index: int) -> RecordMetadata:
         """The outcome of one record.
@@ -100,10 +121,30 @@ class ProducerBatch:
         """
         if self.error is not None:
             self._looked_at = True
-            raise self.error
+            # Many may ask, and each raise would add its frames to the one traceback.
+            raise self.error.with_traceback(None)
+        return self.place(index)
+
+    def place(self, index: int) -> RecordMetadata:
+        """Where a record is, with offset and timestamp -1 where it failed."""
+        if self.error is not None:
+            return RecordMetadata(self.tp.topic, self.tp.partition, -1, -1)
         timestamp = self.log_append_time if self.log_append_time >= 0 else self.writer.timestamp(index)
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         return RecordMetadata(self.tp.topic, self.tp.partition, offset, timestamp)
+
+    def failure(self) -> KafkaError | None:
+        """Why it failed, if it did; whoever asks has looked at it."""
+        self._looked_at = True
+        return self.error
+
+    def part_of(self, index: int) -> tuple[ProducerBatch, int]:
+        """The batch that a record of a split one travels in now, and its index there."""
+        batch = self
+        while batch.state is BatchState.SPLIT:
+            start, part = batch.parts[bisect_right(batch.parts, index, key=lambda entry: entry[0]) - 1]
+            batch, index = part, index - start
+        return batch, index
 
     def succeed(self, base_offset: int, log_append_time: int) -> None:
         """The broker has it."""
@@ -116,93 +157,74 @@ class ProducerBatch:
         self.error = error
         self._finish(state)
 
+    def split(self) -> list[ProducerBatch]:
+        """Hand the records on to smaller batches, each of about half the size; deliveries and callbacks follow them."""
+        writers = self.writer.halves()
+        leases = [self.leased // len(writers)] * len(writers)
+        leases[0] += self.leased - sum(leases)
+        start = 0
+        for number, (writer, leased) in enumerate(zip(writers, leases, strict=True)):
+            part = ProducerBatch(self.tp, writer, limit=writer.size, leased=leased, created_at=self.created_at, order=(*self.order, number))
+            part.closed = True
+            part.codec = self.codec
+            part.may_be_stored = part.in_doubt = self.may_be_stored or self.in_doubt
+            part.on_end = self.on_end
+            if self.records is not None:
+                part.records = self.records[start : start + writer.count]
+            self.parts.append((start, part))
+            start += writer.count
+        for index, callback in self._callbacks:
+            at = bisect_right(self.parts, index, key=lambda entry: entry[0]) - 1
+            first, part = self.parts[at]
+            part._callbacks.append((index - first, callback))
+        self._callbacks = []
+        self.on_end = None
+        self._finish(BatchState.SPLIT)
+        return [part for _, part in self.parts]
+
     def _finish(self, state: BatchState) -> None:
         assert self.state is BatchState.PENDING, f"batch of {self.tp} ended twice: {self.state} and {state}"
         self.state = state
         self.closed = True
         self.encoded = None
         self.writer.release()
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
         callbacks, self._callbacks = self._callbacks, []
         for index, callback in callbacks:
-            self._call(callback, Delivery(self, index))
+            self._call(callback, index)
+        if self.on_end is not None:
+            self.on_end(self)
+        self.records = None
 
-    def _call(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
+    def _call(self, callback: Callable[[ProducerBatch, int], object], index: int) -> None:
         try:
-            callback(delivery)
+            callback(self, index)
         except Exception:
             log.exception("a callback of a delivery to %s failed", self.tp)
 
-    def add_callback(self, index: int, callback: Callable[[Delivery], object]) -> None:
+    def add_callback(self, index: int, callback: Callable[[ProducerBatch, int], object]) -> None:
+        """Call ``callback(batch, index)`` when the record has its outcome; soon, where it has one already."""
         if self.state is BatchState.PENDING:
             self._callbacks.append((index, callback))
         else:
-            self.loop.call_soon(self._call, callback, Delivery(self, index))
+            self.loop.call_soon(self._call, callback, index)
 
     async def wait(self) -> None:
-        """Return when the batch has ended. Cancelling the waiter leaves the batch alone."""
+        """Return when the batch has ended, be it that it was split. Cancelling the waiter leaves the batch alone."""
         if self.state is not BatchState.PENDING:
             return
         # A future of the waiter's own: cancelling a task cancels the future it waits for.
         waiter: asyncio.Future[None] = self.loop.create_future()
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            if waiter.cancelled() and waiter in self._waiters:
-                self._waiters.remove(waiter)
+            self._waiters.pop(waiter, None)
 
     def __del__(self) -> None:
         if getattr(self, "state", None) is BatchState.FAILED and not self._looked_at:
-            log.error("delivery of %d records to %s failed and nobody looked at it: %s", self.count, self.tp, self.error)
-
-
-class Delivery:
-    """One record on its way: await it for its :class:`RecordMetadata`, any number of times, from any task of the loop.
-
-    Cancelling whoever awaits it never cancels the record. A failure that nobody looked at is logged when it is dropped.
-    """
-
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: ProducerBatch, index: int) -> None:
-        self._batch = batch
-        self._index = index
-
-    def done(self) -> bool:
-        """Whether the outcome is known."""
-        return self._batch.state is not BatchState.PENDING
-
-    def result(self) -> RecordMetadata:
-        """The record's place.
-
-        Raises:
-            asyncio.InvalidStateError: not known yet.
-            KafkaError: delivery failed.
-        """
-        if not self.done():
-            raise asyncio.InvalidStateError("the delivery has no outcome yet")
-        return self._batch.metadata(self._index)
-
-    def exception(self) -> KafkaError | None:
-        """Why delivery failed; None where it did not.
-
-        Raises:
-            asyncio.InvalidStateError: not known yet.
-        """
-        if not self.done():
-            raise asyncio.InvalidStateError("the delivery has no outcome yet")
-        self._batch._looked_at = True
-        return self._batch.error
-
-    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Call ``callback(delivery)`` once the outcome is known; what it raises is logged."""
-        self._batch.add_callback(self._index, callback)
-
-    def __await__(self) -> Generator[object, None, RecordMetadata]:
-        if self._batch.state is BatchState.PENDING:
-            yield from self._batch.wait().__await__()
-        return self._batch.metadata(self._index)
+            count = max(self.count, 1)
+            log.error("delivery of %d %s to %s failed and nobody looked at it: %s", count, "record" if count == 1 else "records", self.tp, self.error)

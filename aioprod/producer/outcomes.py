@@ -14,25 +14,45 @@ class Outcome(Enum):
     RETRY = "retry"
     REWRITE = "rewrite"
     """It was not stored and its sequence is of no use: send it again under a new epoch."""
+    SPLIT = "split"
+    """It is too large: send its records again in smaller batches."""
     FAIL = "fail"
+    FATAL = "fatal"
+    """No batch of this producer will be taken any more."""
 
 
 _BROKER_LOST_OUR_STATE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH})
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_FATAL = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
-def judge(code: ErrorCode, *, idempotent: bool, first_unresolved: bool) -> Outcome:
+def judge(code: ErrorCode, *, idempotent: bool, first_unresolved: bool, may_split: bool, transactional: bool) -> Outcome:
     """The outcome of one attempt.
 
     Args:
         code: the partition's error code in the reply.
         idempotent: whether the batch has a sequence.
         first_unresolved: whether no earlier batch of the partition is without an outcome.
+        may_split: whether the batch has several records.
+        transactional: whether the producer has a transactional id.
     """
-    if code == ErrorCode.NONE:
+    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        # A duplicate: an earlier attempt was stored, its answer was lost.
         return Outcome.SUCCESS
-    if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        # An earlier attempt was stored, its answer was lost.
-        return Outcome.SUCCESS
+    if code in _TOO_LARGE:
+        return Outcome.SPLIT if may_split else Outcome.FAIL
+    if transactional and code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        # Perhaps only the transaction has timed out: ending it will tell whether the producer is fenced (KIP-588).
+        return Outcome.FAIL
+    if idempotent and code in _FATAL:
+        return Outcome.FATAL
     if idempotent and code in _BROKER_LOST_OUR_STATE:
         # Behind an earlier batch that failed this is only natural: it goes again once that one is settled.
         return Outcome.REWRITE if first_unresolved else Outcome.RETRY

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, Self, cast
 
 from murmurhash2 import murmurhash2
 
@@ -16,40 +17,121 @@ def partition_for_key(key: bytes, partitions: int) -> int:
     return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions
 
 
-class Partitioner(Protocol):
-    """A custom choice of partitions (``partitioner.class``)."""
+class Partitions(int):
+    """How many partitions a topic has; a number that also knows which of them can be written to now.
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
-        """A number from 0 to ``partitions`` - 1."""
+    Attributes:
+        available: the partitions that have a leader, in order; may be empty.
+    """
+
+    available: Sequence[int]
+
+    def __new__(cls, count: int, available: Sequence[int]) -> Self:
+        self = super().__new__(cls, count)
+        self.available = available
+        return self
+
+    @property
+    def count(self) -> int:
+        """The plain number."""
+        return int(self)
+
+
+class Partitioner(Protocol):
+    """A custom choice of partitions (``partitioner.class``): ``partition`` is all it needs.
+
+    It may also have
+
+    - ``on_new_batch(topic, partition)``: the batch of a partition is full and a record is about to open another one there.
+      The producer then asks ``partition`` once more for that record, so that a sticky choice can move on. One without this
+      method is asked exactly once for each record.
+    - ``configure(settings)``, called once where the producer made it from a class or an import path, and ``close()``.
+    """
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /) -> int:
+        """A number from 0 to ``partitions`` - 1. ``key`` and ``value`` are the serialized ones."""
         ...
+
+
+def new_batch_hook(partitioner: Partitioner) -> Callable[[str, int], None] | None:
+    """The partitioner's ``on_new_batch``, if it has one, which makes it a sticky one."""
+    return cast("Callable[[str, int], None] | None", getattr(partitioner, "on_new_batch", None))
+
+
+class RoundRobinPartitioner(Partitioner):
+    """Each record of a topic goes to the next of its available partitions, whatever its key (Java's RoundRobinPartitioner)."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /) -> int:
+        """The next available partition; of all where none is available."""
+        turn = self._next.get(topic, 0)
+        self._next[topic] = turn + 1
+        available = partitions.available
+        return available[turn % len(available)] if available else turn % partitions
 
 
 class StickyPartition:
     """The partition that keyless records of one topic stick to (KIP-794).
 
-    It changes after about ``batch_size`` bytes, to another one that has a leader, so batches are full and the load is even.
+    It changes after about ``batch_size`` bytes, to one that has a leader, so batches are full and the load is even.
+
+    Args:
+        batch_size: bytes for one partition before the next has its turn.
+        rng: source of the choice.
+        adaptive: prefer partitions whose queues are short (``partitioner.adaptive.partitioning.enable``).
     """
 
-    __slots__ = ("_batch_size", "_bytes", "_rng", "current")
+    __slots__ = ("_adaptive", "_batch_size", "_bytes", "_rng", "current")
 
-    def __init__(self, batch_size: int, rng: random.Random) -> None:
+    def __init__(self, batch_size: int, rng: random.Random, adaptive: bool = True) -> None:
         self._batch_size = batch_size
         self._rng = rng
+        self._adaptive = adaptive
         self._bytes = 0
         self.current = -1
 
-    def used(self, size: int, available: list[int]) -> None:
-        """Note that a batch of ``size`` bytes was sent there; after ``batch_size`` bytes another partition is due."""
+    def used(self, size: int, available: Sequence[int], queue_length: Callable[[int], int] | None = None, longest: int = 0) -> None:
+        """Note that a batch of ``size`` bytes was sent there; after ``batch_size`` bytes another partition is due, chosen as ``switch`` does."""
         self._bytes += size
         if self._bytes >= self._batch_size:
-            self.switch(available)
+            self.switch(available, queue_length, longest)
 
-    def switch(self, available: list[int]) -> int:
-        """Choose another partition of those available."""
+    def switch(self, available: Sequence[int], queue_length: Callable[[int], int] | None = None, longest: int = 0) -> int:
+        """Choose the next partition.
+
+        Where nothing is queued, or the choice is not adaptive, each of the others is as likely. Else a partition has the
+        weight ``longest + 1 - queue_length(partition)``, and the present one may stay: leaving it out would flatten the
+        weights, and of two partitions each would get half however long its queue.
+
+        Args:
+            available: the partitions to choose from, at least one.
+            queue_length: how many batches wait for a partition; None: nothing waits.
+            longest: the largest of these numbers, or more.
+        """
         self._bytes = 0
-        if len(available) > 1:
-            others = [partition for partition in available if partition != self.current]
-            self.current = self._rng.choice(others)
+        if self._adaptive and queue_length is not None and longest > 0:
+            self.current = self._by_weight(available, queue_length, longest + 1)
         else:
-            self.current = available[0]
+            self.current = self._another(available)
         return self.current
+
+    def _another(self, available: Sequence[int]) -> int:
+        count = len(available)
+        while True:
+            partition = available[int(self._rng.random() * count)]
+            if partition != self.current or count == 1:
+                return partition
+
+    def _by_weight(self, available: Sequence[int], queue_length: Callable[[int], int], most: int) -> int:
+        # A draw is kept with probability weight / most, so no sum over thousands of partitions is needed. Where nearly all
+        # queues are long that could take many draws; the sum is cheaper then, and gives the same distribution.
+        count = len(available)
+        for _ in range(count):
+            draw = self._rng.random() * count
+            partition = available[int(draw)]
+            if draw % 1 * most < max(most - queue_length(partition), 1):
+                return partition
+        weights = [max(most - queue_length(partition), 1) for partition in available]
+        return self._rng.choices(available, weights)[0]

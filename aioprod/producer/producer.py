@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import logging
 import random
-import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
+from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.config import ProducerConfig, ProducerSettings, Serializer, check_names, from_dotted
-from aioprod.error_codes import ErrorCode
-from aioprod.errors import (
-    BrokerError,
-    ConfigError,
-    InvalidPartitionError,
-    InvalidTopicError,
-    KafkaError,
-    MetadataTimeoutError,
-    ProducerClosedError,
-    RecordTooLargeError,
-    SerializationError,
-)
+from aioprod.config import check_names
+from aioprod.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError, TransactionStateError
+from aioprod.interceptors import InterceptorChain
+from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
-from aioprod.producer.accumulator import PartitionQueue, RecordAccumulator, Topic
-from aioprod.producer.batch import Delivery
+from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.delivery import Delivery
+from aioprod.producer.intake import RecordIntake
 from aioprod.producer.partitioner import partition_for_key
 from aioprod.producer.sender import Sender
 from aioprod.producer.sequences import ProducerState
-from aioprod.protocol.compression import Codec, check_level
-from aioprod.protocol.record_batch import HEADER_SIZE
-from aioprod.protocol.record_writer import estimate_upper_bound
-from aioprod.types import Headers, RecordMetadata
+from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.producer_config import ProducerConfig, ProducerSettings
+from aioprod.properties import producer_arguments
+from aioprod.types import ConsumerGroupMetadata, Headers, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+log = logging.getLogger(__name__)
+
 _client_numbers = itertools.count(1)
 
 
@@ -49,23 +45,9 @@ class Producer:
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        client_id: the name brokers log; ``aioprod-producer-N`` by default.
-        acks: ``"all"`` (default), 1, or 0 (no answer at all: offsets are unknown, losses unnoticed).
-        enable_idempotence: no record twice, none out of order, whatever is retried. Needs acks="all".
-        linger_ms: how long a batch waits for more records (5).
-        batch_size: bytes of a batch (16,384); a larger record gets a batch of its own.
-        buffer_memory: bytes of records that may wait (32 MiB); then ``send`` waits.
-        compression_type: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; compression_level: the codec's own level (KIP-390).
-        max_block_ms: how long ``send`` may wait for metadata and for memory together (60,000).
-        delivery_timeout_ms: from ``send`` to the outcome at most (120,000).
-        request_timeout_ms: how long one request may stay unanswered (30,000).
-        retry_backoff_ms, retry_backoff_max_ms: pause between attempts (100 to 1,000).
-        max_in_flight_requests_per_connection: unanswered requests to one broker (5). Without idempotence and above 1, retries may change the order.
-        max_request_size: bytes of a request, and of a record before compression (1 MiB).
-        key_serializer, value_serializer: ``(topic, headers, data) -> bytes``; without one, data is bytes.
-        partitioner: a :class:`aioprod.Partitioner`; by default murmur2 of the key as in Java, else sticky (KIP-794).
-
-    The remaining settings are those of :class:`aioprod.config.ClientConfig`.
+        clock: seconds since 1970, for the records' timestamps.
+        rng: source of all random choices (jitter, partitions of keyless records).
+        settings: the fields of :class:`aioprod.producer_config.ProducerConfig`; docs/configuration.md explains each.
 
     Raises:
         ConfigError: a setting is unknown, has a bad value, or contradicts another.
@@ -80,32 +62,69 @@ class Producer:
         **settings: Unpack[ProducerSettings],
     ) -> None:
         check_names(ProducerConfig, settings)
-        settings.setdefault("client_id", f"aioprod-producer-{next(_client_numbers)}")
-        self.config = ProducerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
-        _check_codec(self.config)
+        settings.setdefault("client_id", _client_id(settings.get("transactional_id")))
+        self.config = config = ProducerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
         self._clock = clock
-        self._rng = rng or random.Random()
-        self._pool = BufferPool(self.config.buffer_memory, self.config.batch_size)
-        self._state = ProducerState()
-        self._brokers = Brokers(self.config, self._rng)
-        self._metadata = Metadata(self.config, self._brokers, self._rng, create_topics=True)
-        self._accumulator = RecordAccumulator(self.config, self._pool, self._state, self._rng, self._wake)
-        self._sender = Sender(self.config, self._accumulator, self._metadata, self._brokers, self._state, self._rng)
+        rng = rng or random.Random()
+        self._metrics = ProducerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
+        self._observers = Observers(config.observers)
+        self._interceptors = InterceptorChain(config.interceptors)
+        self._pool = BufferPool(config.buffer_memory, config.batch_size)
+        state = ProducerState()
+        self._brokers = Brokers(config, rng)
+        self._metadata = Metadata(config, self._brokers, rng, create_topics=True)
+        self._accumulator = RecordAccumulator(config, self._pool, state, rng, self._wake)
+        self._transactions: TransactionManager | None = None
+        if config.transactional_id is not None:
+            self._transactions = TransactionManager(
+                config,
+                state,
+                Coordinators(config, self._brokers, rng),
+                rng,
+                wake=lambda: self._wake(0.0),
+                drop_unsent=self._drop_unsent,
+                wait_for_sent=self._accumulator.flush,
+                on_fatal=self._fatal,
+            )
+            self._accumulator.on_open = self._batch_opened
+            self._accumulator.may_drain = self._transactions.may_send
+        self._sender = Sender(
+            config, self._accumulator, self._metadata, self._brokers, state, rng, self._metrics, self._observers, self._transactions
+        )
+        self._sender.on_fatal = self._fatal
+        self._intake = RecordIntake(
+            config,
+            self._metadata,
+            self._accumulator,
+            self._interceptors,
+            self._metrics,
+            clock=clock,
+            check_open=self._check_open,
+            wake=self._sender.wake,
+            on_refused=self._refused,
+        )
+        if self._interceptors:
+            self._accumulator.keep_records = self._interceptors.wants_records
+            self._accumulator.on_end = self._tell_interceptors
         self._topics = self._accumulator.topics
-        self._max_record = min(self.config.max_request_size, self.config.buffer_memory)
-        self._block_s = self.config.max_block_ms / 1000
-        self._plain = self.config.key_serializer is None and self.config.value_serializer is None and self.config.partitioner is None
+        plain = config.key_serializer is None and config.value_serializer is None and config.partitioner is None
+        self._plain = plain and not config.partitioner_ignore_keys and not self._interceptors
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._started = False
-        self._closing: ProducerClosedError | None = None
+        self._closing: KafkaError | None = None
+        self._closed: asyncio.Future[None] | None = None
 
     @classmethod
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """Make a producer from Kafka's own dotted names, such as ``{"bootstrap.servers": "...", "linger.ms": 5}``.
+        """Make a producer from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``; see docs/configuration.md.
+
+        Serializers, partitioner, interceptors and observers may be classes or import paths; they are made and configured.
 
         Raises:
-            ConfigError: as the constructor does.
+            ConfigError: as the constructor does; and for a setting of Java's that is not there, which says why.
         """
-        return cls(**from_dotted(ProducerConfig, settings))
+        with producer_arguments(settings, _client_id) as arguments:
+            return cls(**arguments)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -116,12 +135,14 @@ class Producer:
 
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
+            AuthenticationError: the broker refuses the credentials.
             ProducerClosedError: it was closed before.
         """
         if self._closing is not None:
             raise self._closing
         if self._started:
             return
+        self._loop = asyncio.get_running_loop()
         self._brokers.open()
         try:
             await self._metadata.refresh(())
@@ -130,9 +151,12 @@ class Producer:
             raise
         self._metadata.on_update = self._take_over
         self._brokers.on_change = self._sender.wake
+        self._brokers.on_connection = self._connection_changed
         self._metadata.start()
         self._sender.start()
         self._started = True
+        if self._observers:
+            self._observers.on_start(ObservedProducer(self.config.client_id, self.metrics, self.metrics_by_topic, self.metrics_by_node))
 
     async def stop(self) -> None:
         """Deliver what was sent, within its delivery time-out, and close."""
@@ -141,26 +165,46 @@ class Producer:
     async def close(self, timeout_ms: float | None = None) -> None:
         """Deliver what was sent, for at most ``timeout_ms``; fail the rest with ProducerClosedError; close all connections.
 
-        Without ``timeout_ms`` the limit is ``delivery_timeout_ms``. Closing twice is fine. A cancelled ``close`` still closes, at once.
+        Without ``timeout_ms`` the limit is ``delivery_timeout_ms``. An open transaction is aborted. Closing twice is fine; a cancelled
+        ``close`` still closes, at once.
         """
-        first = self._closing is None
+        if self._closed is not None:
+            await asyncio.shield(self._closed)
+            return
+        closed = self._closed = asyncio.get_running_loop().create_future()
         self._closing = self._closing or ProducerClosedError("the producer is closed")
         limit = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
         try:
             if self._started and limit > 0:
                 async with asyncio.timeout(limit / 1000):
-                    await self._accumulator.wait_for(list(self._accumulator.incomplete))
+                    await self._finish()
         except TimeoutError:
             pass
         finally:
             self._accumulator.abort(ProducerClosedError(f"not delivered before the producer closed (close timeout {limit:.0f} ms)"))
-            if first:
-                await self._release()
+            # Whatever happens to the caller now: nothing is left open.
+            release = asyncio.get_running_loop().create_task(self._release(), name="aioprod-close")
+            release.add_done_callback(lambda _: closed.set_result(None))
+            await asyncio.shield(release)
+
+    async def _finish(self) -> None:
+        """Bring what was sent to its end; a transaction that nobody ends is aborted."""
+        if self._transactions is not None:
+            try:
+                await self._transactions.settle()
+            except KafkaError as error:
+                log.warning("transactional_id=%r is left to the coordinator to abort: %s", self.config.transactional_id, error)
+        if self._accumulator.closed is None:
+            await self._accumulator.flush()
 
     async def _release(self) -> None:
+        if self._transactions is not None:
+            await self._transactions.close()
         await self._sender.close()
         await self._metadata.close()
         await self._brokers.close()
+        self._interceptors.close()
+        self._observers.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -180,6 +224,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
+        partition_key: bytes | None = None,
     ) -> Delivery:
         """Take a record; waits for metadata and for buffer memory, never for the broker.
 
@@ -189,34 +234,47 @@ class Producer:
             partition: send there, whatever the key.
             timestamp_ms: milliseconds since 1970; now by default.
             headers: ``(name, bytes or None)`` pairs; order and duplicates are kept.
+            partition_key: chooses the partition as a key would, and is not stored.
 
         Returns:
-            A :class:`Delivery`: await it for the record's place.
+            A :class:`Delivery`: await it for the record's place. What is wrong with this record or its topic is its error:
+            RecordTooLargeError, InvalidTopicError, InvalidPartitionError, MetadataTimeoutError (``max_block_ms`` is over), or a
+            BrokerError such as TOPIC_AUTHORIZATION_FAILED; later DeliveryTimeoutError or what the broker says.
 
         Raises:
-            SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionError: this record can't be sent; others are untouched.
-            MetadataTimeoutError, BufferExhaustedError: ``max_block_ms`` is over.
-            BrokerError: the broker refuses the topic (not authorised, not legal).
+            SerializationError: key, value, headers or timestamp can't be turned into bytes; other records are untouched.
+            BufferExhaustedError: no memory within ``max_block_ms``.
             ProducerClosedError: the producer is closed or not started.
+            TransactionStateError: it is transactional, and no transaction is open.
+            AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't go on.
         """
         # The fast path: everything is known, the record fits into the open batch. It never suspends.
-        if self._plain and partition is None and timestamp_ms is None and not headers and self._closing is None:
-            known = self._topics.get(topic)
-            if known is not None and (value is None or type(value) is bytes):
-                if key is None:
-                    queue = known.queues[known.sticky.current]
-                elif type(key) is bytes:
-                    queue = known.queues[partition_for_key(key, len(known.queues))]
-                else:
-                    raise _not_bytes("key", key)
-                batch = queue.open
-                if batch is not None:
-                    # 40: all varints of a record at their longest.
-                    bound = 40 + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
-                    delivery = batch.try_append(int(self._clock() * 1000), key, value, (), bound)
-                    if delivery is not None:
-                        return delivery
-        return await self._send_any(topic, value, key, partition, timestamp_ms, headers)
+        if self._plain and partition is None and timestamp_ms is None and not headers and partition_key is None and self._closing is None:
+            delivery = self._append_at_once(topic, value, key)
+            if delivery is not None:
+                return delivery
+        return await self._intake.take(ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key))
+
+    def _append_at_once(self, topic: str, value: Any, key: Any) -> Delivery | None:
+        """The record in its partition's open batch, if all that it takes is there."""
+        known = self._topics.get(topic)
+        if known is None or not (value is None or type(value) is bytes):
+            return None
+        if self._transactions is not None and not self._transactions.may_append:
+            return None
+        if key is None:
+            queue = known.queues[known.sticky.current]
+        elif type(key) is bytes:
+            queue = known.queues[partition_for_key(key, len(known.queues))]
+        else:
+            return None
+        batch = queue.open
+        if batch is None:
+            return None
+        # 40: all varints of a record at their longest.
+        bound = 40 + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
+        index = batch.try_append(int(self._clock() * 1000), key, value, (), bound)
+        return Delivery(batch, index) if index >= 0 else None
 
     async def send_and_wait(
         self,
@@ -227,9 +285,45 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
+        partition_key: bytes | None = None,
     ) -> RecordMetadata:
         """Send a record and wait until the broker has it. Arguments and errors as for :meth:`send`, and those of the delivery."""
-        return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
+        return await (
+            await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers, partition_key=partition_key)
+        )
+
+    async def send_many(self, topic: str, records: Iterable[Any]) -> list[Delivery]:
+        """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop the others.
+
+        Args:
+            topic: where to.
+            records: values, or :class:`ProducerRecord` with a key, headers and so on (its topic must be this one).
+
+        Returns:
+            One :class:`Delivery` per record, in order; also for one that can't be serialized or finds no memory, with that error.
+
+        Raises:
+            ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError: as for :meth:`send`; records taken
+                before are on their way.
+        """
+        deliveries: list[Delivery] = []
+        for given in records:
+            record = given if isinstance(given, ProducerRecord) else None
+            delivery = None
+            if self._plain and record is None and self._closing is None:
+                delivery = self._append_at_once(topic, given, None)
+            if delivery is None:
+                delivery = await self._take_one_of_many(topic, record if record is not None else ProducerRecord(topic, given))
+            deliveries.append(delivery)
+        return deliveries
+
+    async def _take_one_of_many(self, topic: str, record: ProducerRecord) -> Delivery:
+        try:
+            if record.topic != topic:
+                raise SerializationError(f"a record for topic {record.topic!r} among those for {topic!r}")
+            return await self._intake.take(record)
+        except (SerializationError, KafkaTimeoutError) as error:
+            return Delivery(ProducerBatch.refused(TopicPartition(topic, -1), error), 0)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends are not waited for.
@@ -237,117 +331,162 @@ class Producer:
         Raises:
             TimeoutError: not done within ``timeout_ms``.
         """
-        limit = None if timeout_ms is None else timeout_ms / 1000
-        async with asyncio.timeout(limit):
-            await self._accumulator.wait_for(list(self._accumulator.incomplete))
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._accumulator.flush()
+        finally:
+            self._metrics.flushed(loop.time() - started)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The numbers of a topic's partitions.
 
         Raises:
-            MetadataTimeoutError, InvalidTopicError, BrokerError: as for :meth:`send`.
+            MetadataTimeoutError, InvalidTopicError, BrokerError: the topic can't be had.
+            ProducerClosedError: the producer is closed or not started.
         """
-        known = await self._topic(topic, asyncio.get_running_loop().time() + self._block_s)
+        self._check_running()
+        known = await self._intake.topic(topic, asyncio.get_running_loop().time() + self.config.max_block_ms / 1000)
         return list(range(len(known.queues)))
 
-    # -- the slow path -------------------------------------------------------------------------------------------
+    # -- transactions --------------------------------------------------------------------------------------------
 
-    async def _send_any(self, topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: Headers) -> Delivery:
-        headers = _checked_headers(headers)
-        key = _serialize("key", self.config.key_serializer, topic, headers, key)
-        value = _serialize("value", self.config.value_serializer, topic, headers, value)
-        timestamp = self._timestamp(timestamp_ms)
-        bound = estimate_upper_bound(key, value, headers)
-        if bound > self._max_record:
-            raise RecordTooLargeError(
-                f"a record of up to {bound} bytes (uncompressed) is larger than max_request_size={self.config.max_request_size} "
-                f"or buffer_memory={self.config.buffer_memory}"
-            )
-        deadline = asyncio.get_running_loop().time() + self._block_s
-        known = await self._topic(topic, deadline)
-        queue = await self._queue(known, key, value, partition, deadline)
-        last = queue.open
-        if last is not None:
-            delivery = last.try_append(timestamp, key, value, headers, bound)
-            if delivery is not None:
-                return delivery
-            # A batch is full. The sender gets a turn now, or a busy loop of sends would starve it; the record is not taken
-            # yet, so cancelling here cancels it.
-            self._sender.wake()
-            await asyncio.sleep(0)
-            if key is None and partition is None and self.config.partitioner is None:
-                known.sticky.switch(known.available)
-                queue = known.queues[known.sticky.current]
-            last = queue.open
-            delivery = last.try_append(timestamp, key, value, headers, bound) if last is not None else None
-            if delivery is not None:
-                return delivery
-        return await self._accumulator.append(queue, timestamp, key, value, headers, bound, deadline)
+    async def init_transactions(self) -> None:
+        """Get the producer's identity and fence off an older producer with the same ``transactional_id``; its open transaction is aborted.
 
-    async def _queue(self, known: Topic, key: bytes | None, value: bytes | None, partition: int | None, deadline: float) -> PartitionQueue:
-        custom = self.config.partitioner
-        if partition is None and custom is not None:
-            partition = custom.partition(known.name, key, value, len(known.queues))
-        if partition is None:
-            return known.queues[known.sticky.current if key is None else partition_for_key(key, len(known.queues))]
-        if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
-            raise InvalidPartitionError(f"partition={partition!r} of topic {known.name!r}: must be a number from 0")
-        if partition >= len(known.queues):
-            # It may be new: look once more before refusing.
-            await self._refreshed(known.name, deadline)
-        if partition >= len(known.queues):
-            raise InvalidPartitionError(f"partition={partition} of topic {known.name!r}: it has partitions 0 to {len(known.queues) - 1}")
-        return known.queues[partition]
+        ``begin_transaction`` does it where it was not done. Waits at most ``max_block_ms``.
 
-    async def _topic(self, topic: str, deadline: float) -> Topic:
-        """The topic, asked for where it is unknown."""
-        self._check_open()
-        known = self._topics.get(topic)
-        if known is not None:
-            self._metadata.touch(topic)
-            return known
-        if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
-            raise InvalidTopicError(f"topic={topic!r}: must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not '.' or '..'")
-        while True:
-            await self._refreshed(topic, deadline)
-            known = self._topics.get(topic)
-            if known is not None:
-                return known
+        Raises:
+            TransactionStateError: no ``transactional_id`` is set.
+            KafkaTimeoutError: it goes on behind the scenes: call again to go on waiting.
+            FatalProducerError: not allowed.
+        """
+        await self._transactional().init()
 
-    async def _refreshed(self, topic: str, deadline: float) -> None:
-        """Wait for one refresh of metadata with this topic."""
-        self._metadata.touch(topic)
-        version = self._metadata.request_update()
+    async def begin_transaction(self) -> None:
+        """Open a transaction.
+
+        Raises:
+            TransactionStateError: one is open already.
+        """
+        await self._transactional().begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group_metadata: str | ConsumerGroupMetadata
+    ) -> None:
+        """Commit positions of a consumer group with this transaction (KIP-447): both happen, or neither.
+
+        Args:
+            offsets: for each partition the offset of the next record to read.
+            group_metadata: of the consumer that read the records; a group's name alone does not fence off a replaced member.
+
+        Raises:
+            AbortableTransactionError: the member was replaced, or the group refuses: abort.
+        """
+        await self._transactional().send_offsets(offsets, group_metadata)
+
+    async def commit_transaction(self) -> None:
+        """Send what is left, then make all of the transaction visible. After a time-out call it again.
+
+        Raises:
+            KafkaError: a record of the transaction failed; abort.
+        """
+        await self._transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop what was not sent, and have the rest never seen by consumers that read committed records."""
+        await self._transactional().abort()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """``async with producer.transaction():`` commits at the end, and aborts where the block raises or is cancelled."""
+        manager = self._transactional()
+        await manager.begin()
         try:
-            async with asyncio.timeout_at(deadline):
-                await self._metadata.await_update(version)
-        except TimeoutError:
-            reason = self._metadata.last_error or self._topic_error(topic)
-            raise MetadataTimeoutError(
-                f"topic {topic!r} is not known after max_block_ms={self.config.max_block_ms}" + (f": {reason}" if reason else "")
-            ) from None
-        self._check_open()
-        error = self._topic_error(topic)
-        if isinstance(error, BrokerError) and not error.code.retriable:
-            raise InvalidTopicError(str(error)) if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else error
+            yield self
+            await manager.commit()
+        except BaseException:
+            # The block's own error is what the caller has to see; the abort runs in a task of the manager's.
+            with contextlib.suppress(KafkaError):
+                if manager.in_transaction:
+                    await manager.abort()
+            raise
 
-    def _topic_error(self, topic: str) -> BrokerError | None:
-        info = self._metadata.snapshot.topics.get(topic)
-        return BrokerError(info.error, f"topic {topic!r}") if info is not None and info.error != ErrorCode.NONE else None
+    def _transactional(self) -> TransactionManager:
+        if self._transactions is None:
+            raise TransactionStateError("transactional_id is not set: give the producer one, to use transactions")
+        self._check_running()
+        return self._transactions
 
-    def _check_open(self) -> None:
-        error: KafkaError | None = self._closing or self._accumulator.closed
+    def _batch_opened(self, tp: TopicPartition) -> None:
+        assert self._transactions is not None
+        self._sender.handler.giving_up = None
+        self._transactions.partition_used(tp)
+
+    def _drop_unsent(self, error: KafkaError) -> None:
+        self._sender.handler.giving_up = error
+        self._accumulator.drop_unsent(error)
+
+    # -- observing -----------------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of this moment by the names of Kafka's ``producer-metrics``; see docs/observability.md."""
+        gauges = {
+            "buffer-total-bytes": float(self._pool.total),
+            "buffer-available-bytes": float(self._pool.available),
+            "waiting-threads": float(self._pool.waiting),
+            "requests-in-flight": float(self._sender.in_flight),
+            "connection-count": float(self._brokers.connected),
+            "metadata-age": self._now() - self._metadata.refreshed_at,
+        }
+        return self._metrics.snapshot(self._now(), gauges)
+
+    def metrics_by_topic(self) -> dict[str, dict[str, float]]:
+        """The same for each topic in use, by the names of Kafka's ``producer-topic-metrics``."""
+        return self._metrics.snapshot_by_topic(self._now())
+
+    def metrics_by_node(self) -> dict[int, dict[str, float]]:
+        """The same for each broker, by the names of Kafka's ``producer-node-metrics``."""
+        return self._metrics.snapshot_by_node(self._now())
+
+    def _now(self) -> float:
+        return self._loop.time() if self._loop is not None else 0.0
+
+    def _tell_interceptors(self, batch: ProducerBatch) -> None:
+        for index in range(batch.count):
+            metadata = batch.place(index)
+            self._interceptors.on_acknowledgement(metadata, batch.error)
+            if batch.records is not None:
+                self._interceptors.on_delivery(batch.records[index], metadata, batch.error)
+
+    # -- inner links ---------------------------------------------------------------------------------------------
+
+    def _check_running(self) -> None:
+        error = self._closing or self._accumulator.closed
         if error is None and not self._started:
             error = ProducerClosedError("the producer is not started: use 'async with Producer(...)' or await start()")
         if error is not None:
-            raise error
+            raise error.with_traceback(None)
 
-    def _timestamp(self, timestamp_ms: int | None) -> int:
-        if timestamp_ms is None:
-            return int(self._clock() * 1000)
-        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < 2**62:
-            raise SerializationError(f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970")
-        return timestamp_ms
+    def _check_open(self) -> None:
+        self._check_running()
+        if self._transactions is not None:
+            self._transactions.check_may_send()
+
+    def _refused(self, tp: TopicPartition, error: KafkaError) -> None:
+        if self._transactions is not None:
+            self._transactions.batch_failed(tp, error)
+
+    def _fatal(self, error: KafkaError) -> None:
+        self._accumulator.abort(error)
+
+    def _connection_changed(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:
+        if opened:
+            self._metrics.connection_opened(self._now())
+        else:
+            self._metrics.connection_closed(self._now())
+        self._observers.on_connection(node_id, address, opened, error)
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:
         self._accumulator.update(snapshot)
@@ -357,43 +496,5 @@ class Producer:
         self._sender.wake(at)
 
 
-def _check_codec(config: ProducerConfig) -> None:
-    try:
-        check_level(Codec.from_name(config.compression_type), config.compression_level)
-    except ValueError as error:
-        raise ConfigError(f"compression_type={config.compression_type!r}, compression_level={config.compression_level!r}: {error}") from None
-    if config.batch_size + HEADER_SIZE > config.buffer_memory:
-        raise ConfigError(f"buffer_memory={config.buffer_memory}: must be at least batch_size={config.batch_size} + {HEADER_SIZE} bytes of header")
-
-
-def _not_bytes(what: str, data: object) -> SerializationError:
-    return SerializationError(f"the {what} is of type {type(data).__name__}, bytes is needed: give bytes, or set {what}_serializer")
-
-
-def _serialize(what: str, serializer: Serializer | None, topic: str, headers: Headers, data: Any) -> bytes | None:
-    if serializer is not None:
-        try:
-            data = serializer(topic, headers, data)
-        except Exception as error:
-            raise SerializationError(f"{what}_serializer failed on a {what} of type {type(data).__name__} for topic {topic!r}: {error!r}") from error
-    if data is None or type(data) is bytes:
-        return data
-    if isinstance(data, bytes | bytearray | memoryview):
-        # A copy: the caller may change its buffer after send.
-        return bytes(data)
-    raise _not_bytes(what, data)
-
-
-def _checked_headers(headers: Headers) -> Headers:
-    if not headers:
-        return ()
-    checked = []
-    for header in headers:
-        try:
-            name, value = header
-        except (TypeError, ValueError):
-            raise SerializationError(f"header {header!r}: must be a (name, value) pair") from None
-        if not isinstance(name, str) or not (value is None or isinstance(value, bytes | bytearray | memoryview)):
-            raise SerializationError(f"header {header!r}: the name must be str, the value bytes or None")
-        checked.append((name, None if value is None else bytes(value)))
-    return tuple(checked)
+def _client_id(transactional_id: str | None) -> str:
+    return f"aioprod-producer-{transactional_id or next(_client_numbers)}"

@@ -10,37 +10,37 @@ import logging
 import random
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from aioprod.cluster.metadata import Metadata
-from aioprod.config import ProducerConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import (
-    BrokerError,
-    DeliveryTimeoutError,
-    FatalProducerError,
-    KafkaError,
-    ProtocolError,
-    RecordTooLargeError,
-    UnsupportedVersionError,
-)
+from aioprod.errors import KafkaError, ProtocolError, UnsupportedVersionError
+from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
 from aioprod.net.backoff import Backoff
-from aioprod.net.brokers import Brokers
+from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.producer.accumulator import NEVER, RecordAccumulator
-from aioprod.producer.batch import BatchState, Identity, ProducerBatch
-from aioprod.producer.outcomes import Outcome, judge
+from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.producer_id import ProducerIdRequest
+from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import ProducerState
+from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.message import Message
-from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 from aioprod.protocol.produce_encoder import encode_produce_request
+from aioprod.protocol.record_batch import HEADER_SIZE
+from aioprod.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioprod.producer.transactions.manager import TransactionManager
 
 log = logging.getLogger(__name__)
 
 _NO_ID = uuid.UUID(int=0)
 # From version 13 on a produce request names topics by their id (KIP-516).
 _LAST_VERSION_BY_NAME = 12
+_LAST_VERSION_BEFORE_TV2 = 11
 # Without acknowledgements only the socket says when it is enough.
 _MAX_UNSENT_BYTES = 1024 * 1024
 
@@ -48,11 +48,8 @@ _MAX_UNSENT_BYTES = 1024 * 1024
 class Sender:
     """Sends what the accumulator holds.
 
-    Args:
-        config: the producer's settings.
-        accumulator, metadata, brokers: what it works on.
-        producer: the identity for idempotence.
-        rng: jitter.
+    Attributes:
+        on_fatal: called with the error after which nothing can be sent any more.
     """
 
     def __init__(
@@ -63,24 +60,36 @@ class Sender:
         brokers: Brokers,
         producer: ProducerState,
         rng: random.Random,
+        metrics: ProducerMetrics,
+        observers: Observers,
+        transactions: TransactionManager | None = None,
     ) -> None:
         self._config = config
         self._accumulator = accumulator
         self._metadata = metadata
         self._brokers = brokers
         self._producer = producer
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._codec = Codec.from_name(config.compression_type)
+        self._metrics = metrics
+        self._observers = observers
+        self._transactions = transactions
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self.handler = ProduceResponseHandler(config, accumulator, backoff, metrics, observers, transactions)
+        self.handler.on_stale = metadata.request_update
+        self._producer_id = ProducerIdRequest(brokers, producer, backoff, self.wake)
         self._in_flight: dict[int, int] = {}
         self._throttled_until: dict[int, float] = {}
-        self._asking_identity: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
-        self._last_error: KafkaError | None = None
         self._wake_at = NEVER
         self._alarm: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self.on_fatal: Callable[[KafkaError], None] = accumulator.abort
+        self.handler.on_fatal = self._producer_id.on_fatal = lambda error: self.on_fatal(error)
+
+    @property
+    def in_flight(self) -> int:
+        """Produce requests that wait for an answer."""
+        return sum(self._in_flight.values())
 
     # -- the task ------------------------------------------------------------------------------------------------
 
@@ -91,7 +100,7 @@ class Sender:
 
     async def close(self) -> None:
         """End the task; what has no outcome keeps none, so abort the accumulator first or after."""
-        tasks = [task for task in (self._task, self._asking_identity, self._draining) if task is not None]
+        tasks = [task for task in (self._task, self._producer_id.task, self._draining) if task is not None]
         for task in tasks:
             task.remove_done_callback(self._ended)
             task.cancel()
@@ -150,9 +159,9 @@ class Sender:
     def _run_once(self, now: float) -> float:
         """Send what can be sent; returns when to look again without being woken."""
         for batch in self._accumulator.expired(now):
-            self._expire(batch, now)
-        if self._config.enable_idempotence and self._producer.identity is None:
-            self._ask_identity()
+            self.handler.expire(batch, now, self._producer_id.last_error or self._metadata.last_error)
+        if self._config.enable_idempotence and self._producer.identity is None and self._transactions is None:
+            self._producer_id.start()
         ready = self._accumulator.ready(now)
         if ready.leaderless:
             self._metadata.request_update()
@@ -165,12 +174,13 @@ class Sender:
         """Send to one node as much as it may have in flight; returns when to look at it again."""
         connection = self._brokers.live(node_id)
         if connection is None:
+            self._accumulator.note_stalled(node_id, now)
             self._brokers.start_connecting(node_id)
             retry_at = self._brokers.retry_at(node_id)
             if retry_at <= now:
                 return NEVER  # under way: the end of it wakes this task
             # It can't be reached: somebody else may lead by now.
-            self._last_error = self._brokers.last_error(node_id) or self._last_error
+            self.handler.last_error = self._brokers.last_error(node_id) or self.handler.last_error
             self._metadata.request_update()
             return retry_at
         throttled = self._throttled_until.get(node_id, 0.0)
@@ -183,7 +193,9 @@ class Sender:
             batches = self._accumulator.drain(node_id, now)
             if not batches:
                 break
-            self._send(node_id, connection, batches)
+            self._send(node_id, connection, batches, now)
+        else:
+            self._accumulator.note_stalled(node_id, now)
         return NEVER
 
     def _wake_when_drained(self, connection: Connection) -> None:
@@ -193,172 +205,133 @@ class Sender:
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def _send(self, node_id: int, connection: Connection, batches: list[ProducerBatch]) -> None:
+    def _send(self, node_id: int, connection: Connection, batches: list[ProducerBatch], now: float) -> None:
         topics: dict[str, list[ProducerBatch]] = {}
         for batch in batches:
             topics.setdefault(batch.tp.topic, []).append(batch)
-            batch.in_flight = True
-            batch.attempts += 1
-            if self._config.max_in_flight_requests_per_connection == 1:
-                self._accumulator.incomplete[batch].muted = True
+            self._note_attempt(batch, now)
         known = self._metadata.snapshot.topics
         ids = {name: known[name].topic_id if name in known else _NO_ID for name in topics}
         try:
-            version = connection.pick_version(ProduceRequest, _LAST_VERSION_BY_NAME if _NO_ID in ids.values() else None)
+            version = connection.pick_version(ProduceRequest, self._newest_version(ids))
         except UnsupportedVersionError as error:
-            self._fail_all(batches, error)
+            for batch in batches:
+                batch.in_flight = False
+                self.handler.fail(batch, error, now)
             return
         parts = [(name, ids[name], [(batch.tp.partition, self._encode(batch)) for batch in listed]) for name, listed in topics.items()]
         correlation_id = connection.next_correlation_id()
         acks = int(self._config.acks)
-        buffers = encode_produce_request(version, correlation_id, connection.client_id, None, acks, self._config.request_timeout_ms, parts)
+        transactional_id = self._config.transactional_id
+        buffers = encode_produce_request(
+            version, correlation_id, connection.client_id, transactional_id, acks, self._config.request_timeout_ms, parts
+        )  # fmt: skip
+        self._count(node_id, batches, buffers, now)
         if acks == 0:
             connection.write(buffers)
             for batch in batches:
-                self._succeed(batch, -1, -1)
+                self.handler.succeed(batch, -1, -1, now)
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         reply = connection.send(buffers, ProduceRequest, version, correlation_id)
         names = {topic_id: name for name, topic_id in ids.items()} if version > _LAST_VERSION_BY_NAME else {}
-        reply.add_done_callback(lambda future: self._replied(node_id, batches, names, future))
+        reply.add_done_callback(lambda future: self._replied(node_id, batches, names, now, future))
+
+    def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
+        batch.in_flight = True
+        batch.attempts += 1
+        if batch.attempts == 1:
+            batch.first_sent_at = now
+        if self._config.max_in_flight_requests_per_connection == 1:
+            self._accumulator.incomplete[batch].muted = True
+        if self._transactions is not None:
+            self._transactions.batch_sent(batch.tp)
+
+    def _newest_version(self, ids: dict[str, uuid.UUID]) -> int | None:
+        newest = _LAST_VERSION_BY_NAME if _NO_ID in ids.values() else None
+        if self._transactions is None or self._transactions.produce_adds_partitions:
+            return newest
+        # With version 12 a broker adds the partition to the transaction itself; whoever does not rely on that says so (KIP-890).
+        return _LAST_VERSION_BEFORE_TV2
 
     def _encode(self, batch: ProducerBatch) -> bytes:
         if batch.encoded is None:
             producer_id, epoch = batch.identity if batch.identity is not None else (-1, -1)
+            topic = self._accumulator.topics[batch.tp.topic]
             batch.encoded = batch.writer.build(
-                codec=self._codec,
-                level=self._config.compression_level,
+                codec=batch.codec,
+                level=topic.level,
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=batch.base_sequence,
+                transactional=self._transactions is not None,
             )
+            if batch.codec is not Codec.NONE:
+                topic.observe_ratio((len(batch.encoded) - HEADER_SIZE) / batch.writer.size)
         return batch.encoded
 
-    def _replied(self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], future: asyncio.Future[Message]) -> None:
+    def _count(self, node_id: int, batches: list[ProducerBatch], buffers: list[bytes], now: float) -> None:
+        size = sum(map(len, buffers))
+        records = 0
+        for batch in batches:
+            sent_bytes = len(batch.encoded or b"")
+            records += batch.count
+            self._metrics.batch_sent(batch.tp.topic, batch.count, sent_bytes, batch.writer.size + HEADER_SIZE, now - batch.created_at, now)
+            if self._observers:
+                self._observers.on_batch_sent(
+                    BatchSent(
+                        batch.tp.topic, batch.tp.partition, node_id, batch.count, sent_bytes, batch.writer.size + HEADER_SIZE,
+                        batch.attempts, now - batch.created_at,
+                    )
+                )  # fmt: skip
+        self._metrics.request_sent(node_id, records, size, now)
+
+    # -- replies -------------------------------------------------------------------------------------------------
+
+    def _replied(
+        self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], sent_at: float, future: asyncio.Future[Message]
+    ) -> None:
         self._in_flight[node_id] -= 1
         now = asyncio.get_running_loop().time()
         error = None if future.cancelled() else future.exception()
+        self._metrics.request_done(node_id, now - sent_at, now)
+        if self._observers:
+            self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, error if isinstance(error, Exception) else None))
         if future.cancelled() or error is not None:
-            self._last_error = error if isinstance(error, KafkaError) else None
+            self.handler.last_error = error if isinstance(error, KafkaError) else None
             self._metadata.request_update()
             for batch in batches:
-                self._unanswered(batch, now)
+                self.handler.unanswered(batch, now)
         else:
             reply = future.result()
             assert isinstance(reply, ProduceResponse)
+            self._metrics.throttled(node_id, reply.throttle_time_ms, now)
             if reply.throttle_time_ms > 0:
                 self._throttled_until[node_id] = now + reply.throttle_time_ms / 1000
-            answers = {(names.get(t.topic_id, t.name), p.index): p for t in reply.responses for p in t.partition_responses}
-            for batch in batches:
-                answer = answers.get((batch.tp.topic, batch.tp.partition))
-                if answer is None:
-                    self._last_error = ProtocolError(f"the broker's reply leaves out {batch.tp}")
-                    self._unanswered(batch, now)
-                else:
-                    self._answered(batch, answer, now)
+            self._answered(batches, names, reply, now)
         self.wake()
 
-    # -- what an answer means ------------------------------------------------------------------------------------
-
-    def _landed(self, batch: ProducerBatch) -> bool:
-        """Note the end of an attempt; False when the batch has ended meanwhile."""
-        batch.in_flight = False
-        if batch.state is not BatchState.PENDING:
-            return False
-        self._accumulator.incomplete[batch].muted = False
-        return True
-
-    def _unanswered(self, batch: ProducerBatch, now: float) -> None:
-        if self._landed(batch):
-            batch.may_be_stored = True
-            self._retry(batch, now)
-
-    def _answered(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float) -> None:
-        if not self._landed(batch):
-            return
-        code = ErrorCode.of(answer.error_code)
-        sequence = self._accumulator.incomplete[batch].sequence
-        outcome = judge(code, idempotent=self._config.enable_idempotence, first_unresolved=sequence.is_first_unresolved(batch))
-        if outcome is Outcome.SUCCESS:
-            duplicate = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-            self._succeed(batch, -1 if duplicate else answer.base_offset, answer.log_append_time_ms)
-            return
-        error = self._error(batch, code, answer.error_message)
-        self._last_error = error
-        if code.refresh_metadata:
-            self._metadata.request_update()
-        if outcome is Outcome.FAIL:
-            self._fail(batch, error)
-            return
-        if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            batch.may_be_stored = True
-        if outcome is Outcome.REWRITE:
-            log.info("%s refused sequence %d of %s: going on with a new producer epoch", batch.tp, batch.base_sequence, batch.identity)
-            sequence.rewrite(batch)
-        self._retry(batch, now)
-
-    def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> KafkaError:
-        where = f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition}"
-        if code == ErrorCode.MESSAGE_TOO_LARGE:
-            return RecordTooLargeError(
-                f"{where}: the broker refused a batch of {batch.writer.size} bytes; raise its max.message.bytes, "
-                f"or lower batch_size={self._config.batch_size}"
-            )
-        return BrokerError(code, where + (f" ({message})" if message else ""))
-
-    def _retry(self, batch: ProducerBatch, now: float) -> None:
-        # Behind an earlier one that must go again first, the pause is that one's.
-        self._accumulator.put_back(batch, now + self._backoff.seconds(batch.attempts))
-
-    def _succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
-        queue = self._accumulator.complete(batch)
-        queue.sequence.stored(batch)
-        batch.succeed(base_offset, log_append_time)
-
-    def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
-        queue = self._accumulator.complete(batch)
-        queue.muted = False
-        queue.sequence.given_up(batch)
-        batch.fail(error)
-
-    def _fail_all(self, batches: list[ProducerBatch], error: KafkaError) -> None:
+    def _answered(self, batches: list[ProducerBatch], names: dict[uuid.UUID, str], reply: ProduceResponse, now: float) -> None:
+        answers = {TopicPartition(names.get(t.topic_id, t.name), p.index): p for t in reply.responses for p in t.partition_responses}
+        moved = self._take_leaders(answers, reply)
         for batch in batches:
-            batch.in_flight = False
-            self._fail(batch, error)
-
-    def _expire(self, batch: ProducerBatch, now: float) -> None:
-        because = self._last_error or self._metadata.last_error
-        self._fail(
-            batch,
-            DeliveryTimeoutError(
-                f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
-                f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, {batch.attempts} attempts)" + (f": {because}" if because else "")
-            ),
-        )
-
-    # -- identity ------------------------------------------------------------------------------------------------
-
-    def _ask_identity(self) -> None:
-        if self._asking_identity is None or self._asking_identity.done():
-            self._asking_identity = asyncio.get_running_loop().create_task(self._init_producer_id(), name="aioprod-producer-id")
-            self._asking_identity.add_done_callback(lambda task: self.wake() if task.cancelled() or not task.exception() else self._ended(task))
-
-    async def _init_producer_id(self) -> None:
-        failures = 0
-        while True:
-            try:
-                connection = await self._brokers.any()
-                reply = await connection.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
-            except KafkaError as error:
-                self._last_error = error
+            answer = answers.get(batch.tp)
+            if answer is None:
+                self.handler.last_error = ProtocolError(f"the broker's reply leaves out {batch.tp}")
+                self.handler.unanswered(batch, now)
             else:
-                code = ErrorCode.of(reply.error_code)
-                if code == ErrorCode.NONE:
-                    self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
-                    return
-                if not code.retriable:
-                    self.on_fatal(FatalProducerError(code, "no producer id was granted; set enable_idempotence=False or ask for the right to it"))
-                    return
-                self._last_error = BrokerError(code, "InitProducerId")
-            failures += 1
-            await asyncio.sleep(self._backoff.seconds(failures))
+                self.handler.answered(batch, answer, now, new_leader=batch.tp in moved)
+
+    def _take_leaders(self, answers: dict[TopicPartition, PartitionProduceResponse], reply: ProduceResponse) -> set[TopicPartition]:
+        """The partitions whose new leader the broker named, and that can go there at once (KIP-951)."""
+        if not any(answer.error_code and answer.current_leader.leader_id >= 0 for answer in answers.values()):
+            return set()
+        stale = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        told = {
+            tp: (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+            for tp, answer in answers.items()
+            if answer.error_code in stale and answer.current_leader.leader_id >= 0
+        }
+        before = {tp: self._accumulator.leader_of(tp) for tp in told}
+        self._metadata.take_leaders(told, [Node(end.node_id, end.host, end.port) for end in reply.node_endpoints])
+        return {tp for tp, leader in before.items() if self._accumulator.leader_of(tp) not in (leader, -1)}

@@ -14,6 +14,8 @@ The rules (KIP-98, KIP-360), with the reason for each:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from aioprod.producer.batch import Identity, ProducerBatch
 
 MAX_SEQUENCE = 2**31 - 1
@@ -27,15 +29,24 @@ def increment_sequence(sequence: int, records: int) -> int:
 
 
 class ProducerState:
-    """The producer's identity; None until a broker gave one, and again when the epochs of one are used up."""
+    """The producer's identity; None until a broker gave one, and again when the epochs of one are used up.
+
+    Attributes:
+        bumps: how often an epoch had to be given up.
+        on_epoch_needed: for a transactional producer, whose epochs only its coordinator gives out: called instead of taking the next one.
+    """
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
         self.bumps = 0
+        self.on_epoch_needed: Callable[[], None] | None = None
 
     def bump(self) -> None:
         """Take the next epoch; where there is none, a new producer id has to be asked for."""
         self.bumps += 1
+        if self.on_epoch_needed is not None:
+            self.on_epoch_needed()
+            return
         if self.identity is not None:
             known, epoch = self.identity.producer_id, self.identity.epoch
             self.identity = Identity((known, epoch + 1)) if epoch < MAX_EPOCH - 1 else None
@@ -63,6 +74,8 @@ class PartitionSequence:
                 self._forget(refused)
         if batch.identity is not None:
             return batch is self.unresolved[0]
+        if self.broken and self.identity == self._producer.identity:
+            return False  # a transactional producer's next epoch is still to come
         if self.identity != self._producer.identity or self.identity is None:
             if self.unresolved or self._producer.identity is None:
                 return False
@@ -91,6 +104,18 @@ class PartitionSequence:
         """The broker refused the batch for its sequence: it, and all behind it, need new ones."""
         self._forget(batch)
         self._hole(certain=True)
+
+    def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        """The broker refused the batch for its size: its records keep their numbers in the parts."""
+        if batch.identity is None:
+            return
+        sequence = batch.base_sequence
+        for part in parts:
+            part.identity = batch.identity
+            part.base_sequence = sequence
+            sequence = increment_sequence(sequence, part.count)
+        at = self.unresolved.index(batch)
+        self.unresolved[at : at + 1] = parts
 
     def given_up(self, batch: ProducerBatch) -> None:
         """The batch has failed for good."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, build_batch
+from aioprod.protocol.record_reader import read_records
 
 _TABLE_SIZE: Final = 16384
 #: Longest length, attributes, longest timestamp delta, longest offset delta: Kafka's own bound.
@@ -168,6 +169,17 @@ class RecordBatchWriter:
         if not 0 <= index < self.count:
             raise IndexError(f"record {index} of {self.count}")
         return self._run_timestamps[bisect_right(self._run_starts, index) - 1]
+
+    def halves(self) -> list[RecordBatchWriter]:
+        """The records in two writers of about the same size, neither empty: for a batch that is too large for its topic. Needs two records."""
+        records = read_records(self.build(), check_crc=False)
+        writers = [RecordBatchWriter(records[0].timestamp)]
+        for index, record in enumerate(records):
+            last = len(records) - index == 1
+            if len(writers) == 1 and writers[0].count and (last or writers[0].size + len(self.chunks[index]) > self.size // 2):
+                writers.append(RecordBatchWriter(record.timestamp))
+            writers[-1].append(record.timestamp, record.key, record.value, record.headers)
+        return writers
 
     def release(self) -> None:
         """Drop the records, once they are delivered or given up; count and timestamps stay known."""

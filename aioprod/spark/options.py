@@ -9,9 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from aioprod.config import ClientConfig, ProducerConfig, check_names
+from aioprod.config import ClientConfig, check_names
 from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
+from aioprod.producer_config import ProducerConfig
 from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, parse_assignment, parse_offsets
 from aioprod.types import TopicPartition
 

@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
-from aioprod.testing.broker.broker import EmbeddedBroker, ThreadedBroker
-from aioprod.testing.broker.control import Action, Rule, close, delay, drop_after, drop_before, fail, hold, hold_answer
+from aioprod.testing.broker.broker import EmbeddedBroker
+from aioprod.testing.broker.control import Action, Rule, change_answer, close, delay, drop_after, drop_before, fail, hold, hold_answer, throttle
 from aioprod.testing.broker.dispatcher import SeenRequest
+from aioprod.testing.broker.security import BrokerSecurity
+from aioprod.testing.broker.threaded import ThreadedBroker
 
 __all__ = [
     "Action",
+    "BrokerSecurity",
     "EmbeddedBroker",
     "Rule",
     "SeenRequest",
     "ThreadedBroker",
+    "change_answer",
     "close",
     "delay",
     "drop_after",
@@ -22,4 +26,5 @@ __all__ = [
     "fail",
     "hold",
     "hold_answer",
+    "throttle",
 ]

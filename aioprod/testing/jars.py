@@ -1,4 +1,4 @@
-"""Jars of a real Kafka broker and of Spark's Kafka connector, in the user's cache and checked against the sums in ``jars_lock.json``.
+"""Jars of real Kafka brokers and of Spark's Kafka connector, in the user's cache and checked against the sums in ``jars_lock.json``.
 
 Maven fetches them where it is installed, else Apache Ivy, whose command line lies in PySpark's wheel. Both are given the exact list, so neither
 resolves versions of its own, and both use the repositories that this machine is set up for.
@@ -20,6 +20,9 @@ from pathlib import Path
 from aioprod.testing.cache import SetupError, cache_dir, locked
 from aioprod.testing.java import find_java, home_of, is_from_wheel
 from aioprod.testing.trust_store import PASSWORD, machine_certificates, write_trust_store
+
+KAFKA_VERSIONS = ("4.1.0", "3.9.2")
+"""The versions of Apache Kafka whose jars are known, the usual one first."""
 
 FETCH_TIMEOUT_S = 300
 """The longest that one way (Maven or Ivy) may take."""
@@ -51,12 +54,14 @@ Way = Callable[[Sequence[Jar], Path], None]
 """Fetches the jars into a directory; raises SetupError."""
 
 
-def kafka_jars() -> list[Path]:
-    """The jars of Apache Kafka 4.1.0's broker, and one that writes its log to a file. The first call fetches 44 MB.
+def kafka_jars(version: str = KAFKA_VERSIONS[0]) -> list[Path]:
+    """The jars of Apache Kafka's broker of that version, and one that writes its log to a file. The first call fetches some 45 MB.
 
-    Raises SetupError where they can't be fetched or a sum is not the recorded one.
+    Raises SetupError where they can't be fetched or a sum is not the recorded one; ValueError for a version that is not one of ``KAFKA_VERSIONS``.
     """
-    return fetch("kafka-4.1.0", locked_jars("kafka"), ways())
+    if version not in KAFKA_VERSIONS:
+        raise ValueError(f"the Kafka versions known here are {', '.join(KAFKA_VERSIONS)}, not {version!r}")
+    return fetch(f"kafka-{version}", locked_jars(f"kafka-{version}"), ways())
 
 
 def spark_kafka_connector_jars() -> list[Path]:

@@ -1,4 +1,4 @@
-"""A real Apache Kafka 4.1 broker of one node (KRaft) on this machine, for tests and the demo. ``python -m aioprod.testing.real_kafka`` runs one."""
+"""A real Apache Kafka broker of one node (KRaft) on this machine, for tests and the demo. ``python -m aioprod.testing.real_kafka`` runs one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Self
 
 from aioprod.testing.cache import SetupError
-from aioprod.testing.jars import kafka_jars
+from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars
 from aioprod.testing.java import find_java
+from aioprod.testing.kafka_listener import SCRAM_MECHANISMS, Listener, properties_text
 
 _FORMAT_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 10
 _STARTED = "Kafka Server started"  # logged once the broker is unfenced, so clients find leaders at once
 _PORT_TAKEN = "Address already in use"
 _PORT_ATTEMPTS = 3
+_PLAIN_LISTENER = "PLAINTEXT"
 
 # Java takes the shell's place, so its process id is the one we started. Beside it a watcher waits on a pipe whose other end only our process holds:
 # a line means "stopped in order"; end of file means our process has died, and then it removes the data and kills its own process group.
@@ -39,26 +41,49 @@ class RealKafka:
 
     Synchronous: ``with RealKafka() as kafka: ... kafka.bootstrap_servers``. It is gone when the ``with`` block or the process ends, however it ends.
 
-    ``heap_mb``: the JVM's largest heap, in MiB. ``num_partitions``: Kafka's ``num.partitions``, of topics that are created by use.
+    ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``. ``heap_mb``: the JVM's largest heap, in MiB.
+    ``num_partitions``: Kafka's ``num.partitions``, of topics that are created by use.
+    ``listeners``: listeners beside the plain one, for security tests; ``bootstrap_servers_of(name)`` gives the address of each.
+    ``scram_users``: name to password of the users that SCRAM listeners know, for both SCRAM mechanisms. Use made-up passwords: they are seen in the
+    process list while the data directory is formatted.
     ``settings``: more lines for ``server.properties``, by Kafka's names. ``start_timeout_s``: the longest wait for the broker to serve.
     """
 
     def __init__(
-        self, *, heap_mb: int = 320, num_partitions: int = 1, settings: Mapping[str, str] | None = None, start_timeout_s: float = 90
+        self,
+        *,
+        version: str = KAFKA_VERSIONS[0],
+        heap_mb: int = 320,
+        num_partitions: int = 1,
+        listeners: Sequence[Listener] = (),
+        scram_users: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        start_timeout_s: float = 90,
     ) -> None:
+        if version not in KAFKA_VERSIONS:
+            raise ValueError(f"version must be one of {', '.join(KAFKA_VERSIONS)}, not {version!r}")
+        self._version = version
         self._heap_mb = heap_mb
+        self._listeners = {listener.name: listener for listener in (Listener(name=_PLAIN_LISTENER), *listeners)}
+        if len({name.upper() for name in self._listeners} - {"CONTROLLER"}) != 1 + len(listeners):
+            raise ValueError(f"give each listener a name of its own, other than {_PLAIN_LISTENER} and CONTROLLER")
+        self._scram_users = _checked_scram_users(scram_users or {})
         self._settings = {"num.partitions": str(num_partitions), **(settings or {})}
         self._start_timeout_s = start_timeout_s
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._ports: dict[str, int] = {}
 
     @property
     def bootstrap_servers(self) -> str:
-        """``127.0.0.1:PORT``. Raises RuntimeError while the broker is not started."""
+        """``127.0.0.1:PORT`` of the plain listener, which every broker has. Raises RuntimeError while the broker is not started."""
+        return self.bootstrap_servers_of(_PLAIN_LISTENER)
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """``127.0.0.1:PORT`` of the listener of that name. Raises RuntimeError while the broker is not started, KeyError for an unknown listener."""
         if self._process is None:
             raise RuntimeError("this broker is not started")
-        return f"127.0.0.1:{self._port}"
+        return f"127.0.0.1:{self._ports[listener]}"
 
     @property
     def pid(self) -> int | None:
@@ -111,10 +136,11 @@ class RealKafka:
         return "\n".join("".join(texts).splitlines()[-lines:])
 
     def _start_once(self) -> None:
-        java, class_path = str(find_java()), os.pathsep.join(str(jar) for jar in kafka_jars())
+        java, class_path = str(find_java()), os.pathsep.join(str(jar) for jar in kafka_jars(self._version))
         self._directory = Path(tempfile.mkdtemp(prefix="aioprod-kafka-"))
-        self._port, controller_port = _free_ports(2)
-        self._path("server.properties").write_text(self._server_properties(controller_port))
+        *ports, controller_port = _free_ports(len(self._listeners) + 1)
+        self._ports = dict(zip(self._listeners, ports, strict=True))
+        self._path("server.properties").write_text(properties_text(self._server_properties(controller_port)))
         self._path("logging.properties").write_text(_logging_properties(self._path("broker.log")))
         logging = f"-Djava.util.logging.config.file={self._path('logging.properties')}"
         base = [java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", logging]
@@ -125,6 +151,8 @@ class RealKafka:
     def _format(self, java: list[str]) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(self._path("server.properties"))]
+        for user, password in self._scram_users.items():
+            tool += [f"--add-scram={mechanism}=[name={user},password={password}]" for mechanism in SCRAM_MECHANISMS]
         try:
             done = subprocess.run(
                 [*java, *tool], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_FORMAT_TIMEOUT_S, check=False
@@ -173,16 +201,18 @@ class RealKafka:
             raise RuntimeError("this broker is not started")
         return self._directory / name
 
-    def _server_properties(self, controller_port: int) -> str:
+    def _server_properties(self, controller_port: int) -> dict[str, str]:
+        addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items())
+        protocols = ",".join(f"{name}:{listener.security_protocol}" for name, listener in self._listeners.items())
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": addresses,
+            "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
+            "inter.broker.listener.name": _PLAIN_LISTENER,
             "log.dirs": str(self._path("data")),
             "log.segment.bytes": str(64 << 20),
             "log.cleaner.enable": "false",  # its buffer alone is 128 MiB
@@ -197,9 +227,17 @@ class RealKafka:
             "group.initial.rebalance.delay.ms": "0",
             "num.network.threads": "2",
             "num.io.threads": "4",
-            **self._settings,
         }
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
+        for listener in self._listeners.values():
+            settings |= listener.server_properties(self._path(""))
+        return {**settings, **self._settings}
+
+
+def _checked_scram_users(users: Mapping[str, str]) -> dict[str, str]:
+    for user, password in users.items():
+        if set(user + password) & set(',"[]'):  # Kafka's storage tool splits there
+            raise ValueError(f"the name and password of SCRAM user {user!r} may not contain a comma, a quotation mark or a bracket")
+    return dict(users)
 
 
 def _free_ports(count: int) -> list[int]:

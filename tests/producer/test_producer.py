@@ -85,11 +85,11 @@ async def test_acks(bootstrap: str, acks: int | str) -> None:
     assert [value for _, _, value, _, _ in await read_back(bootstrap, topic, 1)] == [b"x"]
 
 
-async def test_a_bad_record_raises_from_send_and_leaves_the_others_alone(bootstrap: str) -> None:
+async def test_a_bad_record_leaves_the_others_alone(bootstrap: str) -> None:
     topic = new_topic()
     async with Producer(bootstrap, max_request_size=50_000, linger_ms=50) as producer:
         good = [await producer.send(topic, b"1")]
-        with pytest.raises(SerializationError, match="value is of type int, bytes is needed"):
+        with pytest.raises(SerializationError, match="value is of type int, bytes is expected"):
             await producer.send(topic, 5)
         with pytest.raises(SerializationError, match="key is of type str"):
             await producer.send(topic, b"x", "text")
@@ -98,11 +98,11 @@ async def test_a_bad_record_raises_from_send_and_leaves_the_others_alone(bootstr
         with pytest.raises(SerializationError, match="timestamp_ms=-1"):
             await producer.send(topic, b"x", timestamp_ms=-1)
         with pytest.raises(RecordTooLargeError, match="max_request_size=50000"):
-            await producer.send(topic, b"x" * 60_000)
+            await producer.send_and_wait(topic, b"x" * 60_000)
         with pytest.raises(InvalidPartitionError, match="partition=77"):
-            await producer.send(topic, b"x", partition=77)
+            await producer.send_and_wait(topic, b"x", partition=77)
         with pytest.raises(InvalidTopicError, match="must be 1 to 249"):
-            await producer.send("no spaces allowed", b"x")
+            await producer.send_and_wait("no spaces allowed", b"x")
         good.append(await producer.send(topic, b"2"))
         assert [(await delivery).offset for delivery in good] == [0, 1]
         assert producer._pool.available == producer.config.buffer_memory
@@ -238,7 +238,7 @@ def test_dotted_names() -> None:
     producer = Producer.from_config({"bootstrap.servers": "h:1", "linger.ms": 7, "acks": "all"})
     assert producer.config.linger_ms == 7
     assert producer.config.bootstrap_servers == ("h:1",)
-    with pytest.raises(ConfigError, match="linger_ms"):
+    with pytest.raises(ConfigError, match=r"linger\.ms"):
         Producer.from_config({"linger.mss": 7})
 
 
@@ -248,6 +248,6 @@ async def test_serializers(broker: EmbeddedBroker) -> None:
 
     async with Producer(broker.bootstrap_servers, value_serializer=upper) as producer:
         await producer.send_and_wait("t", "hello")
-        with pytest.raises(SerializationError, match="value_serializer failed"):
+        with pytest.raises(SerializationError, match="value_serializer: .*upper.* can't turn a value of type int"):
             await producer.send("t", 5)
     assert broker.records("t")[0].value == b"t:HELLO"

@@ -13,7 +13,7 @@ from aioprod.errors import ConfigError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from aioprod.testing import Action, EmbeddedBroker, close, delay, drop_after, drop_before, fail, hold, hold_answer
+from aioprod.testing import Action, EmbeddedBroker, close, delay, drop_after, drop_before, fail, hold, hold_answer, throttle
 
 BATCH = make_batch([b"x"])
 
@@ -135,7 +135,7 @@ async def test_rules_follow_one_another_and_can_be_taken_back(with_topic: Embedd
 async def test_requests_are_remembered(with_topic: EmbeddedBroker) -> None:
     async with RawClient(with_topic.bootstrap_servers) as client:
         await client.produce("t", BATCH)
-    assert list(with_topic.requests) == [(ApiKey.PRODUCE, 9, "raw")]
+    assert list(with_topic.requests) == [(ApiKey.PRODUCE, 9, "raw", 1)]
 
 
 async def test_stop_ends_a_request_that_is_held_for_ever() -> None:
@@ -160,3 +160,14 @@ def test_mistakes_in_rules_are_named() -> None:
         broker.on(ApiKey.JOIN_GROUP, drop_before())
     with pytest.raises(ConfigError, match="delay"):
         delay(-1)
+
+
+async def test_throttle_applies_and_asks_for_a_pause(with_topic: EmbeddedBroker) -> None:
+    with_topic.on(ApiKey.PRODUCE, throttle(250), times=1)
+    data = TopicProduceData("t", partition_data=[PartitionProduceData(0, BATCH)])
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        answers = [await client.call(ProduceRequest(acks=-1, topic_data=[data]), 9) for _ in range(2)]
+    assert [answer.throttle_time_ms for answer in answers] == [250, 0]
+    assert len(with_topic.records("t")) == 2
+    with pytest.raises(ConfigError, match="milliseconds"):
+        throttle(-1)

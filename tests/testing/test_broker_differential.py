@@ -63,6 +63,14 @@ async def produce_to_unknown_places(client: RawClient, topic: str) -> list[objec
     return [name((await client.produce(where, make_batch([b"x"]), partition=index, acks=acks)).error_code) for where, index, acks in places]
 
 
+async def produce_where_more_replicas_are_asked_for_than_there_are(client: RawClient, topic: str) -> list[object]:
+    asked = CreatableTopic(topic + "-two", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "2")])
+    await client.call(CreateTopicsRequest(topics=[asked]), 7)
+    answers = [await client.produce(asked.name, make_batch([b"x"]), acks=acks) for acks in (-1, 1)]
+    await client.call(DeleteTopicsRequest(topic_names=[asked.name], timeout_ms=10_000), 5)
+    return [(name(answer.error_code), answer.base_offset) for answer in answers]
+
+
 async def produce_with_sequences(client: RawClient, topic: str) -> list[object]:
     pid = 4_000_000_000 + uuid.uuid4().int % 1_000_000
     last = 2**31 - 1
@@ -124,6 +132,9 @@ async def create_and_delete(client: RawClient, topic: str) -> list[object]:
         CreatableTopic(new, 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "0")]),
         CreatableTopic(new, -1, -1, [CreatableReplicaAssignment(1, [1])]),
         CreatableTopic(new, 2, -1, [CreatableReplicaAssignment(0, [1])]),
+        CreatableTopic(new, -1, -1, [CreatableReplicaAssignment(0, [1, 1])]),
+        CreatableTopic(new, -1, -1, [CreatableReplicaAssignment(0, [])]),
+        CreatableTopic(new, -1, -1, [CreatableReplicaAssignment(0, [99])]),
     ):
         result = (await client.call(CreateTopicsRequest(topics=[asked]), 7)).topics[0]
         answers.append((asked, name(result.error_code), result.num_partitions, result.replication_factor))
@@ -173,6 +184,7 @@ async def api_versions(client: RawClient, topic: str) -> list[object]:
 CONVERSATIONS: list[Conversation] = [
     produce_each_batch,
     produce_to_unknown_places,
+    produce_where_more_replicas_are_asked_for_than_there_are,
     produce_with_sequences,
     fetch_here_and_there,
     list_offsets,

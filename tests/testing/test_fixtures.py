@@ -23,6 +23,12 @@ async def test_bootstrap_is_a_broker_that_takes_records(bootstrap: str) -> None:
     assert sent.offset == 0
 
 
+async def test_kafka_3_9_takes_records(kafka_3_9: str) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=kafka_3_9) as producer:
+        sent = await producer.send_and_wait("fixture-3.9", b"value")
+    assert sent.offset == 0
+
+
 def test_the_threaded_broker_serves_a_client_that_blocks(threaded_broker: ThreadedBroker) -> None:
     delivered: list[Message] = []
     producer = Producer({"bootstrap.servers": threaded_broker.bootstrap_servers})

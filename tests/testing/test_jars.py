@@ -141,14 +141,22 @@ def test_a_ways_last_words_are_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_lock_file_names_whole_releases() -> None:
-    kafka, connector = locked_jars("kafka"), locked_jars("spark-kafka-connector")
-    assert ("org.apache.kafka", "kafka_2.13", "4.1.0") in [jar.coordinates for jar in kafka]
-    assert len(kafka) == 46
-    assert len(connector) == 5
-    for jar in [*kafka, *connector]:
+    sizes = {"kafka-4.1.0": 46, "kafka-3.9.2": 56, "spark-kafka-connector": 5}
+    lists = {name: locked_jars(name) for name in sizes}
+    assert {name: len(found) for name, found in lists.items()} == sizes
+    for version in jars.KAFKA_VERSIONS:
+        assert ("org.apache.kafka", "kafka_2.13", version) in [jar.coordinates for jar in lists[f"kafka-{version}"]]
+    for found in lists.values():
+        assert len({jar.file_name for jar in found}) == len(found), "two jars of one name would overwrite each other"
+    for jar in [jar for found in lists.values() for jar in found]:
         _, artifact, version = jar.coordinates
         assert jar.file_name == f"{artifact}-{version}.jar"
         assert len(bytes.fromhex(jar.sha256)) == 32
+
+
+def test_an_unknown_version_of_kafka_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"known here are 4\.1\.0, 3\.9\.2, not '2\.8'"):
+        jars.kafka_jars("2.8")
 
 
 def test_java_reads_the_trust_store(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Finish what came before the end."""
         self._end()
-        return True
+        return self._transport.get_extra_info("sslcontext") is None  # TLS has no half-closed connections
 
     def connection_lost(self, error: Exception | None) -> None:
         """Finish what came, without answering."""
@@ -130,6 +130,10 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
         self._task.cancel()
         return self._task
+
+    def finish(self) -> None:
+        """Handle what came, then close."""
+        self._end()
 
     def _end(self) -> None:
         if not self._disconnected.done():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
@@ -41,6 +42,9 @@ class Action:
 
     async def after(self) -> None:
         """Act when the request was handled and before its answer is sent; DropConnection keeps the answer back."""
+
+    def change(self, response: Message) -> None:
+        """Change the answer before it is sent."""
 
 
 class _Fail(Action):
@@ -82,6 +86,24 @@ class _DropAfter(Action):
         raise DropConnection
 
 
+class _ChangeAnswer(Action):
+    def __init__(self, change: Callable[[Any], None]) -> None:
+        self._change = change
+
+    def change(self, response: Message) -> None:
+        self._change(response)
+
+
+class _Throttle(Action):
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
+
+    def change(self, response: Message) -> None:
+        # Every answer to a client has it, but for those of the oldest APIs.
+        if hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = self._milliseconds
+
+
 def fail(code: ErrorCode, *, topic: str | None = None, partition: int | None = None) -> Action:
     """Answer with ``code`` and apply nothing; with ``topic`` or ``partition`` only there, while the rest of the request is applied."""
     return _Fail(Failure(code, topic, partition))
@@ -92,6 +114,18 @@ def delay(seconds: float) -> Action:
     if seconds < 0:
         raise ConfigError(f"delay({seconds}): seconds must not be negative")
     return _Delay(seconds)
+
+
+def throttle(milliseconds: int) -> Action:
+    """Handle the request and answer at once, but ask the client for a pause, as a broker does whose quota is used up (KIP-219)."""
+    if milliseconds < 0:
+        raise ConfigError(f"throttle({milliseconds}): milliseconds must not be negative")
+    return _Throttle(milliseconds)
+
+
+def change_answer(change: Callable[[Any], None]) -> Action:
+    """Handle the request, and have ``change`` change the answer: a message of ``aioprod.protocol.messages``, which is written afterwards."""
+    return _ChangeAnswer(change)
 
 
 def hold(event: asyncio.Event) -> Action:
@@ -126,7 +160,7 @@ class Rule:
         used: how many requests it acted on.
     """
 
-    def __init__(self, actions: tuple[Action, ...], times: int | None, where: Callable[[Message], bool] | None) -> None:
+    def __init__(self, actions: tuple[Action, ...], times: int | None, where: Callable[[Message], bool] | None, node: int | None = None) -> None:
         if not actions:
             raise ConfigError("a rule needs at least one action, such as fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)")
         if times is not None and times < 1:
@@ -135,6 +169,7 @@ class Rule:
         self.used = 0
         self._left = times
         self._where = where
+        self._node = node
 
     @property
     def spent(self) -> bool:
@@ -145,9 +180,9 @@ class Rule:
         """Act no more."""
         self._left = 0
 
-    def take(self, request: Message) -> bool:
+    def take(self, request: Message, node_id: int) -> bool:
         """Use the rule for this request if it applies."""
-        if self._left == 0 or (self._where is not None and not self._where(request)):
+        if self._left == 0 or self._node not in (None, node_id) or (self._where is not None and not self._where(request)):
             return False
         if self._left is not None:
             self._left -= 1
@@ -165,13 +200,13 @@ class RuleBook:
         """Put a rule behind the others of its API."""
         self._rules.setdefault(api_key, []).append(rule)
 
-    def take(self, api_key: int, request: Message) -> tuple[Action, ...]:
-        """Return the actions for a request, from the first rule that applies."""
+    def take(self, api_key: int, request: Message, node_id: int) -> tuple[Action, ...]:
+        """Return the actions for a request to a node, from the first rule that applies."""
         rules = self._rules.get(api_key)
         if not rules:
             return ()
         rules[:] = [rule for rule in rules if not rule.spent]
-        return next((rule.actions for rule in rules if rule.take(request)), ())
+        return next((rule.actions for rule in rules if rule.take(request, node_id)), ())
 
     def clear(self) -> None:
         """Forget all rules."""

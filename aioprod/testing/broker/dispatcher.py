@@ -11,11 +11,12 @@ from aioprod.protocol.framing import RequestHeader, decode_request_header, encod
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
-from aioprod.testing.broker.connection import Connection, Service
+from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.control import RuleBook
-from aioprod.testing.broker.exchange import Exchange, NodeAddress
+from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
 from aioprod.testing.broker.handlers.api_versions import unsupported_version
+from aioprod.testing.broker.security import Session
 from aioprod.testing.broker.store import Store
 
 _REMEMBERED_REQUESTS = 10_000
@@ -27,42 +28,23 @@ class SeenRequest(NamedTuple):
     api_key: int
     api_version: int
     client_id: str | None
+    node_id: int
 
 
-class Dispatcher(Service):
-    """Serves all connections of one broker.
+class Dispatcher:
+    """Answers what comes to any node of one broker."""
 
-    Attributes:
-        node: how the broker names itself, once it has a port.
-        accepting: whether new connections are welcome.
-    """
-
-    def __init__(self, store: Store, node: NodeAddress) -> None:
-        self.node = node
+    def __init__(self, store: Store) -> None:
         self.rules = RuleBook()
         self.requests: deque[SeenRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
-        self.accepting = False
         self._store = store
-        self._connections: set[Connection] = set()
 
-    def opened(self, connection: Connection) -> None:
-        """Keep it, so that it can be closed with the broker."""
-        self._connections.add(connection)
-        if not self.accepting:
-            connection.abort()  # accepted by the listener while the broker stopped
-
-    def closed(self, connection: Connection) -> None:
-        """Forget it."""
-        self._connections.discard(connection)
-
-    def abort_connections(self) -> list[asyncio.Task[None]]:
-        """Close all connections at once; return the tasks that end thereby."""
-        return [connection.abort() for connection in self._connections]
-
-    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> bytes | None:
-        """Handle one request."""
+    async def answer(
+        self, frame: bytes, disconnected: asyncio.Future[None], node: NodeAddress, session: Session | None = None
+    ) -> bytes | None:
+        """Handle one request to ``node``, on a connection with this login."""
         header = decode_request_header(frame)
-        self.requests.append(SeenRequest(header.api_key, header.api_version, header.client_id))
+        self.requests.append(SeenRequest(header.api_key, header.api_version, header.client_id, node.node_id))
         handler = HANDLERS.get(header.api_key)
         if handler is None:
             raise ProtocolError(f"API key {header.api_key} is not handled, as the ApiVersions answer says")
@@ -71,14 +53,16 @@ class Dispatcher(Service):
             return _answer_unknown_version(header)
         # Bytes after the request are no error, as with Kafka: librdkafka sends three of them with its Metadata request for all topics.
         request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
-        actions = self.rules.take(header.api_key, request)
+        actions = self.rules.take(header.api_key, request, node.node_id)
         failures = tuple(action.failure for action in actions if action.failure is not None)
-        exchange = Exchange(self._store, self.node, SUPPORTED, header.api_version, disconnected, failures)
+        exchange = Exchange(self._store, node, SUPPORTED, header.api_version, disconnected, failures, session)
         for action in actions:
             await action.before()
         response = await handler.handle(request, exchange)
         for action in actions:
             await action.after()
+            if response is not None:
+                action.change(response)
         return None if response is None else _encode(response, header)
 
 

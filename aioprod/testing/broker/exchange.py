@@ -5,20 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.control import DropConnection, Failure
+from aioprod.testing.broker.security import Session
 from aioprod.testing.broker.store import Store
-
-
-class NodeAddress(NamedTuple):
-    """The broker as its answers name it."""
-
-    node_id: int
-    host: str
-    port: int
-    cluster_id: str
 
 
 @dataclass(slots=True)
@@ -27,11 +19,12 @@ class Exchange:
 
     Attributes:
         store: the broker's state.
-        node: this broker.
+        node: the one that was asked.
         supported: the version range of each API that is handled.
         api_version: of this request.
         disconnected: done when the client is gone, so that nobody has to wait any longer on its behalf.
         failures: errors that a test asked for.
+        session: the connection's login; None where the broker asks for none.
     """
 
     store: Store
@@ -40,6 +33,7 @@ class Exchange:
     api_version: int
     disconnected: asyncio.Future[None]
     failures: tuple[Failure, ...] = ()
+    session: Session | None = None
 
     def failure(self, topic: str | None = None, partition: int | None = None) -> ErrorCode:
         """The error that a test wants here, else NONE."""

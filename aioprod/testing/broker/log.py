@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from crc32c import crc32c
 
-from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.record_batch import BatchHeader, read_header
 from aioprod.protocol.record_reader import Record, read_records
 
 _START = struct.Struct(">qii")  # base offset, batch length, leader epoch: the part of a batch that a broker writes
@@ -30,6 +30,7 @@ class PartitionLog:
         end_offset: the offset of the next record; with one replica this is the high watermark as well.
         leader_epoch: written into each batch.
         size: bytes held.
+        record_count: records of applications, which transaction markers are not.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class PartitionLog:
         self.end_offset = 0
         self.leader_epoch = 0
         self.size = 0
+        self.record_count = 0
         self._batches: list[bytes] = []
         self._base_offsets: list[int] = []
         self._newest_timestamps: list[int] = []  # the highest timestamp up to and with each batch: sorted, so it can be bisected
@@ -52,6 +54,7 @@ class PartitionLog:
         self._newest_timestamps.append(max(newest, timestamp))
         self.end_offset += header.last_offset_delta + 1
         self.size += len(stored)
+        self.record_count += 0 if header.is_control else header.record_count
         self.wake()
         return base_offset
 
@@ -62,12 +65,13 @@ class PartitionLog:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> list[bytes]:
-        """Return whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (but for the first, where asked)."""
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool, end: int | None = None) -> list[bytes]:
+        """Return whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (but for the first, where asked).
+
+        None that begins at the offset ``end`` or behind it is returned.
+        """
         found: list[bytes] = []
-        if offset >= self.end_offset:
-            return found
-        for index in range(self._index_of(offset), len(self._batches)):
+        for index in self._range(offset, end):
             batch = self._batches[index]
             if len(batch) > max_bytes and (found or not at_least_one):
                 break
@@ -75,15 +79,18 @@ class PartitionLog:
             max_bytes -= len(batch)
         return found
 
-    def available_bytes(self, offset: int, enough: int) -> int:
-        """Count the bytes that can be read from ``offset`` on; stops counting at ``enough``."""
+    def available_bytes(self, offset: int, enough: int, end: int | None = None) -> int:
+        """Count the bytes that can be read from ``offset`` to ``end``; stops counting at ``enough``."""
         total = 0
-        if offset < self.end_offset:
-            for index in range(self._index_of(offset), len(self._batches)):
-                total += len(self._batches[index])
-                if total >= enough:
-                    break
+        for index in self._range(offset, end):
+            total += len(self._batches[index])
+            if total >= enough:
+                break
         return total
+
+    def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Everything, batch by batch."""
+        return ((read_header(batch), batch) for batch in self._batches)
 
     def records(self) -> list[Record]:
         """Decode everything."""
@@ -100,8 +107,12 @@ class PartitionLog:
         """Return the first record that has the highest timestamp of the log."""
         return self.find_by_timestamp(self._newest_timestamps[-1]) if self._batches else None
 
-    def _index_of(self, offset: int) -> int:
-        return bisect_right(self._base_offsets, offset) - 1
+    def _range(self, offset: int, end: int | None) -> range:
+        """Which batches hold the offsets from ``offset`` to before ``end``."""
+        if offset >= self.end_offset:
+            return range(0)
+        last = len(self._batches) if end is None else bisect_left(self._base_offsets, end)
+        return range(bisect_right(self._base_offsets, offset) - 1, last)
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """Complete ``waiter`` at the next append."""

@@ -73,13 +73,16 @@ class ProducerStates:
                 return batch
         return None
 
-    def check(self, producer_id: int, epoch: int, first_sequence: int) -> None:
+    def check(self, producer_id: int, epoch: int, first_sequence: int, *, begins_at_zero: bool = False) -> None:
         """Raise SequenceError unless a batch may be appended here.
 
-        A producer id without any state may begin at any sequence: its records may all have been deleted.
+        A producer id without any state may begin at any sequence: its records may all have been deleted. Not so where it ``begins_at_zero``
+        with each transaction.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
+            if begins_at_zero and first_sequence != 0:
+                raise SequenceError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"producer {producer_id} begins at sequence {first_sequence}, not 0")
             return
         if epoch < entry.epoch:
             raise SequenceError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id}: epoch {epoch} is older than {entry.epoch}")
@@ -93,6 +96,17 @@ class ProducerStates:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id}: sequence {first_sequence} does not follow {entry.last_sequence} (epoch {epoch})",
             )
+
+    def end_transaction(self, producer_id: int, epoch: int) -> None:
+        """Take note of a marker: one of a newer epoch (it fences a producer, or ends a transaction of protocol v2) begins that epoch."""
+        entry = self._entries.get(producer_id)
+        if entry is None or epoch > entry.epoch:
+            self._entries[producer_id] = ProducerEntry(epoch)
+
+    def epoch(self, producer_id: int) -> int:
+        """The newest epoch of a producer id that this partition has seen, -1 where it knows none."""
+        entry = self._entries.get(producer_id)
+        return NO_EPOCH if entry is None else entry.epoch
 
     def record(self, producer_id: int, epoch: int, first_sequence: int, record_count: int, base_offset: int, timestamp: int) -> None:
         """Remember an appended batch. A new epoch forgets the batches of the old one."""

@@ -1,4 +1,4 @@
-"""Everything the embedded broker holds: topics with their partitions, and producer ids. In memory only, bounded, synchronous."""
+"""Everything the embedded broker holds: topics with their partitions, producer ids, transactions, offsets of groups. In memory only, bounded."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError
-from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.record_batch import BatchHeader, read_header
+from aioprod.protocol.record_reader import Record, read_records
+from aioprod.testing.broker.cluster import Cluster, Leadership
 from aioprod.testing.broker.log import PartitionLog, stamp_log_append_time
+from aioprod.testing.broker.markers import TransactionIndex, build_marker
+from aioprod.testing.broker.offsets import OffsetStore
 from aioprod.testing.broker.producer_state import ProducerStates, SequenceError
+from aioprod.testing.broker.store_error import StoreError as StoreError  # handlers take it from here
+from aioprod.testing.broker.transactions import Identity, TransactionCoordinator
+from aioprod.types import TopicPartition
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _FIRST_PRODUCER_ID = 1000  # as a real broker's first block of ids: not to be mistaken for an index
-_LAST_EPOCH = 32766
 MAX_PARTITIONS = 10_000
-
-
-class StoreError(BrokerError):
-    """A request that the broker refuses, with the code and the text of its answer."""
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(code, text)
-        self.text = text
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,10 +64,38 @@ def _whole_number(configs: Mapping[str, str | None], name: str, default: int, *,
 
 @dataclass(slots=True)
 class Partition:
-    """One partition: its log and what it knows of idempotent producers."""
+    """One partition: its log, what it knows of idempotent producers and of transactions, and who leads it."""
 
     log: PartitionLog = field(default_factory=PartitionLog)
     producers: ProducerStates = field(default_factory=ProducerStates)
+    transactions: TransactionIndex = field(default_factory=TransactionIndex)
+    leadership: Leadership = field(default_factory=Leadership)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed readers have to stop: at the first record of an open transaction."""
+        first_open = self.transactions.first_open_offset
+        return self.log.end_offset if first_open is None else first_open
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has begun a transaction here under this epoch."""
+        return self.transactions.is_open(producer_id) and self.producers.epoch(producer_id) == epoch
+
+    def records(self, *, committed_only: bool = False) -> list[Record]:
+        """Decode everything but markers; with ``committed_only`` without what belongs to an open or an aborted transaction."""
+        if not committed_only:
+            return self.log.records()
+        return [
+            record
+            for header, batch in self.log.batches()
+            if not header.is_transactional or self.transactions.is_committed(header.producer_id, header.base_offset)
+            for record in read_records(batch)
+        ]
+
+    def leader_changed(self) -> None:
+        """Begin a new leader epoch; whoever waits for records here is to look again."""
+        self.log.leader_epoch += 1
+        self.log.wake()
 
 
 @dataclass(slots=True, frozen=True)
@@ -96,14 +121,6 @@ class Appended:
     log_append_time_ms: int
 
 
-@dataclass(slots=True)
-class TransactionalId:
-    """The producer id and epoch that belong to a transactional id."""
-
-    producer_id: int
-    epoch: int
-
-
 class Store:
     """The state of one embedded broker.
 
@@ -114,6 +131,8 @@ class Store:
         max_memory_bytes: the bytes of record batches held in all; a batch beyond it is answered with POLICY_VIOLATION.
         wall_clock: seconds since 1970.
         random_source: gives topic ids.
+        cluster: the nodes that share all this; one by default.
+        transaction_version: the finalized feature transaction.version.
     """
 
     def __init__(
@@ -125,7 +144,10 @@ class Store:
         max_memory_bytes: int,
         wall_clock: Callable[[], float] = time.time,
         random_source: random.Random | None = None,
+        cluster: Cluster | None = None,
+        transaction_version: int = 2,
     ) -> None:
+        self.cluster = cluster or Cluster()
         self.num_partitions = num_partitions
         self.auto_create_topics = auto_create_topics
         self.topics: dict[str, Topic] = {}
@@ -136,7 +158,13 @@ class Store:
         self._random = random_source or random.Random()
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._next_producer_id = _FIRST_PRODUCER_ID
-        self._transactional_ids: dict[str, TransactionalId] = {}
+        self.offsets = OffsetStore()
+        self.transactions = TransactionCoordinator(
+            version=transaction_version,
+            new_producer_id=self.new_producer_id,
+            write_marker=self._write_marker,
+            end_offsets=self.offsets.end,
+        )
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -154,19 +182,52 @@ class Store:
             raise StoreError(ErrorCode.INVALID_PARTITIONS, f"{num_partitions} partitions: must be 1 to {MAX_PARTITIONS}")
         return TopicConfig.parse(configs, self._max_message_bytes)
 
-    def create_topic(self, name: str, num_partitions: int | None = None, configs: Mapping[str, str | None] | None = None) -> Topic:
-        """Create a topic; raise StoreError where the name, the number or a setting is not allowed."""
+    def choose_replicas(self, num_partitions: int, replication_factor: int | None) -> list[tuple[int, ...]]:
+        """Choose the nodes of each new partition; raise StoreError where there are too few nodes."""
+        factor = self.cluster.replication_factor if replication_factor is None else replication_factor
+        count = len(self.cluster.node_ids)
+        if not 1 <= factor <= count:
+            raise StoreError(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: must be 1 to {count}, the number of brokers")
+        return self.cluster.spread(num_partitions, factor)
+
+    def check_assignment(self, assignment: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+        """Return a manual assignment; raise StoreError unless each partition has as many nodes as the others, all known and different."""
+        known = self.cluster.node_ids
+        for replicas in assignment:
+            if not replicas or len(replicas) != len(assignment[0]) or len(set(replicas)) != len(replicas) or not set(replicas) <= set(known):
+                raise StoreError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"replicas {list(replicas)}: must be different brokers of {list(known)}, as many as for the other partitions",
+                )
+        return [tuple(replicas) for replicas in assignment]
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int | None = None,
+        configs: Mapping[str, str | None] | None = None,
+        replication_factor: int | None = None,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> Topic:
+        """Create a topic; raise StoreError where the name, a number or a setting is not allowed.
+
+        ``assignment`` gives each partition's nodes, the preferred leader first, instead of both numbers.
+        """
         count = self.num_partitions if num_partitions is None else num_partitions
         configs = dict(configs or {})
-        config = self.check_new_topic(name, count, configs)
+        config = self.check_new_topic(name, count if assignment is None else len(assignment), configs)
+        placed = self.choose_replicas(count, replication_factor) if assignment is None else self.check_assignment(assignment)
         topic_id = uuid.UUID(int=self._random.getrandbits(128), version=4)
-        topic = Topic(name, topic_id, tuple(Partition() for _ in range(count)), configs, config)
+        partitions = tuple(Partition(leadership=self.cluster.new_leadership(replicas)) for replicas in placed)
+        topic = Topic(name, topic_id, partitions, configs, config)
         self.topics[name] = self._by_id[topic_id] = topic
         return topic
 
     def delete_topic(self, topic: Topic) -> None:
         """Forget a topic and free its memory; fetches that wait on it look again."""
         del self.topics[topic.name], self._by_id[topic.topic_id]
+        self.transactions.forget_partitions(TopicPartition(topic.name, index) for index in range(len(topic.partitions)))
+        self.offsets.forget_topic(topic.name)
         for partition in topic.partitions:
             self.size -= partition.log.size
             partition.log.wake()
@@ -179,20 +240,35 @@ class Store:
         """All partition logs."""
         return (partition.log for topic in self.topics.values() for partition in topic.partitions)
 
-    def append(self, topic: Topic, partition: Partition, header: BatchHeader, batch: bytes | memoryview) -> Appended:
+    def elect_leaders(self) -> None:
+        """Have every partition adapt to the nodes that run now."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if self.cluster.follow(partition.leadership):
+                    partition.leader_changed()
+
+    def coordinator_node(self, kind: int, key: str) -> int:
+        """The node that coordinates a group (kind 0) or a transactional id (kind 1), -1 while none runs."""
+        return self.cluster.coordinator_node(kind, key)
+
+    def append(
+        self, topic: Topic, partition: Partition, header: BatchHeader, batch: bytes | memoryview, *, begins_at_zero: bool = False
+    ) -> Appended:
         """Append a batch that passed its format checks; a batch that is there already gives its old place.
 
         Raises:
-            StoreError: the sequence is wrong, or the memory limit is reached.
+            StoreError: the sequence is wrong, a transaction is open and the batch is outside it, or the memory limit is reached.
         """
         if header.producer_id >= 0:
             known = partition.producers.find_duplicate(header.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
             if known is not None:
                 return Appended(known.base_offset, known.timestamp if topic.config.log_append_time else -1)
             try:
-                partition.producers.check(header.producer_id, header.producer_epoch, header.base_sequence)
+                partition.producers.check(header.producer_id, header.producer_epoch, header.base_sequence, begins_at_zero=begins_at_zero)
             except SequenceError as error:
                 raise StoreError(error.code, str(error)) from None
+            if not header.is_transactional and partition.transactions.is_open(header.producer_id):
+                raise StoreError(ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has a transaction here, and the batch is outside it")
         if self.size + len(batch) > self._max_memory_bytes:
             raise StoreError(
                 ErrorCode.POLICY_VIOLATION,
@@ -206,6 +282,8 @@ class Store:
         self.size += len(batch)
         if header.producer_id >= 0:
             partition.producers.record(header.producer_id, header.producer_epoch, header.base_sequence, header.record_count, base_offset, timestamp)
+        if header.is_transactional:
+            partition.transactions.begin(header.producer_id, base_offset)
         return Appended(base_offset, log_append_time)
 
     def new_producer_id(self) -> int:
@@ -213,21 +291,14 @@ class Store:
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
-    def init_transactional_id(self, name: str, producer_id: int, epoch: int) -> TransactionalId:
-        """Return the identity of a transactional id with a fresh epoch, so that older users of it are fenced.
-
-        ``producer_id`` and ``epoch`` are what the client has (KIP-360), or -1; StoreError (PRODUCER_FENCED) where they are no longer current.
-        """
-        current = self._transactional_ids.get(name)
-        if current is None:
-            if producer_id >= 0:
-                raise StoreError(ErrorCode.PRODUCER_FENCED, f"transactional id {name!r} is not known with producer id {producer_id}")
-            current = TransactionalId(self.new_producer_id(), 0)
-        elif producer_id >= 0 and (producer_id, epoch) != (current.producer_id, current.epoch):
-            raise StoreError(ErrorCode.PRODUCER_FENCED, f"transactional id {name!r} belongs to a newer producer")
-        elif current.epoch >= _LAST_EPOCH:
-            current = TransactionalId(self.new_producer_id(), 0)
-        else:
-            current = TransactionalId(current.producer_id, current.epoch + 1)
-        self._transactional_ids[name] = current
-        return current
+    def _write_marker(self, place: TopicPartition, identity: Identity, commit: bool) -> None:
+        topic = self.topics.get(place.topic)
+        partition = topic.partition(place.partition) if topic is not None else None
+        if partition is None:
+            return
+        now_ms = self.now_ms()
+        marker = build_marker(*identity, commit=commit, timestamp_ms=now_ms)
+        partition.producers.end_transaction(*identity)
+        partition.transactions.end(identity.producer_id, partition.log.end_offset, commit=commit)  # before the append wakes readers
+        partition.log.append(read_header(marker), marker, now_ms)
+        self.size += len(marker)

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioprod.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from aioprod.testing.broker.exchange import Exchange
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
+_NEWEST_TRANSACTION_VERSION = 2
 _NAMED_FROM = 3  # the version from which clients tell their name (KIP-511)
 
 
@@ -21,7 +29,13 @@ async def handle(request: ApiVersionsRequest, exchange: Exchange) -> ApiVersions
         code = ErrorCode.INVALID_REQUEST
     if code:
         return ApiVersionsResponse(error_code=code)
-    return ApiVersionsResponse(api_keys=[ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())])
+    level = exchange.store.transactions.version
+    return ApiVersionsResponse(
+        api_keys=[ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())],
+        supported_features=[SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)],
+        finalized_features_epoch=0,
+        finalized_features=[FinalizedFeatureKey(_TRANSACTION_FEATURE, level, level)] if level else [],
+    )
 
 
 def unsupported_version() -> ApiVersionsResponse:

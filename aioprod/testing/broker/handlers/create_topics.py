@@ -1,4 +1,4 @@
-"""CreateTopics. One node, so one replica: a higher replication factor is refused as a real single node does."""
+"""CreateTopics. Any node takes it, as the controller would; more replicas than there are nodes are refused."""
 
 from __future__ import annotations
 
@@ -38,30 +38,29 @@ def _create(wanted: CreatableTopic, repeated: bool, validate_only: bool, exchang
 
 def _create_checked(wanted: CreatableTopic, validate_only: bool, exchange: Exchange) -> CreatableTopicResult:
     store = exchange.store
-    count = _partition_count(wanted, exchange)
+    assignment = _manual_assignment(wanted, exchange)
+    count = len(assignment) if assignment else store.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     configs = {config.name: config.value for config in wanted.configs}
     store.check_new_topic(wanted.name, count, configs)
+    placed = assignment or store.choose_replicas(count, None if wanted.replication_factor == -1 else wanted.replication_factor)
     result = CreatableTopicResult(
         name=wanted.name,
         num_partitions=count,
-        replication_factor=1,
+        replication_factor=len(placed[0]),
         configs=[CreatableTopicConfigs(name=name, value=value, config_source=_TOPIC_CONFIG_SOURCE) for name, value in configs.items()],
     )
     if not validate_only:
-        result.topic_id = store.create_topic(wanted.name, count, configs).topic_id
+        result.topic_id = store.create_topic(wanted.name, configs=configs, assignment=placed).topic_id
     return result
 
 
-def _partition_count(wanted: CreatableTopic, exchange: Exchange) -> int:
-    """Read the number of partitions from the number or from the manual assignment, and check the replicas."""
-    own = [exchange.node.node_id]
+def _manual_assignment(wanted: CreatableTopic, exchange: Exchange) -> list[tuple[int, ...]]:
+    """Check and return the nodes of each partition where the client chose them, else nothing."""
     if not wanted.assignments:
-        if wanted.replication_factor not in (-1, 1):
-            raise StoreError(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {wanted.replication_factor}: there is one broker")
-        return exchange.store.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+        return []
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
         raise StoreError(ErrorCode.INVALID_REQUEST, "A manual partition assignment excludes a number of partitions and a replication factor.")
-    numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
-    if numbers != list(range(len(numbers))) or any(assignment.broker_ids != own for assignment in wanted.assignments):
-        raise StoreError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions must be 0, 1, ... and each on broker {own[0]}")
-    return len(numbers)
+    by_index = {assignment.partition_index: assignment.broker_ids for assignment in wanted.assignments}
+    if len(by_index) != len(wanted.assignments) or sorted(by_index) != list(range(len(by_index))):
+        raise StoreError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be 0, 1, ... and each named once")
+    return exchange.store.check_assignment([by_index[index] for index in range(len(by_index))])

@@ -1,4 +1,4 @@
-"""Fetch: whole batches from an offset on, waiting (without polling) until there are enough.
+"""Fetch: whole batches from an offset on, waiting (without polling) until there are enough. read_committed ends at the last stable offset.
 
 Every fetch is a full one: the answer's session id 0 tells the client that no session was made (KIP-227).
 """
@@ -10,17 +10,24 @@ from dataclasses import dataclass, field
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
+from aioprod.protocol.record_batch import read_header
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.log import PartitionLog, wait_for_append
+from aioprod.testing.broker.leaders import judge_leader, leader_addresses
+from aioprod.testing.broker.log import wait_for_append
+from aioprod.testing.broker.store import Partition
 
 _TOPIC_IDS_FROM = 13
+_LEADERS_FROM = 16  # KIP-951
 _READ_COMMITTED = 1
 
 
@@ -30,7 +37,12 @@ class _Wanted:
 
     asked: FetchPartition
     code: ErrorCode = ErrorCode.NONE
-    log: PartitionLog = field(default_factory=PartitionLog)
+    partition: Partition = field(default_factory=Partition)
+    leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # for a client that has to ask another node
+
+    def end(self, isolation_level: int) -> int | None:
+        """The offset where the reader has to stop, None for none."""
+        return self.partition.last_stable_offset if isolation_level == _READ_COMMITTED else None
 
 
 async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
@@ -44,8 +56,10 @@ async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
         every = [wanted for _, partitions in topics for wanted in partitions]
         left = deadline - loop.time()
         if left <= 0 or exchange.disconnected.done() or _is_enough(every, request):
-            return FetchResponse(responses=_read_all(topics, request))
-        await wait_for_append([wanted.log for wanted in every], left, exchange.disconnected)
+            hints = leader_addresses((wanted.leader.leader_id for wanted in every), exchange)
+            endpoints = [NodeEndpoint(node.node_id, node.host, node.port) for node in hints]
+            return FetchResponse(responses=_read_all(topics, request), node_endpoints=endpoints)
+        await wait_for_append([wanted.partition.log for wanted in every], left, exchange.disconnected)
 
 
 def _look_up(topic_asked: FetchTopic, asked: FetchPartition, exchange: Exchange) -> _Wanted:
@@ -56,12 +70,12 @@ def _look_up(topic_asked: FetchTopic, asked: FetchPartition, exchange: Exchange)
         by_id = topic is None and exchange.api_version >= _TOPIC_IDS_FROM
         return _Wanted(asked, code or (ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     log = partition.log
-    if asked.current_leader_epoch >= 0 and asked.current_leader_epoch != log.leader_epoch:
-        older = asked.current_leader_epoch < log.leader_epoch
-        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
-    elif not log.start_offset <= asked.fetch_offset <= log.end_offset:
+    code = judge_leader(partition, asked.current_leader_epoch, exchange)
+    if code and code is not ErrorCode.UNKNOWN_LEADER_EPOCH and exchange.api_version >= _LEADERS_FROM:
+        return _Wanted(asked, code, partition, LeaderIdAndEpoch(partition.leadership.leader, log.leader_epoch))
+    if not code and not log.start_offset <= asked.fetch_offset <= log.end_offset:
         code = ErrorCode.OFFSET_OUT_OF_RANGE
-    return _Wanted(asked, code, log)
+    return _Wanted(asked, code, partition)
 
 
 def _is_enough(every: list[_Wanted], request: FetchRequest) -> bool:
@@ -70,7 +84,8 @@ def _is_enough(every: list[_Wanted], request: FetchRequest) -> bool:
         if wanted.code:
             return True
         if missing > 0:
-            missing -= min(wanted.log.available_bytes(wanted.asked.fetch_offset, missing), max(wanted.asked.partition_max_bytes, 1))
+            available = wanted.partition.log.available_bytes(wanted.asked.fetch_offset, missing, wanted.end(request.isolation_level))
+            missing -= min(available, max(wanted.asked.partition_max_bytes, 1))
     return missing <= 0 or not every
 
 
@@ -85,25 +100,41 @@ def _read_all(topics: list[tuple[FetchTopic, list[_Wanted]]], request: FetchRequ
             batches: list[bytes] = []
             if not wanted.code:
                 limit = min(left, wanted.asked.partition_max_bytes)
-                batches = wanted.log.read(wanted.asked.fetch_offset, limit, at_least_one=nothing_yet)
+                end = wanted.end(request.isolation_level)
+                batches = wanted.partition.log.read(wanted.asked.fetch_offset, limit, at_least_one=nothing_yet, end=end)
             records = batches[0] if len(batches) == 1 else b"".join(batches)
             left -= len(records)
             nothing_yet = nothing_yet and not records
-            answers.append(_answer(wanted, records, request.isolation_level))
+            aborted = _aborted(wanted, batches) if request.isolation_level == _READ_COMMITTED else None
+            answers.append(_answer(wanted, records, aborted))
         responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers))
     return responses
 
 
-def _answer(wanted: _Wanted, records: bytes, isolation_level: int) -> PartitionData:
+def _aborted(wanted: _Wanted, batches: list[bytes]) -> list[AbortedTransaction]:
+    """What a reader has to drop of these batches."""
+    if not batches:
+        return []
+    end = read_header(batches[-1]).last_offset + 1
+    found = wanted.partition.transactions.aborted_between(wanted.asked.fetch_offset, end)
+    return [AbortedTransaction(each.producer_id, each.first_offset) for each in found]
+
+
+def _answer(wanted: _Wanted, records: bytes, aborted: list[AbortedTransaction] | None) -> PartitionData:
     if wanted.code:
         return PartitionData(
-            partition_index=wanted.asked.partition, error_code=wanted.code, high_watermark=-1, aborted_transactions=None, records=b""
+            partition_index=wanted.asked.partition,
+            error_code=wanted.code,
+            high_watermark=-1,
+            current_leader=wanted.leader,
+            aborted_transactions=None,
+            records=b"",
         )
     return PartitionData(
         partition_index=wanted.asked.partition,
-        high_watermark=wanted.log.end_offset,
-        last_stable_offset=wanted.log.end_offset,
-        log_start_offset=wanted.log.start_offset,
-        aborted_transactions=[] if isolation_level == _READ_COMMITTED else None,
+        high_watermark=wanted.partition.log.end_offset,
+        last_stable_offset=wanted.partition.last_stable_offset,
+        log_start_offset=wanted.partition.log.start_offset,
+        aborted_transactions=aborted,
         records=records,
     )

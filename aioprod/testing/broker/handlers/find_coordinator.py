@@ -1,4 +1,4 @@
-"""FindCoordinator: always this broker."""
+"""FindCoordinator: the node that the cluster gives each key to."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ _TRANSACTION = 1
 
 
 async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoordinatorResponse:
-    """Name this node as the coordinator of each key."""
+    """Name the coordinator of each key."""
     code = exchange.failure()
     if not code and request.key_type not in (_GROUP, _TRANSACTION):
         code = ErrorCode.INVALID_REQUEST
     if exchange.api_version >= _SEVERAL_KEYS_FROM:
-        return FindCoordinatorResponse(coordinators=[_coordinator(key, code, exchange) for key in request.coordinator_keys])
-    if code:
-        return FindCoordinatorResponse(error_code=code, error_message=code.description, node_id=-1, host="", port=-1)
-    node = exchange.node
-    return FindCoordinatorResponse(node_id=node.node_id, host=node.host, port=node.port)
+        return FindCoordinatorResponse(coordinators=[_find(request.key_type, key, code, exchange) for key in request.coordinator_keys])
+    found = _find(request.key_type, request.key, code, exchange)
+    return FindCoordinatorResponse(
+        error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
+    )
 
 
-def _coordinator(key: str, code: ErrorCode, exchange: Exchange) -> Coordinator:
-    if code:
+def _find(kind: int, key: str, code: ErrorCode, exchange: Exchange) -> Coordinator:
+    store = exchange.store
+    node = None if code else store.cluster.find_address(store.coordinator_node(kind, key))
+    if node is None:
+        code = code or ErrorCode.COORDINATOR_NOT_AVAILABLE
         return Coordinator(key=key, error_code=code, error_message=code.description, node_id=-1, host="", port=-1)
-    node = exchange.node
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)

@@ -1,4 +1,4 @@
-"""Metadata: the one node, and topics with their partitions; may create topics that were asked for."""
+"""Metadata: the nodes that run, and topics with their partitions; may create topics that were asked for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from aioprod.testing.broker.cluster import NOBODY
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.store import StoreError, Topic
+from aioprod.testing.broker.store import Partition, StoreError, Topic
 
 _NULL_MEANS_ALL_FROM = 1  # before it, an empty list did
 _CREATION_FLAG_FROM = 4
@@ -27,11 +28,11 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
     else:
         create = request.allow_auto_topic_creation or exchange.api_version < _CREATION_FLAG_FROM
         topics = [_answer(wanted, create, exchange) for wanted in request.topics or ()]
-    node = exchange.node
+    cluster = exchange.store.cluster
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)],
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in cluster.running],
+        cluster_id=exchange.node.cluster_id,
+        controller_id=cluster.controller_id,
         topics=topics,
     )
 
@@ -61,16 +62,19 @@ def _describe(topic: Topic, exchange: Exchange) -> MetadataResponseTopic:
     code = exchange.failure(topic.name)
     if code:
         return MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
-    node_id = exchange.node.node_id
-    partitions = [
-        MetadataResponsePartition(
-            error_code=exchange.failure(topic.name, index),
-            partition_index=index,
-            leader_id=node_id,
-            leader_epoch=partition.log.leader_epoch,
-            replica_nodes=[node_id],
-            isr_nodes=[node_id],
-        )
-        for index, partition in enumerate(topic.partitions)
-    ]
+    partitions = [_describe_partition(topic, index, partition, exchange) for index, partition in enumerate(topic.partitions)]
     return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _describe_partition(topic: Topic, index: int, partition: Partition, exchange: Exchange) -> MetadataResponsePartition:
+    leadership = partition.leadership
+    nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
+    return MetadataResponsePartition(
+        error_code=exchange.failure(topic.name, index) or nobody,
+        partition_index=index,
+        leader_id=leadership.leader,
+        leader_epoch=partition.log.leader_epoch,
+        replica_nodes=list(leadership.replicas),
+        isr_nodes=list(leadership.in_sync),
+        offline_replicas=exchange.store.cluster.find_offline(leadership),
+    )

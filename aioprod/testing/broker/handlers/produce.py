@@ -6,6 +6,8 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -14,20 +16,28 @@ from aioprod.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, check_crc, read_header
+from aioprod.testing.broker.enlistment import Support, enlist_partition
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.store import Appended, StoreError, Topic
+from aioprod.testing.broker.leaders import NotLeaderError, check_leader, leader_addresses
+from aioprod.testing.broker.store import Appended, Partition, StoreError, Topic
+from aioprod.testing.broker.transactions import Identity
+from aioprod.types import TopicPartition
 
 _MAGIC_AT = 16
 _OLD_FORMATS = (0, 1)  # known, but not taken since version 3; anything else is corrupt
 _ZSTD_FROM = 7
 _TOPIC_IDS_FROM = 13
+_LEADERS_FROM = 10  # KIP-951
+_ABORTABLE_FROM = 11  # KIP-890
+_ADDS_FROM = 12
 
 
 async def handle(request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
     """Append the batches; None (no answer) for acks=0."""
     responses = [_append_topic(topic_data, request, exchange) for topic_data in request.topic_data]
     if request.acks:
-        return ProduceResponse(responses=responses)
+        hints = leader_addresses((part.current_leader.leader_id for topic in responses for part in topic.partition_responses), exchange)
+        return ProduceResponse(responses=responses, node_endpoints=[NodeEndpoint(node.node_id, node.host, node.port) for node in hints])
     if any(partition.error_code for topic in responses for partition in topic.partition_responses):
         raise exchange.drop_connection()  # the only way to tell a client that does not read answers
     return None
@@ -47,6 +57,9 @@ def _append_or_refuse(
         return PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
     try:
         appended = _append(topic, data, request, exchange)
+    except NotLeaderError as error:
+        leader = LeaderIdAndEpoch(error.leader, error.epoch) if exchange.api_version >= _LEADERS_FROM else LeaderIdAndEpoch()
+        return PartitionProduceResponse(index=data.index, error_code=error.code, base_offset=-1, error_message=error.text, current_leader=leader)
     except StoreError as error:
         return PartitionProduceResponse(index=data.index, error_code=error.code, base_offset=-1, error_message=error.text)
     except CorruptRecordError as error:
@@ -64,11 +77,34 @@ def _append(topic: Topic | None, data: PartitionProduceData, request: ProduceReq
         by_id = exchange.api_version >= _TOPIC_IDS_FROM and topic is None
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise StoreError(code, code.description)
-    if request.acks == -1 and topic.config.min_insync_replicas > 1:
-        raise StoreError(ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={topic.config.min_insync_replicas}, and there is one replica")
+    check_leader(partition, exchange)
+    if request.acks == -1:
+        _check_in_sync(topic, partition)
     records = data.records or b""
     header = _check_batch(records, topic, exchange)
-    return exchange.store.append(topic, partition, header, records)
+    if header.is_transactional:
+        _enlist(topic, data.index, partition, header, request.transactional_id, exchange)
+    begins_at_zero = header.is_transactional and exchange.api_version >= _ADDS_FROM
+    return exchange.store.append(topic, partition, header, records, begins_at_zero=begins_at_zero)
+
+
+def _enlist(topic: Topic, index: int, partition: Partition, header: BatchHeader, name: str | None, exchange: Exchange) -> None:
+    """Make sure that the partition is part of the producer's transaction; nobody is asked where it is known to be."""
+    if name is None:
+        raise StoreError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch in a request without a transactional id")
+    identity = Identity(header.producer_id, header.producer_epoch)
+    if identity.epoch < partition.producers.epoch(identity.producer_id):
+        raise StoreError(ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {identity.epoch} of producer {identity.producer_id} is over")
+    if not partition.has_open_transaction(*identity):
+        support = Support.of(exchange.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM)
+        enlist_partition(exchange.store.transactions, support, name, identity, TopicPartition(topic.name, index))
+
+
+def _check_in_sync(topic: Topic, partition: Partition) -> None:
+    """Refuse acks=all while too few replicas live; as in Kafka, no more are asked for than the partition has."""
+    wanted, leadership = topic.config.min_insync_replicas, partition.leadership
+    if len(leadership.in_sync) < min(wanted, len(leadership.replicas)):
+        raise StoreError(ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={wanted}, and in sync are {list(leadership.in_sync)}")
 
 
 def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeader:
@@ -97,8 +133,6 @@ def _check_header(header: BatchHeader, topic: Topic, exchange: Exchange) -> None
         raise _invalid(f"{header.record_count} records do not fit the last offset delta of {header.last_offset_delta}")
     if header.is_control:
         raise _invalid("control batches are written by brokers only")
-    if header.is_transactional:
-        raise StoreError(ErrorCode.INVALID_TXN_STATE, "the embedded broker has no transactions")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(f"producer {header.producer_id} sends epoch {header.producer_epoch} and sequence {header.base_sequence}")
     if header.codec is Codec.ZSTD and exchange.api_version < _ZSTD_FROM:

@@ -1,0 +1,135 @@
+"""The brokers that look after a consumer group or a transactional id: found when needed, and looked for again when they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TypeVar
+
+from aioprod.config import ClientConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    ProtocolError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from aioprod.net.backoff import Backoff
+from aioprod.net.brokers import Brokers, Node
+from aioprod.net.connection import Connection
+from aioprod.protocol.message import Message, Request
+from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+log = logging.getLogger(__name__)
+
+_SEVERAL_KEYS_FROM = 4
+_TRANSACTIONS_FROM = 1
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class CoordinatorType(IntEnum):
+    """What is coordinated; the numbers are the protocol's."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Coordinators:
+    """Requests to coordinators.
+
+    Args:
+        config: time-outs and back-off.
+        brokers: the connections.
+        rng: source of jitter.
+    """
+
+    def __init__(self, config: ClientConfig, brokers: Brokers, rng: random.Random) -> None:
+        self._config = config
+        self._brokers = brokers
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._known: dict[tuple[CoordinatorType, str], Node] = {}
+
+    def forget(self, kind: CoordinatorType, key: str) -> None:
+        """Look for this coordinator again before the next request; its answer said that it is not the one."""
+        self._known.pop((kind, key), None)
+
+    async def request(
+        self, kind: CoordinatorType, key: str, prepare: Callable[[Connection], tuple[Request[ResponseT], int]]
+    ) -> ResponseT:
+        """Send one request to a coordinator, found first where need be, and return its answer, whatever code is in it.
+
+        Args:
+            kind, key: a group's id or a transactional id.
+            prepare: makes the message and picks its version for the connection, right before it is sent.
+
+        Raises:
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer; the next request looks for the coordinator again.
+            BrokerError: a broker does not say who the coordinator is. A retriable code was tried for ``request_timeout_ms``.
+            UnsupportedVersionError: the broker is too old for it.
+            AuthenticationError: client and broker don't trust each other.
+        """
+        connection = await self.connection(kind, key)
+        message, version = prepare(connection)
+        try:
+            return await connection.request(message, version=version)
+        except (BrokerConnectionError, RequestTimedOutError, ProtocolError):
+            self.forget(kind, key)
+            raise
+
+    async def connection(self, kind: CoordinatorType, key: str) -> Connection:
+        """A connection to the coordinator; one that can't be reached is looked for again, with back-off, for ``request_timeout_ms``.
+
+        Raises:
+            KafkaError: as :meth:`request` does.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.request_timeout_ms / 1000
+        failures = 0
+        while True:
+            try:
+                node = self._known.get((kind, key)) or await self._find(kind, key)
+                return await self._brokers.connection(node.node_id)
+            except (AuthenticationError, UnsupportedVersionError):
+                raise
+            except KafkaError as error:
+                self.forget(kind, key)
+                if isinstance(error, BrokerError) and not error.code.retriable:
+                    raise
+                failures += 1
+                pause = self._backoff.seconds(failures)
+                if loop.time() + pause >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def _find(self, kind: CoordinatorType, key: str) -> Node:
+        connection = await self._brokers.any()
+        version = connection.pick_version(FindCoordinatorRequest)
+        if version < _TRANSACTIONS_FROM and kind is not CoordinatorType.GROUP:
+            raise UnsupportedVersionError(f"{connection.address} is too old for transactions")
+        request = FindCoordinatorRequest(key_type=kind)
+        if version >= _SEVERAL_KEYS_FROM:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        reply = await connection.request(request, version=version)
+        if version >= _SEVERAL_KEYS_FROM:
+            found = next((told for told in reply.coordinators if told.key == key), None)
+            if found is None:
+                raise ProtocolError(f"{connection.address}: the answer to FindCoordinator leaves out {key!r}")
+            error_code, message, node = found.error_code, found.error_message, Node(found.node_id, found.host, found.port)
+        else:
+            error_code, message, node = reply.error_code, reply.error_message, Node(reply.node_id, reply.host, reply.port)
+        code = ErrorCode.of(error_code)
+        if code != ErrorCode.NONE:
+            raise BrokerError(code, f"no coordinator of {kind.name.lower()} {key!r}" + (f" ({message})" if message else ""))
+        self._brokers.learn(node)
+        self._known[kind, key] = node
+        log.debug("the coordinator of %s %r is broker %d at %s:%d", kind.name.lower(), key, *node)
+        return node

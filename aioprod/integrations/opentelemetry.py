@@ -1,0 +1,218 @@
+"""OpenTelemetry: a span for each record and metrics for each batch, by the semantic conventions for messaging.
+
+Needs the extra ``opentelemetry``, which is the API only: without an SDK nothing is recorded, and what the current context says is still passed on.
+
+The conventions for messaging are not final; these are the names of version 1.30 and later (``messaging.kafka.offset``, ``messaging.operation.type``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.propagators.textmap import Setter, TextMapPropagator
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+
+from aioprod.errors import BrokerError, KafkaError
+from aioprod.interceptors import ProducerInterceptor
+from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObserver
+from aioprod.types import Header, ProducerRecord, RecordMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+MAX_OPEN_SPANS = 100_000
+MAX_PARTITIONS = 10_000
+
+_SYSTEM = {"messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send"}
+# As the conventions advise for messaging.client.operation.duration.
+_DURATION_BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+
+
+def error_type(error: BaseException) -> str:
+    """``error.type``: the name of Kafka's error code where a broker gave one, such as ``MESSAGE_TOO_LARGE``, else the exception's class."""
+    return error.code.name if isinstance(error, BrokerError) else type(error).__qualname__
+
+
+class OpenTelemetryObserver(ProducerObserver):
+    """``messaging.client.operation.duration`` (seconds, one value per batch: from opening it to its outcome) and ``messaging.client.sent.messages``.
+
+    Give each producer one of its own.
+
+    Args:
+        meter_provider: where the metrics go; the global one by default.
+        partitions: give each partition its own series (``messaging.destination.partition.id``).
+    """
+
+    def __init__(self, meter_provider: MeterProvider | None = None, *, partitions: bool = False) -> None:
+        meter = metrics.get_meter("aioprod", meter_provider=meter_provider)
+        self._duration = meter.create_histogram(
+            "messaging.client.operation.duration",
+            unit="s",
+            description="Duration of messaging operation initiated by a producer or consumer client.",
+            explicit_bucket_boundaries_advisory=_DURATION_BOUNDARIES,
+        )
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", unit="{message}", description="Number of messages producer attempted to send to the broker."
+        )
+        self._partitions = partitions
+        self._addresses: dict[int, dict[str, str | int]] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+        self.client_id: str | None = None
+
+    def on_start(self, producer: ObservedProducer) -> None:
+        self.client_id = producer.client_id
+
+    def on_connection(self, node_id: int, address: str, opened: bool, error: Exception | None) -> None:
+        if opened:
+            host, _, port = address.rpartition(":")
+            self._addresses[node_id] = {"server.address": host.removeprefix("[").removesuffix("]"), "server.port": int(port)}
+
+    def on_batch_sent(self, event: BatchSent) -> None:
+        if len(self._leaders) >= MAX_PARTITIONS:
+            self._leaders.clear()
+        self._leaders[event.topic, event.partition] = event.node_id
+
+    def on_batch_done(self, event: BatchDone) -> None:
+        attributes: dict[str, str | int] = {**_SYSTEM, "messaging.destination.name": event.topic, **self.server(event.topic, event.partition)}
+        if self._partitions:
+            attributes["messaging.destination.partition.id"] = str(event.partition)
+        if event.error is not None:
+            attributes["error.type"] = error_type(event.error)
+        self._duration.record(event.latency_s, attributes)
+        if event.attempts:
+            self._sent.add(event.records, attributes)
+
+    def server(self, topic: str, partition: int) -> Mapping[str, str | int]:
+        """``server.address`` and ``server.port`` of the broker that was last sent this partition; empty where that is not known."""
+        return self._addresses.get(self._leaders.get((topic, partition), -1), {})
+
+
+class _HeaderSetter(Setter[list[Header]]):
+    def set(self, carrier: list[Header], key: str, value: str) -> None:
+        # A record that is passed on may bring the headers of an earlier span.
+        carrier[:] = [header for header in carrier if header[0] != key]
+        carrier.append((key, value.encode()))
+
+
+_SETTER = _HeaderSetter()
+
+
+class OpenTelemetryInterceptor(ProducerInterceptor):
+    """A span ``send <topic>`` for each record, from ``send`` to its outcome, passed on in the record's headers (``traceparent``).
+
+    The span's parent is what is current where ``send`` is called. Put this interceptor last, so that no other one takes the headers away.
+
+    Args:
+        tracer_provider: where the spans go; the global one by default.
+        propagator: writes the headers; the global one by default.
+        observer: knows which broker has a partition: with it spans have ``server.address`` and ``messaging.client.id``.
+        max_open_spans: so many records may wait for their outcome; beyond it the oldest span is ended without one.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        *,
+        propagator: TextMapPropagator | None = None,
+        observer: OpenTelemetryObserver | None = None,
+        max_open_spans: int = MAX_OPEN_SPANS,
+    ) -> None:
+        self._tracer = trace.get_tracer("aioprod", tracer_provider=tracer_provider)
+        self._propagator = propagator or propagate.get_global_textmap()
+        self._fields = frozenset(self._propagator.fields)
+        self._observer = observer
+        self._max_open_spans = max_open_spans
+        self._client_id: str | None = None
+        # By what the propagator wrote, which is in the record wherever it goes; where it wrote nothing, by the record's identity.
+        self._open: OrderedDict[object, tuple[Span, ProducerRecord]] = OrderedDict()
+        self._overflowed = False
+
+    @property
+    def open_spans(self) -> int:
+        """How many records wait for their outcome."""
+        return len(self._open)
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        client_id = settings.get("client_id")
+        self._client_id = client_id if isinstance(client_id, str) else None
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=self._attributes(record))
+        try:
+            headers = list(record.headers)
+            self._propagator.inject(headers, context=trace.set_span_in_context(span), setter=_SETTER)
+            if headers != list(record.headers):
+                record = record._replace(headers=tuple(headers))
+            if span.is_recording():
+                self._remember(span, record)
+        except BaseException:
+            span.end()
+            raise
+        return record
+
+    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
+        span = self._forget(record)
+        if span is None:
+            return
+        span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
+        if metadata.offset >= 0:
+            span.set_attribute("messaging.kafka.offset", metadata.offset)
+        if self._observer is not None:
+            span.set_attributes(self._observer.server(metadata.topic, metadata.partition))
+        _end(span, error)
+
+    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
+        span = self._forget(record)
+        if span is None:
+            return
+        if topic_partition is not None:
+            span.set_attribute("messaging.destination.partition.id", str(topic_partition.partition))
+        _end(span, error)
+
+    def close(self) -> None:
+        """End what is still open: the producer tells of no more outcomes."""
+        while self._open:
+            _, (span, _record) = self._open.popitem()
+            span.set_status(Status(StatusCode.ERROR, "the producer was closed before the record had an outcome"))
+            span.end()
+
+    def _attributes(self, record: ProducerRecord) -> dict[str, str | int | bool]:
+        attributes: dict[str, str | int | bool] = {**_SYSTEM, "messaging.destination.name": record.topic}
+        client_id = self._client_id or (self._observer.client_id if self._observer is not None else None)
+        if client_id:
+            attributes["messaging.client.id"] = client_id
+        if isinstance(record.key, str):
+            attributes["messaging.kafka.message.key"] = record.key
+        if record.value is None:
+            attributes["messaging.kafka.message.tombstone"] = True
+        elif isinstance(record.value, bytes | bytearray | memoryview):
+            attributes["messaging.message.body.size"] = len(record.value)
+        return attributes
+
+    def _key(self, record: ProducerRecord) -> object:
+        return tuple(header for header in record.headers if header[0] in self._fields) or id(record)
+
+    def _remember(self, span: Span, record: ProducerRecord) -> None:
+        self._open[self._key(record)] = (span, record)
+        if len(self._open) > self._max_open_spans:
+            _, (oldest, _record) = self._open.popitem(last=False)
+            oldest.end()
+            if not self._overflowed:
+                self._overflowed = True
+                log.warning("more than %d records wait for their outcome: the oldest spans end without one", self._max_open_spans)
+
+    def _forget(self, record: ProducerRecord) -> Span | None:
+        found = self._open.pop(self._key(record), None)
+        return found[0] if found is not None else None
+
+
+def _end(span: Span, error: Exception | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", error_type(error))
+        span.record_exception(error)
+        span.set_status(Status(StatusCode.ERROR, str(error)))
+    span.end()

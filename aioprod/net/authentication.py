@@ -1,0 +1,129 @@
+"""A client proves who it is: SaslHandshake, then SaslAuthenticate until both sides are content.
+
+What is secret stays out of the frames that an error passes through: some tools print a traceback with its local variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+from typing import cast
+
+from aioprod.config import ClientConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AuthenticationError
+from aioprod.net.connection import Connection
+from aioprod.protocol.framing import encode_request
+from aioprod.protocol.message import Message
+from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from aioprod.protocol.sasl.mechanism import ClientMechanism
+from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
+from aioprod.protocol.sasl.plain import PlainClient
+from aioprod.protocol.sasl.scram import ScramClient
+from aioprod.security import OAuthToken, TokenProvider
+
+# From version 1 on the exchange goes in SaslAuthenticate requests; before (Kafka 0.10) it went in bare bytes.
+_HANDSHAKE_VERSION = 1
+
+
+async def new_mechanism(config: ClientConfig) -> ClientMechanism:
+    """Make what can log in once; asks the token provider for a token where there is one.
+
+    Raises:
+        AuthenticationError: the token provider failed, or gave nothing within ``request_timeout_ms``.
+    """
+    if config.sasl_oauth_token_provider is not None:
+        limit_ms = config.request_timeout_ms
+        token = await _ask_token(config.sasl_oauth_token_provider, limit_ms)
+        try:
+            return OAuthBearerClient(token.value, token.extensions)
+        except AuthenticationError as error:
+            fault = str(error)
+        raise AuthenticationError(f"sasl_oauth_token_provider: {fault}")
+    name, username, password = config.sasl_mechanism, config.sasl_username, config.sasl_password
+    assert name is not None and username is not None and password is not None
+    if name == PlainClient.name:
+        return PlainClient(username, password)
+    return ScramClient(name, username, password, secrets.token_urlsafe(24))
+
+
+async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
+    try:
+        async with asyncio.timeout(limit_ms / 1000):
+            answer = provider()
+            if not inspect.isawaitable(answer):
+                raise AuthenticationError("sasl_oauth_token_provider must be an async function")
+            token = await answer
+    except TimeoutError as error:
+        raise AuthenticationError(f"sasl_oauth_token_provider gave no token within request_timeout_ms={limit_ms}") from error
+    except AuthenticationError:
+        raise
+    except Exception as error:
+        # Its text may hold secrets of the identity provider; it is in the traceback of the cause for whoever looks at that.
+        raise AuthenticationError(f"sasl_oauth_token_provider failed with {type(error).__name__}") from error
+    if not isinstance(token, OAuthToken):
+        raise AuthenticationError(f"sasl_oauth_token_provider must return an OAuthToken, not {type(token).__name__}")
+    return token
+
+
+async def authenticate(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> int:
+    """Log in; goes past :meth:`Connection.hold`. Each reply may take ``timeout_ms``.
+
+    Returns:
+        How long the session lasts, in milliseconds; 0: as long as the connection.
+
+    Raises:
+        AuthenticationError: the broker refuses, with its reason, or is not who it should be.
+        BrokerConnectionError, RequestTimedOutError: the connection is over.
+        UnsupportedVersionError: the broker is older than Kafka 1.0.
+    """
+    connection.pick_version(SaslAuthenticateRequest)
+    await _choose(connection, mechanism, timeout_ms)
+    pending: asyncio.Future[Message] | None = _send(connection, mechanism.first_message(), timeout_ms)
+    lifetime_ms = 0
+    while pending is not None:
+        reply = cast(SaslAuthenticateResponse, await pending)
+        if reply.error_code:
+            raise _refusal(connection, mechanism, reply.error_message or ErrorCode.of(reply.error_code).description)
+        lifetime_ms = reply.session_lifetime_ms
+        try:
+            pending = _answer(connection, mechanism, reply.auth_bytes, timeout_ms)
+        except AuthenticationError as error:
+            fault = str(error)
+        else:
+            continue
+        raise _refusal(connection, mechanism, fault)
+    return lifetime_ms
+
+
+def _answer(connection: Connection, mechanism: ClientMechanism, challenge: bytes, timeout_ms: int) -> asyncio.Future[Message] | None:
+    message = mechanism.answer(challenge)
+    return None if message is None else _send(connection, message, timeout_ms)
+
+
+def _send(connection: Connection, message: bytes, timeout_ms: int) -> asyncio.Future[Message]:
+    # Not by Connection.request: that waits for the reply, and a time-out would pass through a frame that holds the message.
+    version = connection.pick_version(SaslAuthenticateRequest)
+    correlation_id = connection.next_correlation_id()
+    frame = encode_request(SaslAuthenticateRequest(message), version, correlation_id, connection.client_id)
+    return connection.send([frame], SaslAuthenticateRequest, version, correlation_id, timeout_ms, past_hold=True)
+
+
+def _refusal(connection: Connection, mechanism: ClientMechanism, reason: str) -> AuthenticationError:
+    return AuthenticationError(f"{connection.address}: {mechanism.name}: {reason}")
+
+
+async def _choose(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> None:
+    request = SaslHandshakeRequest(mechanism=mechanism.name)
+    connection.pick_version(SaslHandshakeRequest)
+    reply = await connection.request(request, version=_HANDSHAKE_VERSION, timeout_ms=timeout_ms, past_hold=True)
+    code = ErrorCode.of(reply.error_code)
+    if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        offered = ", ".join(reply.mechanisms) or "none"
+        raise AuthenticationError(f"{connection.address}: the broker does not offer sasl_mechanism={mechanism.name!r} there, but {offered}")
+    if code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise AuthenticationError(f"{connection.address}: this listener does not use SASL; is its security_protocol another one?")
+    if code:
+        raise AuthenticationError(f"{connection.address}: SaslHandshake: {code.name}: {code.description}")

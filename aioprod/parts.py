@@ -1,0 +1,109 @@
+"""The user's own objects in a producer (serializers, partitioner, interceptors, observers): from class or path to object, configured, closed."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aioprod.errors import ConfigError
+from aioprod.serialization import JAVA_SERIALIZERS
+
+logger = logging.getLogger(__name__)
+
+# Java's other classes that have a counterpart here, by the path that a user would write.
+_JAVA_CLASSES = {
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "aioprod.producer.partitioner.RoundRobinPartitioner",
+}
+
+
+class Maker:
+    """Makes parts, and remembers those it made itself: these are configured, and closed again if making the producer fails."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, Any]] = []
+
+    def one(self, setting: str, given: Any) -> Any:
+        """The object for a setting: of a class one is made, of an import path too unless it leads to an object; others are used as they are.
+
+        Raises:
+            ConfigError: the path leads nowhere, or the class can't be made without arguments.
+        """
+        if isinstance(given, str):
+            given = find(setting, given.strip()) if given.strip() else None
+        if not isinstance(given, type):
+            return given
+        try:
+            part = given()
+        except Exception as error:
+            raise ConfigError(f"{setting}: {given.__qualname__}() failed: {error!r}") from error
+        self.made.append((setting, part))
+        return part
+
+    def many(self, setting: str, given: Any) -> Any:
+        """The same for a list, or for text with commas."""
+        if isinstance(given, str):
+            given = [path for path in given.split(",") if path.strip()]
+        if isinstance(given, type):
+            given = [given]
+        if not isinstance(given, Iterable):
+            return given
+        return [self.one(setting, item) for item in given]
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Call ``configure`` of each object that was made here and has it.
+
+        Raises:
+            ConfigError: one of them failed.
+        """
+        for setting, part in self.made:
+            method = getattr(part, "configure", None)
+            if method is None:
+                continue
+            try:
+                if setting.endswith("_serializer"):
+                    method(settings, setting == "key_serializer")
+                else:
+                    method(settings)
+            except Exception as error:
+                raise ConfigError(f"{setting}: configure of {type(part).__qualname__} failed: {error!r}") from error
+
+    def close(self) -> None:
+        """Close what was made here."""
+        close_parts(part for _, part in reversed(self.made))
+
+
+def find(setting: str, path: str) -> Any:
+    """What an import path such as ``package.module.Name`` leads to; names of Java's own classes lead to ours.
+
+    Raises:
+        ConfigError: there is no such module or name, or importing it fails.
+    """
+    if path in JAVA_SERIALIZERS:
+        return JAVA_SERIALIZERS[path]
+    module_name, _, name = _JAVA_CLASSES.get(path, path).rpartition(".")
+    if path.startswith("org.apache.kafka.") and path not in _JAVA_CLASSES:
+        raise ConfigError(f"{setting}={path!r}: a class of Java's that has no counterpart in aioprod")
+    if not module_name:
+        raise ConfigError(f"{setting}={path!r}: must be an import path such as package.module.Name")
+    try:
+        return getattr(importlib.import_module(module_name), name)
+    except AttributeError:
+        raise ConfigError(f"{setting}={path!r}: module {module_name} has no {name}") from None
+    except Exception as error:
+        raise ConfigError(f"{setting}={path!r}: importing {module_name} failed: {error!r}") from error
+
+
+def close_parts(parts: Iterable[object]) -> None:
+    """Call ``close`` of each part that has it, once, whatever one of them raises: that is logged."""
+    closed: set[int] = set()
+    for part in parts:
+        method = getattr(part, "close", None)
+        if not callable(method) or id(part) in closed:
+            continue
+        closed.add(id(part))
+        try:
+            method()
+        except Exception:
+            logger.warning("close of %s failed", type(part).__qualname__, exc_info=True)

@@ -1,0 +1,66 @@
+"""Where an idempotent producer without transactions gets its producer id from: any broker (KIP-98)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AuthenticationError, BrokerError, FatalProducerError, KafkaError, UnsupportedVersionError
+from aioprod.net.backoff import Backoff
+from aioprod.net.brokers import Brokers
+from aioprod.producer.batch import Identity
+from aioprod.producer.sequences import ProducerState
+from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
+
+
+class ProducerIdRequest:
+    """Asks until a broker grants an id, or refuses for good.
+
+    Attributes:
+        task: the present or last asking.
+        on_fatal: called when no id will ever be granted.
+    """
+
+    def __init__(self, brokers: Brokers, producer: ProducerState, backoff: Backoff, wake: Callable[[], None]) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.on_fatal: Callable[[KafkaError], None] = lambda error: None
+        self.last_error: KafkaError | None = None
+        self._brokers = brokers
+        self._producer = producer
+        self._backoff = backoff
+        self._wake = wake
+
+    def start(self) -> None:
+        """Ask, if nobody does."""
+        if self.task is None or self.task.done():
+            self.task = asyncio.get_running_loop().create_task(self._ask(), name="aioprod-producer-id")
+            self.task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.on_fatal(KafkaError(f"asking for a producer id failed: {task.exception()!r}"))
+        self._wake()
+
+    async def _ask(self) -> None:
+        failures = 0
+        while True:
+            try:
+                connection = await self._brokers.any()
+                reply = await connection.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
+            except (AuthenticationError, UnsupportedVersionError) as error:
+                self.on_fatal(error)
+                return
+            except KafkaError as error:
+                self.last_error = error
+            else:
+                code = ErrorCode.of(reply.error_code)
+                if code == ErrorCode.NONE:
+                    self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
+                    return
+                if not code.retriable:
+                    self.on_fatal(FatalProducerError(code, "no producer id was granted; set enable_idempotence=False or ask for the right to it"))
+                    return
+                self.last_error = BrokerError(code, "InitProducerId")
+            failures += 1
+            await asyncio.sleep(self._backoff.seconds(failures))

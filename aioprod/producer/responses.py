@@ -1,0 +1,185 @@
+"""What the end of an attempt means for its batches: done, again, split, given up. Acts on accumulator and sequences; does no I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, DeliveryTimeoutError, FatalProducerError, KafkaError, ProducerFencedError, RecordTooLargeError
+from aioprod.metrics import BatchDone, Observers, ProducerMetrics
+from aioprod.net.backoff import Backoff
+from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.outcomes import Outcome, judge
+from aioprod.producer_config import ProducerConfig
+from aioprod.protocol.messages.produce import PartitionProduceResponse
+
+if TYPE_CHECKING:
+    from aioprod.producer.transactions.manager import TransactionManager
+
+log = logging.getLogger(__name__)
+
+
+class ProduceResponseHandler:
+    """Ends attempts, and batches.
+
+    Attributes:
+        last_error: the latest trouble, for the text of a time-out.
+        on_stale: called when the broker's answer says that metadata is out of date.
+        on_fatal: called with an error after which the producer can't go on.
+        giving_up: the error for what has to be sent again, while a transaction is aborted; None otherwise.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        backoff: Backoff,
+        metrics: ProducerMetrics,
+        observers: Observers,
+        transactions: TransactionManager | None,
+    ) -> None:
+        self.last_error: KafkaError | None = None
+        self.giving_up: KafkaError | None = None
+        self.on_stale: Callable[[], object] = lambda: None
+        self.on_fatal: Callable[[KafkaError], None] = accumulator.abort
+        self._config = config
+        self._accumulator = accumulator
+        self._backoff = backoff
+        self._metrics = metrics
+        self._observers = observers
+        self._transactions = transactions
+
+    # -- ends of attempts ----------------------------------------------------------------------------------------
+
+    def unanswered(self, batch: ProducerBatch, now: float) -> None:
+        """The request broke: nobody knows whether the batch is stored."""
+        if self._landed(batch):
+            batch.may_be_stored = True
+            self._retry(batch, now)
+
+    def answered(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float, *, new_leader: bool) -> None:
+        """The broker has spoken. ``new_leader``: it, or another, has told meanwhile who leads the partition now (KIP-951)."""
+        if not self._landed(batch):
+            return
+        code = ErrorCode.of(answer.error_code)
+        sequence = self._accumulator.incomplete[batch].sequence
+        outcome = judge(
+            code,
+            idempotent=batch.identity is not None,
+            first_unresolved=sequence.is_first_unresolved(batch),
+            may_split=batch.count > 1,
+            transactional=self._transactions is not None,
+        )
+        if outcome is Outcome.SUCCESS:
+            duplicate = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            self.succeed(batch, -1 if duplicate else answer.base_offset, answer.log_append_time_ms, now)
+            return
+        if outcome is Outcome.SPLIT:
+            self._split(batch, now)
+            return
+        error = self._error(batch, code, answer.error_message, fatal=outcome is Outcome.FATAL)
+        self.last_error = error
+        if code.refresh_metadata and not new_leader:
+            self.on_stale()
+        if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and batch.in_doubt):
+            self.fail(batch, error, now)
+            return
+        if outcome is Outcome.FATAL:
+            if self._transactions is not None:
+                self._transactions.batch_failed(batch.tp, error)
+            self.on_fatal(error)
+            return
+        if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            batch.may_be_stored = True
+        if outcome is Outcome.REWRITE:
+            log.info("%s refused sequence %d of %s: going on with a new producer epoch", batch.tp, batch.base_sequence, batch.identity)
+            sequence.rewrite(batch)
+            if self._transactions is not None:
+                # Only the coordinator gives out epochs: the transaction can't be saved.
+                self.fail(batch, error, now)
+                return
+        self._retry(batch, now, at_once=new_leader)
+
+    def _landed(self, batch: ProducerBatch) -> bool:
+        """Note the end of an attempt; False when the batch has ended meanwhile."""
+        batch.in_flight = False
+        if batch.state is not BatchState.PENDING:
+            return False
+        self._accumulator.incomplete[batch].muted = False
+        return True
+
+    def _retry(self, batch: ProducerBatch, now: float, *, at_once: bool = False) -> None:
+        if self.giving_up is not None:
+            self.fail(batch, self.giving_up, now, BatchState.ABORTED)
+            return
+        self._metrics.batch_retried(batch.tp.topic, batch.count, now)
+        # Behind an earlier one that must go again first, the pause is that one's.
+        self._accumulator.put_back(batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts))
+
+    def _split(self, batch: ProducerBatch, now: float) -> None:
+        topic = self._accumulator.incomplete[batch].topic
+        if not topic.split_noted:
+            topic.split_noted = True
+            log.warning(
+                "topic %r takes no batch of %d bytes: it is sent in parts; raise the topic's max.message.bytes, or lower batch_size=%d (said once)",
+                topic.name, len(batch.encoded or b""), self._config.batch_size,
+            )  # fmt: skip
+        self._metrics.batch_split(now)
+        self._accumulator.split(batch)
+
+    # -- ends of batches -----------------------------------------------------------------------------------------
+
+    def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int, now: float) -> None:
+        """The broker has the batch."""
+        queue = self._accumulator.complete(batch)
+        queue.sequence.stored(batch)
+        self._metrics.batch_succeeded(batch.tp.topic, batch.count, now)
+        self._tell(batch, None, now)
+        batch.succeed(base_offset, log_append_time)
+
+    def fail(self, batch: ProducerBatch, error: KafkaError, now: float, state: BatchState = BatchState.FAILED) -> None:
+        """The batch is given up."""
+        queue = self._accumulator.complete(batch)
+        queue.muted = False
+        if self._transactions is not None:
+            self._transactions.batch_failed(batch.tp, error)
+        queue.sequence.given_up(batch)
+        self._metrics.batch_failed(batch.tp.topic, batch.count, now)
+        self._tell(batch, error, now)
+        batch.fail(error, state)
+
+    def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
+        """The batch's time is up."""
+        because = self.last_error or reason
+        error = DeliveryTimeoutError(
+            f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
+            f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, {batch.attempts} attempts)" + (f": {because}" if because else "")
+        )
+        self.fail(batch, error, now)
+
+    def _tell(self, batch: ProducerBatch, error: KafkaError | None, now: float) -> None:
+        if self._observers:
+            first_sent_at = batch.first_sent_at if batch.attempts else now
+            size = len(batch.encoded) if batch.encoded is not None else batch.writer.size
+            self._observers.on_batch_done(
+                BatchDone(
+                    batch.tp.topic, batch.tp.partition, batch.count, size, batch.attempts,
+                    first_sent_at - batch.created_at, now - batch.created_at, error,
+                )
+            )  # fmt: skip
+
+    def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None, *, fatal: bool) -> KafkaError:
+        where = f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition}" + (f" ({message})" if message else "")
+        if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+            return RecordTooLargeError(
+                f"{where}: the broker refused a batch of {len(batch.encoded or b'')} bytes that can't be split; "
+                "raise the topic's max.message.bytes or the broker's message.max.bytes"
+            )
+        if not fatal:
+            return BrokerError(code, where)
+        if code == ErrorCode.PRODUCER_FENCED and self._transactions is not None:
+            return ProducerFencedError(code, f"{where}: another producer uses transactional_id={self._config.transactional_id!r}; close this one")
+        return FatalProducerError(code, f"{where}: the broker takes nothing from this producer; get it the right to write, then make a new one")

@@ -1,0 +1,191 @@
+"""One request to a coordinator, again and again until there is an answer that settles it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import (
+    AbortableTransactionError,
+    AuthenticationError,
+    BrokerError,
+    FatalProducerError,
+    KafkaError,
+    ProducerFencedError,
+    UnsupportedVersionError,
+)
+from aioprod.net.backoff import Backoff
+from aioprod.producer.transactions.requests import Peer
+from aioprod.producer.transactions.verdicts import Api, Verdict, judge, judge_all
+from aioprod.producer_config import ProducerConfig
+from aioprod.protocol.message import Message, Request
+
+log = logging.getLogger(__name__)
+
+# The coordinator still ends the transaction before: that takes it milliseconds, so the first partition need not wait a whole back-off (KAFKA-5482).
+_PAUSE_BEHIND_LAST_TRANSACTION_S = 0.02
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class CoordinatorRequests(Protocol):
+    """What is asked of :class:`aioprod.cluster.coordinators.Coordinators`."""
+
+    async def request(
+        self, kind: CoordinatorType, key: str, prepare: Callable[[Any], tuple[Request[ResponseT], int]], /
+    ) -> ResponseT:
+        """Send one request and return its answer."""
+
+    def forget(self, kind: CoordinatorType, key: str, /) -> None:
+        """Look for the coordinator again before the next request."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorCall(Generic[ResponseT]):
+    """A request and how its answer is read.
+
+    Attributes:
+        prepare: makes the message for a connection; called anew for each attempt, right before it is sent.
+        codes: the error codes in an answer.
+        hurry: whether to try again at once where only the end of the transaction before has to be waited for.
+    """
+
+    api: Api
+    prepare: Callable[[Peer], tuple[Request[ResponseT], int]]
+    codes: Callable[[ResponseT], Iterable[ErrorCode]]
+    group_id: str | None = None
+    hurry: bool = False
+
+
+class Repetition:
+    """Lets others end a repeated request without ever leaving one half done: an attempt that is on its way is waited for.
+
+    Attributes:
+        task: what repeats it.
+        last_error: why the latest attempt was not the last.
+        attempts: how often it was sent.
+    """
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.last_error: KafkaError | None = None
+        self.attempts = 0
+        self._on_its_way = False
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End the task, at once or after the answer that it waits for."""
+        self._stopping = True
+        if self.task is not None and not self._on_its_way:
+            self.task.cancel()
+
+    def sent(self) -> None:
+        """An attempt is about to leave."""
+        self.attempts += 1
+        self._on_its_way = True
+
+    def landed(self) -> None:
+        """The attempt has an answer, or won't get one."""
+        self._on_its_way = False
+
+    def check_go_on(self) -> None:
+        """Raises CancelledError where it was to stop."""
+        if self._stopping:
+            raise asyncio.CancelledError
+
+
+class CoordinatorCalls:
+    """Makes calls in the name of one transactional id."""
+
+    def __init__(self, config: ProducerConfig, coordinators: CoordinatorRequests, rng: random.Random) -> None:
+        assert config.transactional_id is not None
+        self._id = config.transactional_id
+        self._config = config
+        self._coordinators = coordinators
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+
+    async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
+        """The answer of success. Has no limit of time: whoever waits for it has one, and ``repetition`` ends it.
+
+        Raises:
+            AbortableTransactionError, FatalProducerError, ProducerFencedError: the coordinator refuses.
+            AuthenticationError: client and broker don't trust each other.
+        """
+        kind, key = (CoordinatorType.TRANSACTION, self._id) if call.group_id is None else (CoordinatorType.GROUP, call.group_id)
+
+        def prepare(peer: Peer) -> tuple[Request[ResponseT], int]:
+            prepared = call.prepare(peer)
+            repetition.sent()
+            return prepared
+
+        failures = 0
+        told = False
+        while True:
+            code = ErrorCode.NONE
+            try:
+                reply = await self._coordinators.request(kind, key, prepare)
+                verdict, code = judge_all(call.api, call.codes(reply))
+            except AuthenticationError:
+                raise
+            except UnsupportedVersionError as error:
+                raise FatalProducerError(ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}") from error
+            except BrokerError as error:
+                # Only the search for the coordinator raises these.
+                self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
+                repetition.last_error = error
+            except KafkaError as error:
+                repetition.last_error = error
+            else:
+                if verdict is Verdict.DONE:
+                    if told:
+                        log.info("%s got through after %d failed tries", self._what(call), failures)
+                    return reply
+                self._refuse(call, verdict, code)
+                if verdict is Verdict.NEW_COORDINATOR:
+                    self._coordinators.forget(kind, key)
+                repetition.last_error = BrokerError(code, self._what(call))
+            finally:
+                repetition.landed()
+            repetition.check_go_on()
+            failures += 1
+            behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS
+            if not told and not behind_last:
+                told = True
+                log.warning("%s failed, trying on: %s", self._what(call), repetition.last_error)
+            pause = self._backoff.seconds(failures)
+            await asyncio.sleep(min(pause, _PAUSE_BEHIND_LAST_TRANSACTION_S) if call.hurry and behind_last else pause)
+
+    def _what(self, call: CoordinatorCall[Any]) -> str:
+        of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
+        return f"transactional_id={self._id!r}: {call.api.value}{of_group}"
+
+    def _refuse(self, call: CoordinatorCall[Any], verdict: Verdict, code: ErrorCode) -> None:
+        """Raise the error of a verdict that ends the transaction or the producer."""
+        what = self._what(call)
+        if verdict is Verdict.FENCED:
+            raise ProducerFencedError(
+                ErrorCode.PRODUCER_FENCED,
+                f"{what}: another producer took over the transactional id, or the transaction was open longer than "
+                f"transaction_timeout_ms={self._config.transaction_timeout_ms}; close this producer",
+            )
+        advice = _ADVICE.get(code, "")
+        if verdict is Verdict.FATAL:
+            raise FatalProducerError(code, f"{what}: close this producer{advice}")
+        if verdict is Verdict.ABORTABLE and call.api is Api.INIT_PRODUCER_ID:
+            # There is no transaction yet that could be aborted.
+            raise BrokerError(code, f"{what}{advice}")
+        if verdict is Verdict.ABORTABLE:
+            raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
+
+
+_ADVICE = {
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; it needs the rights Describe and Write on the transactional id",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "; the broker forgets a transactional id that is not used for transactional.id.expiration.ms",
+}

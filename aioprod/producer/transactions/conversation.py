@@ -1,0 +1,163 @@
+"""What one producer and its coordinators have agreed on: which protocol, what is part of the open transaction, and the calls that change it.
+
+Knows nothing of callers and of states; the manager decides which call is next.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AbortableTransactionError, FatalProducerError
+from aioprod.producer.batch import Identity
+from aioprod.producer.sequences import ProducerState
+from aioprod.producer.transactions import requests
+from aioprod.producer.transactions.calls import CoordinatorCall, CoordinatorCalls, CoordinatorRequests, Repetition
+from aioprod.producer.transactions.requests import Peer
+from aioprod.producer.transactions.verdicts import Api
+from aioprod.producer_config import ProducerConfig
+from aioprod.protocol.message import Request
+from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_Prepared = tuple[Request[Any], int]
+
+
+class Conversation:
+    """The producer's side of it.
+
+    Attributes:
+        v2: whether transactions follow the second protocol (KIP-890).
+        added: partitions that the coordinator has as part of the open transaction (first protocol).
+        to_add: partitions that it is still to be told of (first protocol).
+        perhaps_begun: something was sent that opens the transaction at the coordinator; whether it came through or not.
+        epoch_needed: a sequence number is lost, or the coordinator has forgotten us: the next transaction needs a new epoch (KIP-360).
+    """
+
+    def __init__(self, config: ProducerConfig, producer: ProducerState, coordinators: CoordinatorRequests, rng: random.Random) -> None:
+        assert config.transactional_id is not None
+        self.v2 = False
+        self.added: set[TopicPartition] = set()
+        self.to_add: set[TopicPartition] = set()
+        self.perhaps_begun = False
+        self.epoch_needed = False
+        self._id = config.transactional_id
+        self._timeout_ms = config.transaction_timeout_ms
+        self._producer = producer
+        self._calls = CoordinatorCalls(config, coordinators, rng)
+        self._v2_seen = False
+        self._begun = False  # certainly
+
+    @property
+    def _identity(self) -> Identity:
+        assert self._producer.identity is not None
+        return self._producer.identity
+
+    async def initialize(self, repetition: Repetition) -> None:
+        """Get a producer id, or the present one's next epoch.
+
+        Raises:
+            FatalProducerError: refused for good.
+            BrokerError, AuthenticationError: refused for now.
+        """
+        old = self._producer.identity
+
+        def prepare(peer: Peer) -> _Prepared:
+            self._v2_seen = requests.speaks_v2(peer)
+            return requests.init_producer_id(peer, self._id, self._timeout_ms, old)
+
+        reply = await self._calls.perform(CoordinatorCall(Api.INIT_PRODUCER_ID, prepare, _code), repetition)
+        self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
+        self.epoch_needed = False
+        self.v2 = self._v2_seen
+        log.log(
+            logging.INFO if old is None else logging.DEBUG,
+            "transactional_id=%r has producer id %d, epoch %d, transaction protocol %d",
+            self._id, reply.producer_id, reply.producer_epoch, 2 if self.v2 else 1,
+        )  # fmt: skip
+
+    async def add_partitions(self, repetition: Repetition, on_added: Callable[[], None]) -> None:
+        """Add what is to be added, and what comes to it meanwhile."""
+        while self.to_add:
+            asked = sorted(self.to_add)
+            call = CoordinatorCall(Api.ADD_PARTITIONS, self._opening(_adding(self._id, asked)), _codes_of(asked), hurry=not self.added)
+            await self._calls.perform(call, repetition)
+            self._begun = True
+            self.added.update(asked)
+            self.to_add.difference_update(asked)
+            on_added()
+
+    async def commit_offsets(
+        self, repetition: Repetition, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Make a group's offsets part of the transaction."""
+        if not self.v2:
+            add = self._opening(lambda peer, identity: requests.add_offsets(peer, self._id, identity, group.group_id))
+            await self._calls.perform(CoordinatorCall(Api.ADD_OFFSETS, add, _code, hurry=not self.added), repetition)
+            self._begun = True
+        commit = self._opening(lambda peer, identity: requests.commit_offsets(peer, self._id, identity, offsets, group, v2=self.v2))
+        call = CoordinatorCall(Api.COMMIT_OFFSETS, commit, lambda reply: requests.codes_of_offsets(reply, offsets), group_id=group.group_id)
+        await self._calls.perform(call, repetition)
+        self._begun = True
+
+    def _opening(self, make: Callable[[Peer, Identity], _Prepared]) -> Callable[[Peer], _Prepared]:
+        """Mark that the request made may open the transaction at its coordinator, even where no answer comes."""
+
+        def prepare(peer: Peer) -> _Prepared:
+            self.perhaps_begun = True
+            return make(peer, self._identity)
+
+        return prepare
+
+    async def end(self, repetition: Repetition, *, commit: bool) -> None:
+        """Commit or abort, unless nothing was begun. In the second protocol the answer brings the next epoch."""
+
+        def prepare(peer: Peer) -> _Prepared:
+            self._v2_seen = requests.speaks_v2(peer)
+            return requests.end(peer, self._id, self._identity, commit=commit, v2=self.v2)
+
+        if not self.perhaps_begun:
+            return
+        try:
+            reply = await self._calls.perform(CoordinatorCall(Api.END, prepare, _code), repetition)
+        except AbortableTransactionError as error:
+            if commit:
+                raise
+            if error.code != ErrorCode.UNKNOWN_PRODUCER_ID:
+                # An abort that asks for an abort would go round for ever (KAFKA-19250).
+                raise FatalProducerError(error.code, f"transactional_id={self._id!r}: the abort failed, close this producer") from error
+            self.epoch_needed = True
+        except FatalProducerError as error:
+            # The request that perhaps opened the transaction did not: there is nothing to abort.
+            if commit or self._begun or error.code != ErrorCode.INVALID_TXN_STATE:
+                raise
+        else:
+            if reply.producer_id >= 0:
+                self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
+                self.epoch_needed = False
+
+    def forget_transaction(self) -> None:
+        """It has ended: the next one starts with nothing."""
+        self._begun = self.perhaps_begun = False
+        self.added.clear()
+        self.to_add.clear()
+        if self._v2_seen and not self.v2:
+            # The cluster has gone over to the second protocol. That starts with an epoch which the first has not used.
+            self.epoch_needed = True
+        self.v2 = self.v2 and self._v2_seen
+
+
+def _adding(transactional_id: str, asked: list[TopicPartition]) -> Callable[[Peer, Identity], _Prepared]:
+    return lambda peer, identity: requests.add_partitions(peer, transactional_id, identity, asked)
+
+
+def _codes_of(asked: list[TopicPartition]) -> Callable[[Any], Iterable[ErrorCode]]:
+    return lambda reply: requests.codes_of_partitions(reply, asked)
+
+
+def _code(reply: Any) -> list[ErrorCode]:
+    return [ErrorCode.of(reply.error_code)]

@@ -1,0 +1,70 @@
+"""The states of a transactional producer, which of them follow which, and which call is right in each. No I/O."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class TransactionState(Enum):
+    """Where a transactional producer stands."""
+
+    UNINITIALIZED = "uninitialized"
+    """The coordinator has not given a producer id yet, or must give a new one."""
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "abortable error"
+    """Something of the transaction failed: it can only be aborted."""
+    FATAL_ERROR = "fatal error"
+    """Nothing can be done but to close the producer."""
+
+
+class Call(Enum):
+    """The public method that a caller used."""
+
+    INIT = "init_transactions"
+    BEGIN = "begin_transaction"
+    SEND = "send"
+    SEND_OFFSETS = "send_offsets_to_transaction"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+
+
+_S = TransactionState
+
+# From each state to these. To the fatal error it goes from everywhere, and never back.
+_NEXT: dict[TransactionState, frozenset[TransactionState]] = {
+    _S.UNINITIALIZED: frozenset({_S.INITIALIZING}),
+    _S.INITIALIZING: frozenset({_S.READY, _S.UNINITIALIZED}),
+    _S.READY: frozenset({_S.IN_TRANSACTION}),
+    _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR}),
+    # Until the commit itself is sent, an abort may still overtake it.
+    _S.COMMITTING: frozenset({_S.READY, _S.INITIALIZING, _S.ABORTABLE_ERROR, _S.ABORTING}),
+    # What fails while aborting is of no interest, unless it is the abort itself: that is fatal, for what else could be tried (KAFKA-19250).
+    _S.ABORTING: frozenset({_S.READY, _S.INITIALIZING}),
+    _S.ABORTABLE_ERROR: frozenset({_S.ABORTING}),
+    _S.FATAL_ERROR: frozenset(),
+}
+
+_ADVICE: dict[TransactionState, str] = {
+    _S.UNINITIALIZED: "no transaction is open: call begin_transaction() first",
+    _S.INITIALIZING: "no transaction is open: call begin_transaction() first; it waits for the producer id",
+    _S.READY: "no transaction is open: call begin_transaction() first",
+    _S.IN_TRANSACTION: "a transaction is open: end it with commit_transaction() or abort_transaction() first",
+    _S.COMMITTING: "a commit is under way: call commit_transaction() again to wait for its end",
+    _S.ABORTING: "an abort is under way: call abort_transaction() again to wait for its end",
+    _S.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction()",
+    _S.FATAL_ERROR: "the producer can't go on: close it and make a new one",
+}
+
+
+def may_follow(source: TransactionState, target: TransactionState) -> bool:
+    """Whether a producer may go from ``source`` to ``target``."""
+    return target in _NEXT[source] or (target is _S.FATAL_ERROR and source is not target)
+
+
+def refusal(call: Call, state: TransactionState) -> str:
+    """The text of the error for a call that does not fit the state: it names both, and the call that would be right."""
+    return f"{call.value}() in state {state.value!r}: {_ADVICE[state]}"

@@ -1,0 +1,116 @@
+"""What a coordinator's error code means for the transaction, and what a batch's failure does. Pure tables, the rules of Kafka 4.1's own producer.
+
+A code that no rule names gets a verdict all the same, by API: a code that is new or out of place must not kill a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, IntEnum
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, FatalProducerError, KafkaError, UnsupportedVersionError
+
+
+class Api(Enum):
+    """The requests to coordinators that belong to transactions."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    END = "EndTxn"
+
+
+class Verdict(IntEnum):
+    """What to do after an answer. Of several in one answer the greatest counts."""
+
+    DONE = 0
+    RETRY = 1
+    """The same request again, after a pause."""
+    NEW_COORDINATOR = 2
+    """The same, but look for the coordinator first."""
+    ABORTABLE = 3
+    """The transaction has to be aborted (KIP-1050)."""
+    FATAL = 4
+    FENCED = 5
+    """Fatal: another producer has the transactional id, or the coordinator took it away when the transaction ran too long."""
+
+
+_E = ErrorCode
+_MOVED = dict.fromkeys((_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR), Verdict.NEW_COORDINATOR)
+# Brokers before Kafka 2.7 say INVALID_PRODUCER_EPOCH where newer ones say PRODUCER_FENCED (KIP-588).
+_FENCED = dict.fromkeys((_E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED), Verdict.FENCED)
+_LOST = dict.fromkeys((_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _E.INVALID_TXN_STATE, _E.INVALID_PRODUCER_ID_MAPPING), Verdict.FATAL)
+_ABORTABLE = {_E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE, _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE}
+# The coordinator has lost the producer: after the abort a new epoch makes it known again (KIP-360).
+_UNKNOWN_PRODUCER = {_E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE}
+
+_RULES: dict[Api, dict[ErrorCode, Verdict]] = {
+    Api.FIND_COORDINATOR: {**_ABORTABLE},
+    Api.INIT_PRODUCER_ID: {
+        **_MOVED,
+        **_FENCED,
+        # Abortable, for nothing is lost: once the right is given, the next try succeeds.
+        **dict.fromkeys((_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _E.CLUSTER_AUTHORIZATION_FAILED, _E.TRANSACTION_ABORTABLE), Verdict.ABORTABLE),
+    },
+    Api.ADD_PARTITIONS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER},
+    Api.ADD_OFFSETS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER, **_ABORTABLE},
+    Api.COMMIT_OFFSETS: {
+        **_MOVED,
+        **_FENCED,
+        **_ABORTABLE,
+        _E.REQUEST_TIMED_OUT: Verdict.NEW_COORDINATOR,
+        # The member was replaced, or its assignment is out of date: its offsets must not count, the producer is sound.
+        **dict.fromkeys(
+            (_E.FENCED_INSTANCE_ID, _E.UNKNOWN_MEMBER_ID, _E.ILLEGAL_GENERATION, _E.STALE_MEMBER_EPOCH, _E.REBALANCE_IN_PROGRESS), Verdict.ABORTABLE
+        ),
+        # The fault is in what was given to this one call. Java ends the producer here; an abort is as safe.
+        **dict.fromkeys(
+            (_E.TOPIC_AUTHORIZATION_FAILED, _E.OFFSET_METADATA_TOO_LARGE, _E.INVALID_COMMIT_OFFSET_SIZE, _E.INVALID_GROUP_ID), Verdict.ABORTABLE
+        ),
+    },
+    Api.END: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER, _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE},
+}
+# What a partition can't have: the transaction goes, the producer stays. For the others the unexpected is the end.
+_OTHERWISE = {Api.ADD_PARTITIONS: Verdict.ABORTABLE}
+
+_FATAL_FOR_A_BATCH = frozenset(
+    {
+        _E.CLUSTER_AUTHORIZATION_FAILED,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        _E.PRODUCER_FENCED,
+        _E.UNSUPPORTED_VERSION,
+        _E.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+def judge(api: Api, code: ErrorCode) -> Verdict:
+    """The verdict on one code in an answer."""
+    if code == _E.NONE:
+        return Verdict.DONE
+    rule = _RULES[api].get(code)
+    if rule is not None:
+        return rule
+    return Verdict.RETRY if code.retriable else _OTHERWISE.get(api, Verdict.FATAL)
+
+
+def judge_all(api: Api, codes: Iterable[ErrorCode]) -> tuple[Verdict, ErrorCode]:
+    """The verdict on an answer with a code for each partition, and the code that it rests on."""
+    wrong = [code for code in codes if code != _E.NONE]
+    # "Not attempted" only says that another partition has a reason.
+    reasons = [code for code in wrong if code != _E.OPERATION_NOT_ATTEMPTED] or wrong
+    return max(((judge(api, code), code) for code in reasons), default=(Verdict.DONE, _E.NONE))
+
+
+def judge_batch(error: KafkaError) -> Verdict:
+    """What a batch that failed for good does to its transaction: ABORTABLE, FATAL or FENCED."""
+    if isinstance(error, UnsupportedVersionError | FatalProducerError):
+        code = error.code if isinstance(error, FatalProducerError) else _E.UNSUPPORTED_VERSION
+    else:
+        code = error.code if isinstance(error, BrokerError) else _E.NONE
+        if code not in _FATAL_FOR_A_BATCH:
+            return Verdict.ABORTABLE
+    return Verdict.FENCED if code == _E.PRODUCER_FENCED else Verdict.FATAL

@@ -1,0 +1,191 @@
+"""A producer's configuration as it is written for Java: dotted names, values that may be text, classes by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from aioprod.errors import ConfigError
+from aioprod.parts import Maker, find
+from aioprod.producer_config import ProducerConfig
+
+#: Kafka's names that are more than ours with dots.
+RENAMED: Mapping[str, str] = {"interceptor.classes": "interceptors", "partitioner.class": "partitioner"}
+
+_TLS_BY_CONTEXT = "make an ssl.SSLContext with it and give that as ssl_context"
+_PEM_ONLY = "files are always PEM; the password of a private key is ssl.key.password"
+_INLINE_PEM = "write it to a file (ssl.keystore.location, ssl.truststore.location), or give an ssl_context"
+_TOKEN_PROVIDER = "tokens come from sasl_oauth_token_provider, an async function, which decides on all this itself"
+_KERBEROS = "SASL/GSSAPI (Kerberos) is not there; PLAIN, SCRAM and OAUTHBEARER are"
+
+#: Settings of Java 4.1's ProducerConfig that are not here, and why.
+ABSENT: Mapping[str, str] = {
+    "enable.metrics.push": "metrics are not pushed to brokers (KIP-714); read Producer.metrics() or give observers",
+    "metric.reporters": "it names Java classes; give observers",
+    "metrics.recording.level": "all metrics are always recorded, they are counted per batch",
+    "transaction.two.phase.commit.enable": "transactions can't yet take part in another system's two-phase commit (KIP-939)",
+    "security.providers": "it names Java classes; give an ssl_context for other TLS settings",
+    "sasl.jaas.config": "it is in Java's own language; give sasl.username and sasl.password, or sasl_oauth_token_provider",
+    "sasl.client.callback.handler.class": "it names a Java class; give sasl_oauth_token_provider",
+    "sasl.login.callback.handler.class": "it names a Java class; give sasl_oauth_token_provider",
+    "sasl.login.class": "it names a Java class; give sasl_oauth_token_provider",
+    **dict.fromkeys(
+        (
+            "ssl.cipher.suites",
+            "ssl.enabled.protocols",
+            "ssl.engine.factory.class",
+            "ssl.keymanager.algorithm",
+            "ssl.protocol",
+            "ssl.provider",
+            "ssl.secure.random.implementation",
+            "ssl.trustmanager.algorithm",
+        ),
+        _TLS_BY_CONTEXT,
+    ),
+    **dict.fromkeys(("ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.password", "ssl.truststore.type"), _PEM_ONLY),
+    **dict.fromkeys(("ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.truststore.certificates"), _INLINE_PEM),
+    **dict.fromkeys(
+        (
+            "sasl.kerberos.kinit.cmd",
+            "sasl.kerberos.min.time.before.relogin",
+            "sasl.kerberos.service.name",
+            "sasl.kerberos.ticket.renew.jitter",
+            "sasl.kerberos.ticket.renew.window.factor",
+        ),
+        _KERBEROS,
+    ),
+    **dict.fromkeys(
+        (
+            "sasl.login.connect.timeout.ms",
+            "sasl.login.read.timeout.ms",
+            "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+            "sasl.login.retry.backoff.max.ms",
+            "sasl.login.retry.backoff.ms",
+            "sasl.oauthbearer.assertion.algorithm",
+            "sasl.oauthbearer.assertion.claim.aud",
+            "sasl.oauthbearer.assertion.claim.exp.seconds",
+            "sasl.oauthbearer.assertion.claim.iss",
+            "sasl.oauthbearer.assertion.claim.jti.include",
+            "sasl.oauthbearer.assertion.claim.nbf.seconds",
+            "sasl.oauthbearer.assertion.claim.sub",
+            "sasl.oauthbearer.assertion.file",
+            "sasl.oauthbearer.assertion.private.key.file",
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            "sasl.oauthbearer.assertion.template.file",
+            "sasl.oauthbearer.client.credentials.client.id",
+            "sasl.oauthbearer.client.credentials.client.secret",
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.header.urlencode",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.jwt.retriever.class",
+            "sasl.oauthbearer.jwt.validator.class",
+            "sasl.oauthbearer.scope",
+            "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
+            "sasl.oauthbearer.token.endpoint.url",
+        ),
+        _TOKEN_PROVIDER,
+    ),
+}
+
+_FIELDS = {field.name: field for field in fields(ProducerConfig)}
+_SINGLE_PARTS = ("key_serializer", "value_serializer", "partitioner")
+_LISTED_PARTS = ("interceptors", "observers")
+
+
+@contextmanager
+def producer_arguments(settings: Mapping[str, Any], new_client_id: Callable[[str | None], str]) -> Iterator[dict[str, Any]]:
+    """Kafka's own names and values as keyword arguments of :class:`aioprod.Producer`.
+
+    Names may have dots or underscores. A value may be text. Serializers, partitioner, interceptors and observers may be
+    classes or import paths: these are made and configured here, and closed again where the body of ``with`` fails.
+
+    Args:
+        settings: such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``.
+        new_client_id: makes the ``client.id`` where none is set, of the ``transactional.id``.
+
+    Raises:
+        ConfigError: a name or value that is not known, not supported or out of its limits.
+    """
+    maker = Maker()
+    try:
+        arguments = {name: _typed(maker, name, value) for name, value in _named(settings).items()}
+        if "client_id" not in arguments:
+            arguments["client_id"] = new_client_id(arguments.get("transactional_id"))
+        config = ProducerConfig(**arguments)
+        # What is hidden from a repr is secret: no part of the user's needs it.
+        maker.configure({name: getattr(config, name) for name, field in _FIELDS.items() if field.repr})
+        yield arguments
+    except BaseException:
+        maker.close()
+        raise
+
+
+def _named(settings: Mapping[str, Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for given, value in settings.items():
+        if not isinstance(given, str):
+            raise ConfigError(f"the name of a setting is {given!r}: must be a string")
+        name = RENAMED.get(given.replace("_", "."), given.replace(".", "_"))
+        if name not in _FIELDS:
+            raise _unknown(given)
+        if name in named:
+            raise ConfigError(f"{given} is set twice, with dots and with underscores")
+        named[name] = value
+    return named
+
+
+def _unknown(given: str) -> ConfigError:
+    dotted = given.replace("_", ".")
+    if dotted in ABSENT:
+        return ConfigError(f"setting {given!r} of Java's producer is not there: {ABSENT[dotted]}")
+    known = [*RENAMED, *(name.replace("_", ".") for name in _FIELDS)]
+    near = difflib.get_close_matches(dotted, known, 1)
+    if not near:
+        return ConfigError(f"unknown setting {given!r}; docs/configuration.md lists all")
+    return ConfigError(f"unknown setting {given!r}: did you mean {near[0] if '.' in given else near[0].replace('.', '_')!r}?")
+
+
+def _typed(maker: Maker, name: str, value: Any) -> Any:
+    if name in _SINGLE_PARTS:
+        return maker.one(name, value)
+    if name in _LISTED_PARTS:
+        return maker.many(name, value)
+    if not isinstance(value, str):
+        return value
+    if name == "sasl_oauth_token_provider":
+        return find(name, value.strip())
+    field = _FIELDS[name]
+    if not field.repr:
+        return value  # a password may begin or end with spaces
+    kind, read = _READERS.get(str(field.type), ("text", str))
+    try:
+        return read(value.strip())
+    except ValueError:
+        raise ConfigError(f"{name}={value!r}: must be {kind}") from None
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+#: How text becomes a value, by the type of the field: its name for errors, and the function.
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "bool": ("true or false", _switch),
+    "int": ("a whole number", int),
+    "int | None": ("a whole number", int),
+    "float": ("a number", float),
+}

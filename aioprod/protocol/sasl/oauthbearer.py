@@ -1,0 +1,86 @@
+"""SASL/OAUTHBEARER (RFC 7628, KIP-255) with extensions (KIP-342)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from aioprod.errors import AuthenticationError
+from aioprod.protocol.sasl.mechanism import ClientMechanism, ServerMechanism
+
+_SEPARATOR = "\x01"
+_GIVE_UP = b"\x01"
+_NAME = re.compile(r"[A-Za-z]+")
+# Printable ASCII, blank, tab and line ends, as the RFC has it.
+_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_RESERVED = "auth"
+
+TokenValidator = Callable[[str, Mapping[str, str]], str | None]
+"""``(token, extensions) -> user``; None where the token is refused."""
+
+
+class OAuthBearerClient(ClientMechanism):
+    """Shows a token.
+
+    Raises:
+        AuthenticationError: token or extensions hold characters that the mechanism can't carry.
+    """
+
+    name = "OAUTHBEARER"
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        if not _TOKEN.fullmatch(token):
+            raise AuthenticationError("the OAuth token is empty or has characters other than visible ASCII")
+        for name, value in extensions.items():
+            if name == _RESERVED or not _NAME.fullmatch(name):
+                raise AuthenticationError(f"OAuth extension {name!r}: a name is made of letters A to Z and is not {_RESERVED!r}")
+            if not _VALUE.fullmatch(value):
+                raise AuthenticationError(f"OAuth extension {name!r}: its value is empty or has characters other than printable ASCII")
+        self._token = token
+        self._extensions = dict(extensions)
+        self._refusal = ""
+
+    def first_message(self) -> bytes:
+        pairs = [f"auth=Bearer {self._token}", *(f"{name}={value}" for name, value in self._extensions.items())]
+        return ("n,," + _SEPARATOR + _SEPARATOR.join(pairs) + _SEPARATOR * 2).encode()
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        if self._refusal:
+            raise AuthenticationError(self._refusal)
+        if not challenge:
+            return None
+        # A refusal comes as a challenge; the broker names it as an error only after this answer.
+        self._refusal = challenge.decode(errors="replace")
+        return _GIVE_UP
+
+
+class OAuthBearerServer(ServerMechanism):
+    """Asks a validator who a token belongs to."""
+
+    name = "OAUTHBEARER"
+
+    def __init__(self, validator: TokenValidator) -> None:
+        self._validator = validator
+        self._refused = False
+
+    def respond(self, message: bytes) -> bytes:
+        if self._refused:
+            raise AuthenticationError('{"status":"invalid_token"}')
+        token, extensions = _parse(message)
+        self.user = self._validator(token, extensions)
+        if self.user is not None:
+            return b""
+        self._refused = True
+        return b'{"status":"invalid_token"}'
+
+
+def _parse(message: bytes) -> tuple[str, dict[str, str]]:
+    header, *pairs = message.decode("ascii", errors="replace").split(_SEPARATOR)
+    if not re.fullmatch(r"n,(a=[^,]*)?,", header) or len(pairs) < 3 or pairs[-2:] != ["", ""]:
+        raise AuthenticationError("Invalid OAUTHBEARER client first message")
+    found = dict(pair.split("=", 1) for pair in pairs[:-2] if "=" in pair)
+    scheme, _, token = found.pop(_RESERVED, "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise AuthenticationError("Invalid OAUTHBEARER client first message: it has no bearer token")
+    return token, found

@@ -1,0 +1,63 @@
+"""OffsetCommit: the positions of a consumer group, from its members or, while it has none, from anybody."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.offsets import Committer
+from aioprod.testing.broker.store import StoreError
+from aioprod.types import TopicPartition
+
+_UNKNOWN_GROUP_FROM = 9  # older clients take ILLEGAL_GENERATION for it
+
+
+async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
+    """Commit what can be committed; each partition has its own result."""
+    refusal = exchange.failure() or _refusal(request, exchange)
+    topics = [
+        OffsetCommitResponseTopic(
+            topic.name,
+            [
+                OffsetCommitResponsePartition(asked.partition_index, _commit(topic.name, asked, refusal, request, exchange))
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+def _refusal(request: OffsetCommitRequest, exchange: Exchange) -> ErrorCode:
+    committer = Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
+    try:
+        check_group_coordinator(exchange, request.group_id)
+        exchange.store.offsets.check(request.group_id, committer, in_transaction=False)
+    except StoreError as error:
+        is_unknown = request.group_id not in exchange.store.offsets.groups and error.code is ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND if is_unknown and exchange.api_version >= _UNKNOWN_GROUP_FROM else error.code
+    return ErrorCode.NONE
+
+
+def _commit(
+    topic_name: str, asked: OffsetCommitRequestPartition, refusal: ErrorCode, request: OffsetCommitRequest, exchange: Exchange
+) -> ErrorCode:
+    place = TopicPartition(topic_name, asked.partition_index)
+    code = exchange.failure(*place)
+    topic = exchange.store.find_topic(topic_name)
+    if not code and (topic is None or topic.partition(place.partition) is None):
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if code or refusal:
+        return code or refusal
+    try:
+        exchange.store.offsets.commit(request.group_id, place, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata)
+    except StoreError as error:
+        return error.code
+    return ErrorCode.NONE

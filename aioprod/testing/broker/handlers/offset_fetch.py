@@ -1,0 +1,98 @@
+"""OffsetFetch: what a consumer group has committed; from version 8 on for several groups at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.offsets import Group
+from aioprod.testing.broker.store import StoreError
+from aioprod.types import TopicPartition
+
+_GROUP_CODE_FROM = 2
+_SEVERAL_FROM = 8
+
+
+async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
+    """Answer for every group by itself."""
+    if exchange.api_version >= _SEVERAL_FROM:
+        return OffsetFetchResponse(groups=[_answer_group(group, request.require_stable, exchange) for group in request.groups])
+    code = _refusal(request.group_id, exchange)
+    if code and exchange.api_version >= _GROUP_CODE_FROM:
+        return OffsetFetchResponse(error_code=code)
+    wanted = None if request.topics is None else [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    by_topic = _by_topic(_places(request.group_id, wanted, exchange))
+    topics = [
+        OffsetFetchResponseTopic(
+            name,
+            [OffsetFetchResponsePartition(*_position(request.group_id, place, code, request.require_stable, exchange)) for place in places],
+        )
+        for name, places in by_topic.items()
+    ]
+    return OffsetFetchResponse(topics=topics)
+
+
+def _answer_group(asked: OffsetFetchRequestGroup, require_stable: bool, exchange: Exchange) -> OffsetFetchResponseGroup:
+    code = _refusal(asked.group_id, exchange)
+    if code:
+        return OffsetFetchResponseGroup(asked.group_id, error_code=code)
+    wanted = None if asked.topics is None else [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    topics = [
+        OffsetFetchResponseTopics(
+            name,
+            [OffsetFetchResponsePartitions(*_position(asked.group_id, place, ErrorCode.NONE, require_stable, exchange)) for place in places],
+        )
+        for name, places in _by_topic(_places(asked.group_id, wanted, exchange)).items()
+    ]
+    return OffsetFetchResponseGroup(asked.group_id, topics)
+
+
+def _refusal(group_id: str, exchange: Exchange) -> ErrorCode:
+    try:
+        check_group_coordinator(exchange, group_id)
+    except StoreError as error:
+        return exchange.failure() or error.code
+    return exchange.failure()
+
+
+def _places(group_id: str, wanted: Iterable[tuple[str, int]] | None, exchange: Exchange) -> Iterable[TopicPartition]:
+    """The partitions that were asked for; all that the group has an offset of where none were named."""
+    if wanted is None:
+        return _group(group_id, exchange).offsets
+    return [TopicPartition(*each) for each in wanted]
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    topics: dict[str, list[TopicPartition]] = defaultdict(list)
+    for place in places:
+        topics[place.topic].append(place)
+    return topics
+
+
+def _position(group_id: str, place: TopicPartition, code: ErrorCode, require_stable: bool, exchange: Exchange) -> tuple[int, int, int, str, int]:
+    """The fields of a partition's answer: number, offset, leader epoch, note, error code."""
+    group = _group(group_id, exchange)
+    code = code or exchange.failure(*place)
+    if not code and require_stable and group.is_unstable(place):
+        code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    committed = group.offsets.get(place)
+    if code or committed is None:
+        return place.partition, -1, -1, "", code
+    return place.partition, committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE
+
+
+def _group(group_id: str, exchange: Exchange) -> Group:
+    return exchange.store.offsets.groups.get(group_id) or Group()

@@ -1,0 +1,24 @@
+"""SaslAuthenticate: one message of the login."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AuthenticationError
+from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from aioprod.testing.broker.exchange import Exchange
+
+
+async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAuthenticateResponse:
+    """Go on with the login; the last answer tells how long the session lasts."""
+    session = exchange.session
+    if session is None or not session.choosing:
+        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate without a SaslHandshake before it")
+    code = exchange.failure()
+    if code:
+        session.refused = True
+        return SaslAuthenticateResponse(code, code.description)
+    try:
+        answer, lifetime_ms = session.respond(request.auth_bytes)
+    except AuthenticationError as error:
+        return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+    return SaslAuthenticateResponse(auth_bytes=answer, error_message=None, session_lifetime_ms=lifetime_ms)

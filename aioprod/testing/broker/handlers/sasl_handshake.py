@@ -1,0 +1,18 @@
+"""SaslHandshake: the client says by which mechanism it will log in."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from aioprod.testing.broker.exchange import Exchange
+
+
+async def handle(request: SaslHandshakeRequest, exchange: Exchange) -> SaslHandshakeResponse:
+    """Begin a login, or name the mechanisms that there are."""
+    session = exchange.session
+    if session is None:
+        return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+    code = exchange.failure()
+    if not code and not session.choose(request.mechanism):
+        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    return SaslHandshakeResponse(code, list(session.offered))

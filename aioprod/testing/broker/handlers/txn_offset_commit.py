@@ -1,0 +1,77 @@
+"""TxnOffsetCommit: offsets that a consumer group gets when the transaction is committed (KIP-98, KIP-447)."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from aioprod.testing.broker.enlistment import Support, enlist_group
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.offsets import Committer
+from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.transactions import Identity
+from aioprod.types import TopicPartition
+
+_ABORTABLE_FROM = 4
+_ADDS_FROM = 5
+
+
+async def handle(request: TxnOffsetCommitRequest, exchange: Exchange) -> TxnOffsetCommitResponse:
+    """Check once for all partitions, then keep each offset for the end of the transaction."""
+    # A request of which a test lets some partitions fail is applied elsewhere; one that fails as a whole changes nothing.
+    refusal = exchange.failure() or _refusal(request, exchange)
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            topic.name,
+            [
+                TxnOffsetCommitResponsePartition(asked.partition_index, _commit(topic.name, asked, refusal, request, exchange))
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _refusal(request: TxnOffsetCommitRequest, exchange: Exchange) -> ErrorCode:
+    try:
+        if not request.group_id:
+            raise StoreError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        check_group_coordinator(exchange, request.group_id)
+        enlist_group(
+            exchange.store.transactions,
+            Support.of(exchange.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM),
+            request.transactional_id,
+            Identity(request.producer_id, request.producer_epoch),
+            request.group_id,
+        )
+        committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
+        exchange.store.offsets.check(request.group_id, committer, in_transaction=True)
+    except StoreError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _commit(
+    topic_name: str, asked: TxnOffsetCommitRequestPartition, refusal: ErrorCode, request: TxnOffsetCommitRequest, exchange: Exchange
+) -> ErrorCode:
+    place = TopicPartition(topic_name, asked.partition_index)
+    code = exchange.failure(*place)
+    topic = exchange.store.find_topic(topic_name)
+    if not code and (topic is None or topic.partition(place.partition) is None):
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if code or refusal:
+        return code or refusal
+    try:
+        exchange.store.offsets.commit_in_transaction(
+            request.group_id, request.producer_id, place, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata
+        )
+    except StoreError as error:
+        return error.code
+    return ErrorCode.NONE

@@ -1,0 +1,46 @@
+"""Who asks a node that does not lead the partition is refused, and told who does (KIP-951)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.cluster import NodeAddress
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.store import Partition, StoreError
+
+
+class NotLeaderError(StoreError):
+    """The node that was asked does not lead the partition.
+
+    Attributes:
+        leader: the node that does, or -1.
+        epoch: the present leader epoch.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader is node {partition.leadership.leader}")
+        self.leader = partition.leadership.leader
+        self.epoch = partition.log.leader_epoch
+
+
+def check_leader(partition: Partition, exchange: Exchange) -> None:
+    """Raise NotLeaderError unless the node that was asked leads the partition."""
+    if partition.leadership.leader != exchange.node.node_id:
+        raise NotLeaderError(partition)
+
+
+def judge_leader(partition: Partition, known_epoch: int, exchange: Exchange) -> ErrorCode:
+    """Say what is wrong with asking this node under a leader epoch that the client knows (-1: none; KIP-320), else NONE."""
+    epoch = partition.log.leader_epoch
+    if 0 <= known_epoch < epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if known_epoch > epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE if partition.leadership.leader == exchange.node.node_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def leader_addresses(leader_ids: Iterable[int], exchange: Exchange) -> list[NodeAddress]:
+    """Where the leaders that an answer names listen, each once; -1 and nodes that are down are left out."""
+    found = (exchange.store.cluster.find_address(node_id) for node_id in sorted(set(leader_ids)))
+    return [address for address in found if address is not None]

@@ -1,0 +1,80 @@
+"""Transaction markers: the control batch that ends a producer's transaction in a partition (KIP-98), and the list of aborted ones."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aioprod.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
+
+_COORDINATOR_EPOCH = 0
+# Length, attributes, timestamp delta, offset delta, key (version 0, type), value (version 0, coordinator epoch), no headers.
+# Lengths are zigzag varints.
+_RECORD = struct.Struct(">bbbb bhh bhi b")
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted in one partition.
+
+    Attributes:
+        first_offset: of its first record.
+        last_offset: of its marker.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+def build_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int) -> bytes:
+    """Build the control batch of one marker."""
+    body = _RECORD.pack((_RECORD.size - 1) << 1, 0, 0, 0, 4 << 1, 0, int(commit), 6 << 1, 0, _COORDINATOR_EPOCH, 0)
+    return build_batch(
+        body,
+        attributes=TRANSACTIONAL | CONTROL,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        record_count=1,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+class TransactionIndex:
+    """Which transactions are open in a partition, and which were aborted there."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}  # producer id -> first offset
+        self._aborted: list[AbortedTransaction] = []  # by the marker's offset
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction begins; None where there is none."""
+        return min(self._open.values()) if self._open else None
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether the producer has a transaction here."""
+        return producer_id in self._open
+
+    def begin(self, producer_id: int, offset: int) -> None:
+        """Take note of a transactional batch at ``offset``; only the first of a transaction counts."""
+        self._open.setdefault(producer_id, offset)
+
+    def end(self, producer_id: int, marker_offset: int, *, commit: bool) -> None:
+        """Take note of a marker. A marker without a transaction is no error: nothing was written here."""
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is not None and not commit:
+            self._aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset))
+
+    def aborted_between(self, start: int, end: int) -> Iterator[AbortedTransaction]:
+        """The aborted transactions that a reader of the offsets from ``start`` to before ``end`` has to know."""
+        return (each for each in self._aborted if each.last_offset >= start and each.first_offset < end)
+
+    def is_committed(self, producer_id: int, offset: int) -> bool:
+        """Whether the transactional batch of this producer at ``offset`` belongs to a committed transaction."""
+        first_open = self._open.get(producer_id)
+        if first_open is not None and offset >= first_open:
+            return False
+        return not any(each.producer_id == producer_id and each.first_offset <= offset <= each.last_offset for each in self._aborted)

@@ -1,0 +1,165 @@
+"""TLS and SASL of the embedded broker: who may log in, and what a connection may do before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from aioprod.errors import AuthenticationError, ConfigError, ProtocolError
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.framing import decode_request_header
+from aioprod.protocol.sasl.mechanism import ServerMechanism
+from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
+from aioprod.protocol.sasl.plain import PlainServer
+from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
+from aioprod.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
+from aioprod.testing.broker.connection import Connection, Service
+from aioprod.testing.broker.control import DropConnection
+
+_SALT_BYTES = 16
+
+
+@dataclass(slots=True)
+class BrokerSecurity:
+    """What the embedded broker demands of its clients. All of it may be changed while the broker runs: it counts from the next login on.
+
+    Attributes:
+        ssl_context: for servers, with a certificate: the port then speaks TLS. With ``verify_mode`` CERT_REQUIRED clients must have certificates.
+        users: name to password, for PLAIN and SCRAM.
+        token_validator: ``(token, extensions) -> user, or None to refuse``, for OAUTHBEARER.
+        mechanisms: those offered; None for all that ``users`` and ``token_validator`` allow. Where there are none, no login is asked for.
+        session_lifetime_ms: after this a client must have logged in again (broker setting connections.max.reauth.ms, KIP-368); 0 for no limit.
+    """
+
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token_validator: TokenValidator | None = field(default=None, repr=False)
+    mechanisms: tuple[str, ...] | None = None
+    session_lifetime_ms: int = 0
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.mechanisms or () if name not in SASL_MECHANISMS]
+        if unknown:
+            raise ConfigError(f"mechanisms={self.mechanisms!r}: must be of {', '.join(SASL_MECHANISMS)}")
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The SASL mechanisms that clients may use."""
+        if self.mechanisms is not None:
+            return self.mechanisms
+        return (PASSWORD_MECHANISMS if self.users else ()) + (("OAUTHBEARER",) if self.token_validator is not None else ())
+
+    def new_mechanism(self, name: str) -> ServerMechanism:
+        """The broker's side of one login."""
+        if name == "PLAIN":
+            return PlainServer(self.users)
+        if name == "OAUTHBEARER":
+            return OAuthBearerServer(self.token_validator or (lambda token, extensions: None))
+        return ScramServer(name, lambda user: self._credential(name, user), secrets.token_urlsafe(24))
+
+    def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
+        password = self.users.get(user)
+        return None if password is None else ScramCredential.of(mechanism, password, secrets.token_bytes(_SALT_BYTES))
+
+
+class Session:
+    """How far one connection's login is.
+
+    Attributes:
+        user: who is logged in, if anybody is.
+        logins: how often this connection has logged in.
+        refused: a login failed: the connection ends.
+    """
+
+    def __init__(self, security: BrokerSecurity) -> None:
+        self.user: str | None = None
+        self.logins = 0
+        self.refused = False
+        self._security = security
+        self._mechanism: ServerMechanism | None = None  # of the login that is under way
+        self._used_mechanism = ""
+        self._expires_at: float | None = None
+
+    def admit(self, api_key: int) -> None:
+        """Let a request in, or raise what ends the connection."""
+        if self._mechanism is not None:
+            allowed = api_key == ApiKey.SASL_AUTHENTICATE
+        elif self.user is None:
+            allowed = api_key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
+        else:
+            if api_key != ApiKey.SASL_HANDSHAKE and self._expires_at is not None and asyncio.get_running_loop().time() >= self._expires_at:
+                raise DropConnection
+            allowed = True
+        if self.refused or not allowed:
+            raise ProtocolError(f"a request with API key {api_key} came {'during' if self._mechanism else 'before'} authentication")
+
+    def choose(self, mechanism: str) -> bool:
+        """Begin a login, the first one or the next (KIP-368); False where the mechanism is not to be had."""
+        if mechanism not in self._security.offered or self._used_mechanism not in ("", mechanism):
+            self.refused = True
+            return False
+        self._mechanism = self._security.new_mechanism(mechanism)
+        return True
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The mechanisms that a client may choose from."""
+        return self._security.offered
+
+    @property
+    def choosing(self) -> bool:
+        """Whether a mechanism has been chosen and the login is not complete."""
+        return self._mechanism is not None
+
+    def respond(self, message: bytes) -> tuple[bytes, int]:
+        """Go on with the login: what to say, and the session's length in milliseconds once it is complete.
+
+        Raises:
+            AuthenticationError: refused, with the reason for the client.
+        """
+        mechanism = self._mechanism
+        assert mechanism is not None
+        try:
+            answer = mechanism.respond(message)
+            if mechanism.user is None:
+                return answer, 0
+            if self.user not in (None, mechanism.user):
+                raise AuthenticationError(f"Cannot change principals during re-authentication from User:{self.user} to User:{mechanism.user}")
+        except AuthenticationError:
+            self.refused = True
+            raise
+        self.user, self._used_mechanism, self._mechanism = mechanism.user, mechanism.name, None
+        self.logins += 1
+        lifetime_ms = self._security.session_lifetime_ms
+        self._expires_at = asyncio.get_running_loop().time() + lifetime_ms / 1000 if lifetime_ms else None
+        return answer, lifetime_ms
+
+
+class Guard(Service):
+    """Stands between one connection and its node: lets requests through as the session allows."""
+
+    def __init__(self, node: Service, answer: Callable[[bytes, asyncio.Future[None], Session], Awaitable[bytes | None]], session: Session) -> None:
+        self._node = node
+        self._answer = answer
+        self._session = session
+        self._connection: Connection | None = None
+
+    def opened(self, connection: Connection) -> None:
+        """Pass it on."""
+        self._connection = connection
+        self._node.opened(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """Pass it on."""
+        self._node.closed(connection)
+
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> bytes | None:
+        """Have a request handled if it may be."""
+        self._session.admit(decode_request_header(frame).api_key)
+        answer = await self._answer(frame, disconnected, self._session)
+        if self._session.refused and self._connection is not None:
+            self._connection.finish()
+        return answer

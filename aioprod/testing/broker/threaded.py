@@ -1,0 +1,167 @@
+"""The embedded broker for code that blocks: the same calls, from other threads than the broker's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, TypeVar
+
+from anyio.from_thread import BlockingPortal
+
+from aioprod.protocol.message import Message
+from aioprod.protocol.record_reader import Record
+from aioprod.testing.broker.control import Action, Rule
+from aioprod.testing.broker.dispatcher import SeenRequest
+from aioprod.testing.broker.store import Topic
+from aioprod.testing.broker.transactions import Transaction
+from aioprod.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioprod.testing.broker.broker import CoordinatorKind, EmbeddedBroker
+
+T = TypeVar("T")
+
+
+class ThreadedBroker:
+    """The calls of an :class:`EmbeddedBroker`, to be made from any thread but the broker's own.
+
+    Events for ``hold`` belong to the broker's loop: make them with :meth:`call` (``broker.call(asyncio.Event)``) and set them with it.
+    """
+
+    def __init__(self, broker: EmbeddedBroker, portal: BlockingPortal) -> None:
+        self._broker = broker
+        self._portal = portal
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """See :attr:`EmbeddedBroker.bootstrap_servers`."""
+        return self._portal.call(lambda: self._broker.bootstrap_servers)
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """A copy of the topics by name."""
+        return self._portal.call(lambda: dict(self._broker.topics))
+
+    @property
+    def requests(self) -> list[SeenRequest]:
+        """A copy of the last requests that came in, oldest first."""
+        return self._portal.call(lambda: list(self._broker.requests))
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int | None = None,
+        configs: Mapping[str, str | None] | None = None,
+        *,
+        replication_factor: int | None = None,
+    ) -> Topic:
+        """See :meth:`EmbeddedBroker.create_topic`."""
+        return self._portal.call(lambda: self._broker.create_topic(name, num_partitions, configs, replication_factor=replication_factor))
+
+    def delete_topic(self, name: str) -> None:
+        """See :meth:`EmbeddedBroker.delete_topic`."""
+        self._portal.call(self._broker.delete_topic, name)
+
+    def records(self, topic: str, partition: int | None = None, *, committed_only: bool = False) -> list[Record]:
+        """See :meth:`EmbeddedBroker.records`."""
+        return self._portal.call(lambda: self._broker.records(topic, partition, committed_only=committed_only))
+
+    @property
+    def transactions(self) -> Mapping[str, Transaction]:
+        """A copy of what :attr:`EmbeddedBroker.transactions` is."""
+        return self._portal.call(lambda: deepcopy(dict(self._broker.transactions)))
+
+    def expire_transaction(self, transactional_id: str) -> None:
+        """See :meth:`EmbeddedBroker.expire_transaction`."""
+        self._portal.call(self._broker.expire_transaction, transactional_id)
+
+    def pause_markers(self) -> None:
+        """See :meth:`EmbeddedBroker.pause_markers`."""
+        self._portal.call(self._broker.pause_markers)
+
+    def resume_markers(self) -> None:
+        """See :meth:`EmbeddedBroker.resume_markers`."""
+        self._portal.call(self._broker.resume_markers)
+
+    def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """See :meth:`EmbeddedBroker.committed_offsets`."""
+        return self._portal.call(self._broker.committed_offsets, group_id)
+
+    def set_group_members(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
+        """See :meth:`EmbeddedBroker.set_group_members`."""
+        self._portal.call(self._broker.set_group_members, group_id, generation_id, members)
+
+    def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> list[Record]:
+        """See :meth:`EmbeddedBroker.wait_for_records`."""
+        return self._portal.call(self._broker.wait_for_records, topic, count, timeout_seconds)
+
+    def on(
+        self, api_key: int, *actions: Action, times: int | None = 1, where: Callable[[Message], bool] | None = None, node: int | None = None
+    ) -> Rule:
+        """See :meth:`EmbeddedBroker.on`."""
+        return self._portal.call(lambda: self._broker.on(api_key, *actions, times=times, where=where, node=node))
+
+    def clear_rules(self) -> None:
+        """See :meth:`EmbeddedBroker.clear_rules`."""
+        self._portal.call(self._broker.clear_rules)
+
+    def stop(self) -> None:
+        """See :meth:`EmbeddedBroker.stop`; the records can still be read."""
+        self._portal.call(self._broker.stop)
+
+    def stop_all(self) -> None:
+        """See :meth:`EmbeddedBroker.stop_all`."""
+        self._portal.call(self._broker.stop_all)
+
+    def start(self) -> None:
+        """Start again after :meth:`stop` or :meth:`stop_all`, on the same ports."""
+        self._portal.call(self._broker.start)
+
+    def stop_node(self, node_id: int) -> None:
+        """See :meth:`EmbeddedBroker.stop_node`."""
+        self._portal.call(self._broker.stop_node, node_id)
+
+    def start_node(self, node_id: int, *, new_port: bool = False) -> None:
+        """See :meth:`EmbeddedBroker.start_node`."""
+        self._portal.call(lambda: self._broker.start_node(node_id, new_port=new_port))
+
+    def freeze_node(self, node_id: int) -> None:
+        """See :meth:`EmbeddedBroker.freeze_node`."""
+        self._portal.call(self._broker.freeze_node, node_id)
+
+    def unfreeze_node(self, node_id: int) -> None:
+        """See :meth:`EmbeddedBroker.unfreeze_node`."""
+        self._portal.call(self._broker.unfreeze_node, node_id)
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """See :attr:`EmbeddedBroker.node_ids`."""
+        return self._broker.node_ids
+
+    def address(self, node_id: int) -> str:
+        """See :meth:`EmbeddedBroker.address`."""
+        return self._portal.call(self._broker.address, node_id)
+
+    def connection_count(self, node_id: int) -> int:
+        """See :meth:`EmbeddedBroker.connection_count`."""
+        return self._portal.call(self._broker.connection_count, node_id)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """See :meth:`EmbeddedBroker.leader`."""
+        return self._portal.call(self._broker.leader, topic, partition)
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """See :meth:`EmbeddedBroker.move_leader`."""
+        self._portal.call(self._broker.move_leader, topic, partition, node_id)
+
+    def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        """See :meth:`EmbeddedBroker.coordinator`."""
+        return self._portal.call(self._broker.coordinator, kind, key)
+
+    def move_coordinator(self, kind: CoordinatorKind, key: str, node_id: int) -> None:
+        """See :meth:`EmbeddedBroker.move_coordinator`."""
+        self._portal.call(self._broker.move_coordinator, kind, key, node_id)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call something on the broker's loop and return what it gives."""
+        return self._portal.call(function)

@@ -1,0 +1,1 @@
+"""Questions about speed, one file each, run by hand: see README.md."""

@@ -1,0 +1,55 @@
+"""An embedded broker in a process of its own, so that a client's CPU time is the client's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from aioprod.testing import EmbeddedBroker
+from benchmarks.harness import loop_factory
+
+_STOP_TIMEOUT_S = 10
+
+
+@contextmanager
+def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
+    """Bootstrap servers of a broker that has these topics (name to number of partitions); it ends with the ``with`` block or with this process."""
+    with subprocess.Popen([sys.executable, "-m", "benchmarks.broker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(dict(topics)) + "\n")
+            process.stdin.flush()
+            address = process.stdout.readline().strip()
+            if not address:
+                raise RuntimeError(f"the broker process ended with exit status {process.wait(_STOP_TIMEOUT_S)}")
+            yield address
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+async def _serve(topics: Mapping[str, int]) -> None:
+    async with EmbeddedBroker(max_memory_bytes=16 << 30) as broker:
+        for name, partitions in topics.items():
+            broker.create_topic(name, partitions)
+        print(broker.bootstrap_servers, flush=True)
+        # The other end of this pipe is the benchmark: its end is ours.
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+def main() -> None:
+    """Take the topics from the first line of standard input, print the address, and serve until standard input ends."""
+    topics: dict[str, int] = json.loads(sys.stdin.readline())
+    with asyncio.Runner(loop_factory=loop_factory(wanted=True)) as runner:
+        runner.run(_serve(topics))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Fixtures for tests of connections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trustme
+from certificates import Certificates
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """A certificate authority of this run."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def certificates(authority: trustme.CA, tmp_path: Path) -> Certificates:
+    """Certificates of that authority, and files with them."""
+    return Certificates(authority, tmp_path)

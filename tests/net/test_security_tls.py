@@ -1,0 +1,173 @@
+"""TLS: who is trusted, and what is said where it does not come about."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from certificates import KEY_PASSWORD, Certificates
+
+from aioprod.config import ClientConfig
+from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
+from aioprod.net.connection import Connection
+from aioprod.net.handshake import connect
+from aioprod.protocol.messages.metadata import MetadataRequest
+from aioprod.testing import BrokerSecurity, EmbeddedBroker
+
+
+def config(**settings: Any) -> ClientConfig:
+    return ClientConfig(**{"request_timeout_ms": 3_000, "socket_connection_setup_timeout_ms": 3_000, **settings})
+
+
+@asynccontextmanager
+async def connected(broker: EmbeddedBroker, host: str = "127.0.0.1", **settings: Any) -> AsyncIterator[Connection]:
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    connection = await connect(host, port, config(**settings))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def fails(broker: EmbeddedBroker, kind: type[KafkaError], host: str = "127.0.0.1", **settings: Any) -> str:
+    """Connect and ask for metadata; returns the error's text."""
+    with pytest.raises(kind) as raised:
+        async with connected(broker, host, **settings) as connection:
+            await connection.request(MetadataRequest(topics=[]))
+    assert raised.type is kind
+    return str(raised.value)
+
+
+@pytest.fixture
+async def broker(certificates: Certificates) -> AsyncIterator[EmbeddedBroker]:
+    """A broker that speaks TLS and is 127.0.0.1."""
+    async with EmbeddedBroker(security=BrokerSecurity(certificates.server_context())) as running:
+        yield running
+
+
+@pytest.fixture
+async def mutual_broker(certificates: Certificates) -> AsyncIterator[EmbeddedBroker]:
+    """A broker that wants certificates of its clients."""
+    async with EmbeddedBroker(security=BrokerSecurity(certificates.server_context(mutual=True))) as running:
+        yield running
+
+
+async def test_a_truststore_or_the_callers_own_context(broker: EmbeddedBroker, certificates: Certificates) -> None:
+    own = ssl.create_default_context(cafile=certificates.truststore)
+    for settings in ({"ssl_truststore_location": certificates.truststore}, {"ssl_truststore_location": Path(certificates.truststore)}, {"ssl_context": own}):
+        async with connected(broker, security_protocol="SSL", **settings) as connection:
+            replies = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(20)))
+            assert all(reply.brokers for reply in replies)
+
+
+async def test_a_broker_certificate_in_the_truststore_is_trusted_by_itself(certificates: Certificates, tmp_path: Path) -> None:
+    leaf = certificates.authority.issue_cert("127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    leaf.configure_cert(context)
+    pinned = tmp_path / "pinned.pem"
+    leaf.cert_chain_pems[0].write_to_path(str(pinned))
+    async with EmbeddedBroker(security=BrokerSecurity(context)) as broker, connected(
+        broker, security_protocol="SSL", ssl_truststore_location=pinned
+    ) as connection:
+        assert connection.versions
+
+
+async def test_an_unknown_authority_is_refused(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    text = await fails(broker, AuthenticationError, security_protocol="SSL", ssl_truststore_location=other)
+    assert broker.bootstrap_servers in text and "certificate is refused" in text and "(ssl_truststore_location)" in text
+    assert "certificate is refused" in await fails(broker, AuthenticationError, security_protocol="SSL")
+
+
+async def test_a_certificate_of_another_host_is_refused_unless_the_check_is_off(certificates: Certificates) -> None:
+    settings: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": certificates.truststore}
+    async with EmbeddedBroker(security=BrokerSecurity(certificates.server_context("kafka.example.org"))) as broker:
+        for host, said in [("127.0.0.1", "IP address mismatch"), ("localhost", "not valid for 'localhost'")]:
+            text = await fails(broker, AuthenticationError, host, **settings)
+            assert said in text and "(ssl_endpoint_identification_algorithm)" in text
+        async with connected(broker, **settings, ssl_endpoint_identification_algorithm="") as connection:
+            assert connection.versions
+
+
+async def test_a_client_without_tls_at_a_port_with_it(broker: EmbeddedBroker) -> None:
+    text = await fails(broker, BrokerConnectionError)
+    assert "security_protocol" in text
+
+
+async def test_a_tls_alert_is_told_from_garbage() -> None:
+    async def answer_in_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"\x15\x03\x03\x00\x02\x02\x46")
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer_in_tls, "127.0.0.1", 0) as server:
+        with pytest.raises(BrokerConnectionError, match="this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'"):
+            await connect("127.0.0.1", server.sockets[0].getsockname()[1], config())
+
+
+async def test_a_client_with_tls_at_a_port_without_it(certificates: Certificates) -> None:
+    async with EmbeddedBroker() as broker:
+        text = await fails(broker, BrokerConnectionError, security_protocol="SSL", ssl_truststore_location=certificates.truststore)
+        assert "does this port speak TLS (security_protocol)?" in text
+
+
+async def test_a_port_that_answers_tls_with_something_else(certificates: Certificates) -> None:
+    async def talk_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(talk_http, "127.0.0.1", 0) as server:
+        with pytest.raises(BrokerConnectionError, match="does this port speak TLS"):
+            await connect("127.0.0.1", server.sockets[0].getsockname()[1], config(security_protocol="SSL"))
+
+
+async def test_a_port_that_takes_the_handshake_and_says_nothing() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        settings = config(security_protocol="SSL", socket_connection_setup_timeout_ms=100)
+        with pytest.raises(BrokerConnectionError, match="no connection within socket_connection_setup_timeout_ms=100"):
+            await connect("127.0.0.1", server.sockets[0].getsockname()[1], settings)
+
+
+class TestMutual:
+    @pytest.mark.parametrize("password", [None, KEY_PASSWORD])
+    async def test_a_client_with_a_certificate(self, mutual_broker: EmbeddedBroker, certificates: Certificates, password: str | None) -> None:
+        settings: dict[str, Any] = {"ssl_truststore_location": certificates.truststore, "ssl_keystore_location": certificates.keystore(password)}
+        async with connected(mutual_broker, security_protocol="SSL", ssl_key_password=password, **settings) as connection:
+            assert (await connection.request(MetadataRequest(topics=[]))).brokers
+
+    async def test_a_client_without_one_is_told(self, mutual_broker: EmbeddedBroker, certificates: Certificates) -> None:
+        # With TLS 1.3 the refusal comes after the handshake, with the first reply; it may be overtaken by the end of the connection.
+        with pytest.raises(KafkaError) as raised:
+            async with connected(mutual_broker, security_protocol="SSL", ssl_truststore_location=certificates.truststore) as connection:
+                await connection.request(MetadataRequest(topics=[]))
+        assert isinstance(raised.value, AuthenticationError | BrokerConnectionError)
+        assert "ssl_keystore_location" in str(raised.value)
+
+    async def test_a_client_without_one_is_told_in_the_handshake_of_tls_1_2(self, certificates: Certificates) -> None:
+        context = certificates.server_context(mutual=True)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        async with EmbeddedBroker(security=BrokerSecurity(context)) as broker:
+            settings = {"security_protocol": "SSL", "ssl_truststore_location": certificates.truststore}
+            assert "(ssl_keystore_location)" in await fails(broker, AuthenticationError, **settings)
+
+    async def test_a_client_of_another_authority_is_refused(self, mutual_broker: EmbeddedBroker, certificates: Certificates, tmp_path: Path) -> None:
+        stranger = Certificates(trustme.CA(), tmp_path / "stranger")
+        stranger.directory.mkdir()
+        settings: dict[str, Any] = {"ssl_truststore_location": certificates.truststore, "ssl_keystore_location": stranger.keystore()}
+        with pytest.raises(KafkaError, match="ssl_keystore_location"):
+            async with connected(mutual_broker, security_protocol="SSL", **settings) as connection:
+                await connection.request(MetadataRequest(topics=[]))

@@ -1,0 +1,248 @@
+"""A transactional producer for tests of the broker, one request per call. Answers are plain values, so that those of two brokers can be compared."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import NamedTuple
+
+from raw_client import RawClient, fetch_request, make_batch, produce_request
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aioprod.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from aioprod.protocol.messages.end_txn import EndTxnRequest
+from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
+from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from aioprod.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
+from aioprod.protocol.record_reader import iter_batches, read_batch_records
+
+V1 = {"produce": 11, "end": 4, "offsets": 4}
+V2 = {"produce": 12, "end": 5, "offsets": 5}
+READ_COMMITTED = 1
+GROUP, TRANSACTION = 0, 1
+LIMIT_SECONDS = 15.0
+NOW_MS = int(time.time() * 1000) - 1000  # markers bear the present time: a real broker begins a new segment where they are a week apart
+_PASSING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+
+
+def name(code: int) -> str:
+    return ErrorCode.of(code).name
+
+
+class Member(NamedTuple):
+    """Who commits offsets."""
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+NOBODY = Member()
+
+
+def by_partition(result: AddPartitionsToTxnPartitionResult) -> int:
+    """Brokers list failed partitions first."""
+    return result.partition_index
+
+
+class TransactionalClient:
+    """What a producer with a transactional id says, by hand.
+
+    ``protocol`` is V1 or V2; ``producer_id`` and ``epoch`` follow the answers, but may be set.
+    """
+
+    def __init__(self, client: RawClient, transactional_id: str, topic: str, protocol: dict[str, int]) -> None:
+        self.client = client
+        self.transactional_id = transactional_id
+        self.topic = topic
+        self.protocol = protocol
+        self.producer_id = -1
+        self.epoch = -1
+        self.sequences: dict[tuple[int, int, int], int] = {}
+
+    async def find(self, kind: int, key: str) -> str:
+        """FindCoordinator, until there is one: a real broker makes its own topics first."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = await self.client.call(FindCoordinatorRequest(key=key, key_type=kind), 2)
+                if answer.error_code not in _PASSING:
+                    return name(answer.error_code)
+                await asyncio.sleep(0.05)
+
+    async def init(self, *, timeout_ms: int = 60_000, expected: tuple[int, int] = (-1, -1), version: int = 5, keep: bool = True) -> tuple[str, int]:
+        """InitProducerId; error and epoch."""
+        asked = InitProducerIdRequest(self.transactional_id, timeout_ms, *(expected if version >= 3 else ()))
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = await self.client.call(asked, version)
+                if answer.error_code not in _PASSING:
+                    break
+                await asyncio.sleep(0.05)
+        if keep and not answer.error_code:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return name(answer.error_code), answer.producer_epoch
+
+    async def init_patiently(self, **arguments: int) -> tuple[str, int]:
+        """The same, again while an older transaction is being ended."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while (answer := await self.init(**arguments))[0] == "CONCURRENT_TRANSACTIONS":  # type: ignore[arg-type]
+                await asyncio.sleep(0.01)
+        return answer
+
+    async def add(self, *partitions: int, topic: str | None = None, version: int = 3, patient: bool = True) -> list[str]:
+        """AddPartitionsToTxn; an error for each partition."""
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(topic or self.topic, list(partitions or (0,)))],
+        )
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = await self.client.call(asked, version)
+                results = answer.results_by_topic_v3_and_below[0].results_by_partition
+                found = [name(each.partition_error_code) for each in sorted(results, key=by_partition)]
+                if not patient or "CONCURRENT_TRANSACTIONS" not in found:
+                    return found
+                await asyncio.sleep(0.01)
+
+    async def add_batched(self, *partitions: int, verify_only: bool = False, version: int = 5, topic: str | None = None) -> list[str]:
+        """AddPartitionsToTxn as brokers send it; an error for each partition."""
+        topics = [AddPartitionsToTxnTopic(topic or self.topic, list(partitions or (0,)))]
+        asked = AddPartitionsToTxnTransaction(self.transactional_id, self.producer_id, self.epoch, verify_only, topics)
+        answer = await self.client.call(AddPartitionsToTxnRequest(transactions=[asked]), version)
+        return [
+            f"{name(answer.error_code)}/{name(each.partition_error_code)}"
+            for result in answer.results_by_transaction
+            for topic_result in result.topic_results
+            for each in sorted(topic_result.results_by_partition, key=by_partition)
+        ]
+
+    async def produce(
+        self, *values: bytes, partition: int = 0, sequence: int | None = None, transactional: bool = True, named: bool = True, version: int | None = None
+    ) -> tuple[str, int]:
+        """Produce with the next sequence, which is taken where it succeeds; error and offset. Goes on while an older transaction is being ended."""
+        key = (self.producer_id, self.epoch, partition)
+        first = self.sequences.get(key, 0) if sequence is None else sequence
+        values = values or (b"x",)
+        timestamps = [NOW_MS + number for number in range(len(values))]
+        batch = make_batch(values, timestamps=timestamps, producer=(*key[:2], first), transactional=transactional)
+        request = produce_request(self.topic, batch, partition=partition)
+        request.transactional_id = self.transactional_id if named else None
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = (await self.client.call(request, version or self.protocol["produce"])).responses[0].partition_responses[0]
+                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                    break
+                await asyncio.sleep(0.01)
+        if not answer.error_code:
+            self.sequences[key] = first + len(values)
+        return name(answer.error_code), answer.base_offset
+
+    async def end(self, *, commit: bool, version: int | None = None, patient: bool = True, keep: bool = True) -> tuple[str, int, int]:
+        """EndTxn; error, by how much the producer id changed (as 0 or 1) and the epoch."""
+        asked = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = await self.client.call(asked, version or self.protocol["end"])
+                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS or not patient:
+                    break
+                await asyncio.sleep(0.01)
+        changed = int(answer.producer_id not in (-1, self.producer_id))
+        if keep and answer.producer_id >= 0:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return name(answer.error_code), changed, answer.producer_epoch
+
+    async def add_offsets(self, group: str, *, version: int = 4) -> str:
+        """AddOffsetsToTxn."""
+        asked = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = await self.client.call(asked, version)
+                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                    return name(answer.error_code)
+                await asyncio.sleep(0.01)
+
+    async def commit_offset(
+        self, group: str, offset: int, *, partition: int = 0, member: Member = NOBODY, topic: str | None = None, version: int | None = None, note: str = ""
+    ) -> str:
+        """TxnOffsetCommit of one partition."""
+        topics = [TxnOffsetCommitRequestTopic(topic or self.topic, [TxnOffsetCommitRequestPartition(partition, offset, -1, note)])]
+        asked = TxnOffsetCommitRequest(self.transactional_id, group, self.producer_id, self.epoch, *member, topics)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = await self.client.call(asked, version or self.protocol["offsets"])
+                code = answer.topics[0].partitions[0].error_code
+                if code not in (ErrorCode.CONCURRENT_TRANSACTIONS, *_PASSING):
+                    return name(code)
+                await asyncio.sleep(0.01)
+
+    async def commit_offset_plainly(
+        self, group: str, offset: int, *, member: Member = NOBODY, topic: str | None = None, version: int = 8, note: str = ""
+    ) -> str:
+        """OffsetCommit of partition 0."""
+        asked = OffsetCommitRequest(
+            group, member.generation_id, member.member_id, topics=[OffsetCommitRequestTopic(topic or self.topic, [OffsetCommitRequestPartition(0, offset, -1, note)])]
+        )
+        return name((await self.client.call(asked, version)).topics[0].partitions[0].error_code)
+
+    async def committed(self, group: str, *, stable: bool = False, version: int = 8, all_topics: bool = False) -> list[tuple[int, int, str | None, str]]:
+        """OffsetFetch: partition, offset, note and error of partition 0 or of all that there are."""
+        if version >= 8:
+            wanted = None if all_topics else [OffsetFetchRequestTopics(self.topic, [0])]
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=wanted)], require_stable=stable)
+            found = (await self.client.call(asked, version)).groups[0]
+            assert not found.error_code, name(found.error_code)
+            return [
+                (each.partition_index, each.committed_offset, each.metadata, name(each.error_code)) for topic in found.topics for each in topic.partitions
+            ]
+        topics = None if all_topics else [OffsetFetchRequestTopic(self.topic, [0])]
+        answer = await self.client.call(OffsetFetchRequest(group, topics, require_stable=stable), version)
+        assert not answer.error_code, name(answer.error_code)
+        return [(each.partition_index, each.committed_offset, each.metadata, name(each.error_code)) for topic in answer.topics for each in topic.partitions]
+
+    async def read(self, *, committed: bool, partition: int = 0, offset: int = 0, max_bytes: int = 1 << 20) -> list[object]:
+        """Fetch: error, high watermark, last stable offset, aborted transactions (by their offsets), and for each batch what it is."""
+        request = fetch_request(self.topic, offset, max_bytes=max_bytes, partition_max_bytes=max_bytes)
+        request.topics[0].partitions[0].partition = partition
+        request.isolation_level = READ_COMMITTED if committed else 0
+        found = (await self.client.call(request, 12)).responses[0].partitions[0]
+        data = found.records or b""
+        answer: list[object] = [name(found.error_code), found.high_watermark, found.last_stable_offset]
+        if found.aborted_transactions is not None:
+            # A real broker names transactions behind the records as well, as far as its sparse index makes it look.
+            end = max((header.last_offset for header, _ in iter_batches(data)), default=-1)
+            answer.append(sorted(each.first_offset for each in found.aborted_transactions if each.first_offset <= end))
+        for header, position in iter_batches(data):
+            records = read_batch_records(data, position, header)
+            content = [(record.key, record.value) if header.is_control else record.value for record in records]
+            kind = "control" if header.is_control else "transactional" if header.is_transactional else "plain"
+            answer.append((header.base_offset, header.producer_epoch, header.base_sequence, kind, content))
+        return answer
+
+    async def list_offset(self, timestamp: int, *, committed: bool, partition: int = 0) -> tuple[str, int]:
+        """ListOffsets; error and offset."""
+        topics = [ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, timestamp)])]
+        answer = await self.client.call(ListOffsetsRequest(-1, READ_COMMITTED if committed else 0, topics), 7)
+        found = answer.topics[0].partitions[0]
+        return name(found.error_code), found.offset
+
+    async def settle(self) -> None:
+        """Wait until no transaction is open in partition 0: a real broker writes its markers after it has answered."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while (await self.list_offset(-1, committed=True))[1] != (await self.list_offset(-1, committed=False))[1]:
+                await asyncio.sleep(0.01)

@@ -1,0 +1,557 @@
+"""The embedded broker with several nodes: who leads, what moves when nodes stop, freeze and come back, and what clients of all kinds make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Producer as ConfluentProducer
+from raw_client import RawClient, fetch_request, make_batch, produce_request, until
+
+from aioprod import Producer
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, ConfigError
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.fetch import FetchRequest
+from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
+from aioprod.testing import EmbeddedBroker, change_answer, fail
+
+LIMIT_SECONDS = 20.0
+BATCH = make_batch([b"x"])
+NOBODY = -1
+FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+
+
+@pytest.fixture
+async def three() -> AsyncIterator[EmbeddedBroker]:
+    async with EmbeddedBroker(nodes=3) as broker:
+        broker.create_topic("t", 3)
+        yield broker
+
+
+async def metadata(broker: EmbeddedBroker, node_id: int = 1, version: int = 12) -> MetadataResponse:
+    async with RawClient(broker.address(node_id)) as client:
+        return await client.call(MetadataRequest(topics=None), version)
+
+
+def leaders(answer: MetadataResponse) -> list[int]:
+    return [partition.leader_id for partition in answer.topics[0].partitions]
+
+
+class TestMetadata:
+    async def test_leaders_are_spread_and_every_node_tells_the_same(self, three: EmbeddedBroker) -> None:
+        answers = [await metadata(three, node_id) for node_id in three.node_ids]
+        assert answers[0] == answers[1] == answers[2]
+        assert [(node.node_id, f"{node.host}:{node.port}") for node in answers[0].brokers] == [(n, three.address(n)) for n in (1, 2, 3)]
+        assert three.bootstrap_servers == ",".join(three.address(node_id) for node_id in (1, 2, 3))
+        assert answers[0].controller_id == 1
+        assert [(p.leader_id, p.replica_nodes, p.isr_nodes, p.leader_epoch) for p in answers[0].topics[0].partitions] == [
+            (1, [1, 2, 3], [1, 2, 3], 0),
+            (2, [2, 3, 1], [2, 3, 1], 0),
+            (3, [3, 1, 2], [3, 1, 2], 0),
+        ]
+
+    async def test_a_stopped_node_leaves_metadata_and_hands_its_partitions_on(self, three: EmbeddedBroker) -> None:
+        await three.stop_node(1)
+        answer = await metadata(three, 2)
+        assert [node.node_id for node in answer.brokers] == [2, 3]
+        assert answer.controller_id == 2
+        first = answer.topics[0].partitions[0]
+        assert (first.leader_id, first.leader_epoch, first.replica_nodes, first.isr_nodes, first.offline_replicas) == (2, 1, [1, 2, 3], [2, 3], [1])
+        assert leaders(answer) == [2, 2, 3]
+        await three.start_node(1)
+        answer = await metadata(three, 1)
+        assert leaders(answer) == [2, 2, 3]  # it leads again only when told so
+        assert answer.topics[0].partitions[0].isr_nodes == [1, 2, 3]
+
+    async def test_without_a_live_replica_there_is_no_leader(self, three: EmbeddedBroker) -> None:
+        three.create_topic("single", 3, replication_factor=1)
+        await three.stop_node(2)
+        answer = next(topic for topic in (await metadata(three)).topics if topic.name == "single")
+        lost = answer.partitions[1]
+        assert (lost.error_code, lost.leader_id, lost.leader_epoch) == (ErrorCode.LEADER_NOT_AVAILABLE, NOBODY, 1)
+        assert (lost.replica_nodes, lost.isr_nodes, lost.offline_replicas) == ([2], [2], [2])
+        assert [partition.error_code for partition in answer.partitions] == [0, ErrorCode.LEADER_NOT_AVAILABLE, 0]
+        await three.start_node(2)
+        assert three.leader("single", 1) == 2
+        assert three.topics["single"].partitions[1].log.leader_epoch == 2
+
+    async def test_a_topic_made_while_a_node_is_down_is_led_by_the_others(self, three: EmbeddedBroker) -> None:
+        await three.stop_node(1)
+        made = three.create_topic("made", 3)
+        assert [three.leader("made", index) for index in range(3)] == [2, 2, 3]
+        assert {partition.log.leader_epoch for partition in made.partitions} == {0}
+
+
+class TestReplicas:
+    @pytest.mark.parametrize(("nodes", "given", "factor"), [(1, None, 1), (2, None, 2), (5, None, 3), (5, 5, 5), (3, 1, 1)])
+    async def test_the_default_number(self, nodes: int, given: int | None, factor: int) -> None:
+        broker = EmbeddedBroker(nodes=nodes, replication_factor=given)
+        assert {len(partition.leadership.replicas) for partition in broker.create_topic("t", 5).partitions} == {factor}
+
+    async def test_create_topics_asks_for_a_number_or_for_nodes(self, three: EmbeddedBroker) -> None:
+        async with RawClient(three.address(3)) as client:
+            two = CreatableTopic("two", 2, 2)
+            placed = CreatableTopic("placed", -1, -1, [CreatableReplicaAssignment(1, [3, 1]), CreatableReplicaAssignment(0, [2, 3])])
+            answer = await client.call(CreateTopicsRequest(topics=[two, placed]), 7)
+            assert [(topic.error_code, topic.num_partitions, topic.replication_factor) for topic in answer.topics] == [(0, 2, 2), (0, 2, 2)]
+            assert [partition.leadership.replicas for partition in three.topics["two"].partitions] == [(1, 2), (2, 3)]
+            assert [partition.leadership.replicas for partition in three.topics["placed"].partitions] == [(2, 3), (3, 1)]
+
+    @pytest.mark.parametrize("brokers", [[4], [1, 1], [], [1, 2]])
+    async def test_impossible_replicas_are_refused(self, three: EmbeddedBroker, brokers: list[int]) -> None:
+        async with RawClient(three.address(1)) as client:
+            wanted = CreatableTopic("n", -1, -1, [CreatableReplicaAssignment(0, [3]), CreatableReplicaAssignment(1, brokers)])
+            answer = await client.call(CreateTopicsRequest(topics=[wanted, CreatableTopic("m", 1, 4)]), 7)
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.INVALID_REPLICATION_FACTOR]
+        assert "1 to 3" in (answer.topics[1].error_message or "")
+        assert list(three.topics) == ["t"]
+
+    async def test_acks_all_needs_min_insync_replicas(self, three: EmbeddedBroker) -> None:
+        three.create_topic("safe", 1, {"min.insync.replicas": "2"})
+        await three.stop_node(3)
+        async with RawClient(three.address(1)) as client:
+            assert (await client.produce("safe", BATCH)).error_code == 0
+            await three.stop_node(2)
+            refused = await client.produce("safe", BATCH)
+            assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert "min.insync.replicas=2" in (refused.error_message or "")
+            assert (await client.produce("safe", BATCH, acks=1)).error_code == 0
+            await three.start_node(2)
+            assert (await client.produce("safe", BATCH)).base_offset == 2
+
+
+class TestWrongNode:
+    @pytest.mark.parametrize("version", range(ProduceRequest.MIN_VERSION, ProduceRequest.MAX_VERSION))
+    async def test_produce_names_the_leader_from_version_10(self, three: EmbeddedBroker, version: int) -> None:
+        three.move_leader("t", 0, 2)
+        async with RawClient(three.address(1)) as client:
+            answer = await client.call(produce_request("t", BATCH), version)
+        part = answer.responses[0].partition_responses[0]
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not three.records("t")
+        hint = (part.current_leader.leader_id, part.current_leader.leader_epoch)
+        endpoints = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
+        assert (hint, endpoints) == (((2, 1), [(2, three.address(2))]) if version >= 10 else ((-1, -1), []))
+
+    async def test_produce_to_a_partition_without_a_leader_names_nobody(self, three: EmbeddedBroker) -> None:
+        three.create_topic("single", 2, replication_factor=1)
+        await three.stop_node(2)
+        async with RawClient(three.address(1)) as client:
+            answer = await client.call(produce_request("single", BATCH, partition=1), 12)
+        part = answer.responses[0].partition_responses[0]
+        assert (part.error_code, part.current_leader.leader_id, part.current_leader.leader_epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NOBODY, 1)
+        assert answer.node_endpoints == []
+
+    async def test_without_acks_the_connection_is_closed(self, three: EmbeddedBroker) -> None:
+        async with RawClient(three.address(2)) as client:
+            client.send(produce_request("t", BATCH, acks=0), 9)
+            assert await client.is_closed()
+
+    @pytest.mark.parametrize("version", [11, 12, 15, 16, 17])
+    @pytest.mark.parametrize(("known_epoch", "code"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (0, ErrorCode.FENCED_LEADER_EPOCH)])
+    async def test_fetch_names_the_leader_from_version_16(self, three: EmbeddedBroker, version: int, known_epoch: int, code: ErrorCode) -> None:
+        three.move_leader("t", 0, 3)
+        request = fetch_request("t", 0)
+        request.topics[0].partitions[0].current_leader_epoch = known_epoch
+        request.topics[0].topic_id = three.topics["t"].topic_id
+        if version >= 13:
+            request.topics[0].topic = ""
+        async with RawClient(three.address(1)) as client:
+            answer = await client.call(request, version)
+        part = answer.responses[0].partitions[0]
+        assert part.error_code == code
+        hint = (part.current_leader.leader_id, part.current_leader.leader_epoch)
+        endpoints = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
+        assert (hint, endpoints) == (((3, 1), [(3, three.address(3))]) if version >= 16 else ((-1, -1), []))
+
+    async def test_list_offsets_is_refused(self, three: EmbeddedBroker) -> None:
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(partition_index=1, timestamp=-1)])])
+        async with RawClient(three.address(1)) as client:
+            assert (await client.call(request, 7)).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def test_a_waiting_fetch_hears_of_the_new_leader_at_once(self, three: EmbeddedBroker) -> None:
+        async with RawClient(three.address(1)) as client:
+            client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+            await until(lambda: len(three.requests) == 1)
+            three.move_leader("t", 0, 2)
+            _, answer = await client.receive(FetchRequest, 12)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class TestNodes:
+    async def test_records_outlive_their_leader_and_carry_the_epoch_they_were_written_under(self, three: EmbeddedBroker) -> None:
+        async with RawClient(three.address(1)) as client:
+            await client.produce("t", make_batch([b"old"]))
+        await three.stop_node(1)
+        async with RawClient(three.address(2)) as client:
+            assert (await client.produce("t", make_batch([b"new"]))).base_offset == 1
+            answer = await client.call(fetch_request("t", 0), 12)
+        assert [(record.value, record.offset) for record in three.records("t", 0)] == [(b"old", 0), (b"new", 1)]
+        stored = answer.responses[0].partitions[0].records or b""
+        size = int.from_bytes(stored[8:12], "big") + 12
+        assert [int.from_bytes(stored[at + 12 : at + 16], "big") for at in (0, size)] == [0, 1]
+
+    async def test_a_sequence_goes_on_over_a_moved_leader(self, three: EmbeddedBroker) -> None:
+        first, second = make_batch([b"a"], producer=(7, 0, 0)), make_batch([b"b"], producer=(7, 0, 1))
+        async with RawClient(three.address(1)) as old, RawClient(three.address(2)) as new:
+            await old.produce("t", first)
+            three.move_leader("t", 0, 2)
+            assert (await new.produce("t", first)).base_offset == 0  # a duplicate
+            assert (await new.produce("t", make_batch([b"c"], producer=(7, 0, 2)))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert (await new.produce("t", second)).base_offset == 1
+
+    async def test_a_stopped_node_refuses_connections_and_gets_its_port_again(self, three: EmbeddedBroker) -> None:
+        address = three.address(2)
+        async with RawClient(address) as client, RawClient(three.address(1)) as other:
+            await client.call(MetadataRequest(topics=None), 9)
+            await three.stop_node(2)
+            assert await client.is_closed()
+            with pytest.raises(ConnectionRefusedError):
+                async with RawClient(address):
+                    pass
+            assert (await other.produce("t", BATCH)).error_code == 0  # the others do not notice
+        await three.stop_node(2)  # a second time does nothing
+        await three.start_node(2)
+        assert three.address(2) == address
+        async with RawClient(address) as client:
+            await client.call(MetadataRequest(topics=None), 9)
+
+    async def test_a_node_may_come_back_on_another_port(self, three: EmbeddedBroker) -> None:
+        address = three.address(2)
+        await three.stop_node(2)
+        await three.start_node(2, new_port=True)
+        assert three.address(2) != address
+        assert three.bootstrap_servers.split(",")[1] == three.address(2)
+        node = (await metadata(three)).brokers[1]
+        assert f"{node.host}:{node.port}" == three.address(2)
+
+    async def test_stopping_a_node_ends_what_waits_there(self, three: EmbeddedBroker) -> None:
+        before = asyncio.all_tasks()
+        async with RawClient(three.address(1)) as client:
+            client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+            await until(lambda: len(three.requests) == 1)
+            started = time.monotonic()
+            await three.stop_node(1)
+            assert time.monotonic() - started < 2
+            assert await client.is_closed()
+        assert asyncio.all_tasks() == before
+
+    async def test_a_total_outage_and_its_end(self, three: EmbeddedBroker) -> None:
+        addresses = three.bootstrap_servers
+        async with RawClient(three.address(3)) as client:
+            await client.produce("t", BATCH, partition=2)
+            await three.stop_all()
+            assert await client.is_closed()
+        assert three.bootstrap_servers == addresses  # where they will be again
+        for node_id in three.node_ids:
+            with pytest.raises(ConnectionRefusedError):
+                async with RawClient(three.address(node_id)):
+                    pass
+        await three.start()
+        assert three.bootstrap_servers == addresses
+        assert leaders(await metadata(three)) == [1, 2, 3]
+        assert len(three.records("t")) == 1
+
+    async def test_after_a_total_outage_those_who_come_back_lead(self, three: EmbeddedBroker) -> None:
+        await three.stop_all()
+        await three.start_node(2, new_port=True)
+        answer = await metadata(three, 2)
+        assert (leaders(answer), [node.node_id for node in answer.brokers]) == ([2, 2, 2], [2])
+        await three.start_node(3)
+        assert leaders(await metadata(three, 3)) == [2, 2, 2]
+
+    async def test_a_frozen_node_takes_everything_and_answers_nothing(self, three: EmbeddedBroker) -> None:
+        three.freeze_node(1)
+        async with RawClient(three.address(1)) as frozen, RawClient(three.address(2)) as awake:
+            frozen.send(produce_request("t", BATCH), 9)
+            assert (await awake.produce("t", BATCH, partition=1)).error_code == 0
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await frozen.receive(ProduceRequest, 9)
+            assert not three.records("t", 0)
+            assert leaders(await metadata(three, 2)) == [1, 2, 3]  # nobody has noticed
+            three.unfreeze_node(1)
+            _, answer = await frozen.receive(ProduceRequest, 9)
+        assert answer.responses[0].partition_responses[0].base_offset == 0
+
+    async def test_freezing_keeps_back_an_answer_that_was_under_way(self, three: EmbeddedBroker) -> None:
+        async with RawClient(three.address(1)) as client, RawClient(three.address(1)) as other:
+            client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+            await until(lambda: len(three.requests) == 1)
+            three.freeze_node(1)
+            other.send(produce_request("t", BATCH), 9)
+            three.move_leader("t", 0, 2)  # wakes the fetch
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await client.receive_frame()
+            three.unfreeze_node(1)
+            assert (await client.receive(FetchRequest, 12))[1].responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            answer = (await other.receive(ProduceRequest, 9))[1].responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # it woke up as a leader of the past
+
+    async def test_a_frozen_node_can_be_stopped_and_starts_awake(self, three: EmbeddedBroker) -> None:
+        three.freeze_node(1)
+        async with RawClient(three.address(1)) as client:
+            client.send(produce_request("t", BATCH), 9)
+            await three.stop_node(1)
+            assert await client.is_closed()
+        await three.start_node(1)
+        await metadata(three, 1)
+
+    async def test_one_node_starts_quickly(self) -> None:
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            async with EmbeddedBroker():
+                times.append(time.perf_counter() - started)
+        assert min(times) < 0.02
+
+
+class TestCoordinators:
+    @pytest.mark.parametrize(("kind", "number"), [("group", 0), ("transaction", 1)])
+    async def test_every_node_names_the_same_one_until_it_moves(self, three: EmbeddedBroker, kind: str, number: int) -> None:
+        async def found_by(node_id: int) -> tuple[int, str]:
+            async with RawClient(three.address(node_id)) as client:
+                answer = (await client.call(FindCoordinatorRequest(key_type=number, coordinator_keys=["me"]), 4)).coordinators[0]
+                old = await client.call(FindCoordinatorRequest(key_type=number, key="me"), 2)
+            assert (old.node_id, old.host, old.port) == (answer.node_id, answer.host, answer.port)
+            return answer.node_id, f"{answer.host}:{answer.port}"
+
+        before = await found_by(1)
+        assert before[1] == three.address(before[0])
+        assert [await found_by(2), await found_by(3)] == [before, before]
+        other = before[0] % 3 + 1
+        three.move_coordinator(kind, "me", other)  # type: ignore[arg-type]
+        assert await found_by(1) == (other, three.address(other))
+        assert three.coordinator("transaction" if kind == "group" else "group", "me") == before[0]
+        await three.stop_node(other)
+        heir = three.coordinator(kind, "me")  # type: ignore[arg-type]
+        assert heir not in (other, NOBODY)
+        assert await found_by(heir) == (heir, three.address(heir))
+
+    async def test_keys_are_spread(self, three: EmbeddedBroker) -> None:
+        assert {three.coordinator("transaction", f"id {number}") for number in range(50)} == {1, 2, 3}
+
+    async def test_without_nodes_there_is_none(self, three: EmbeddedBroker) -> None:
+        await three.stop_all()
+        assert three.coordinator("group", "g") == NOBODY
+
+
+class TestHooks:
+    async def test_a_rule_may_be_for_one_node(self, three: EmbeddedBroker) -> None:
+        rule = three.on(ApiKey.PRODUCE, fail(ErrorCode.KAFKA_STORAGE_ERROR), node=2)
+        async with RawClient(three.address(1)) as one, RawClient(three.address(2)) as two:
+            assert (await one.produce("t", BATCH)).error_code == 0
+            assert (await two.produce("t", BATCH, partition=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (three.connection_count(1), three.connection_count(2), three.connection_count(3)) == (1, 1, 0)
+        assert rule.used == 1
+        assert [seen.node_id for seen in three.requests] == [1, 2]
+
+    async def test_an_answer_may_be_changed(self, three: EmbeddedBroker) -> None:
+        def lie(answer: ProduceResponse) -> None:
+            answer.responses[0].partition_responses[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+        three.on(ApiKey.PRODUCE, change_answer(lie))
+        async with RawClient(three.address(1)) as client:
+            assert (await client.produce("t", BATCH)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await client.produce("t", BATCH)).base_offset == 1
+
+
+class TestMistakes:
+    @pytest.mark.parametrize("nodes", [0, 101])
+    def test_the_number_of_nodes(self, nodes: int) -> None:
+        with pytest.raises(ConfigError, match=f"nodes={nodes}: must be 1 to 100"):
+            EmbeddedBroker(nodes=nodes)
+
+    @pytest.mark.parametrize("factor", [0, 4])
+    def test_the_replication_factor(self, factor: int) -> None:
+        with pytest.raises(ConfigError, match=f"replication_factor={factor}: must be 1 to 3"):
+            EmbeddedBroker(nodes=3, replication_factor=factor)
+        with pytest.raises(BrokerError, match=f"replication factor {factor}: must be 1 to 3"):
+            EmbeddedBroker(nodes=3).create_topic("t", replication_factor=factor)
+
+    async def test_unknown_nodes_are_named_with_the_limits(self, three: EmbeddedBroker) -> None:
+        wrong = "node_id=4: must be 1 to 3"
+        with pytest.raises(ConfigError, match=wrong):
+            three.address(4)
+        with pytest.raises(ConfigError, match=wrong):
+            await three.stop_node(4)
+        with pytest.raises(ConfigError, match=wrong):
+            await three.start_node(4)
+        with pytest.raises(ConfigError, match=wrong):
+            three.freeze_node(4)
+        with pytest.raises(ConfigError, match=wrong):
+            three.move_leader("t", 0, 4)
+        with pytest.raises(ConfigError, match=wrong):
+            three.move_coordinator("group", "g", 4)
+        with pytest.raises(ConfigError, match=wrong):
+            three.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT), node=4)
+
+    async def test_what_can_not_be_done_now(self, three: EmbeddedBroker) -> None:
+        with pytest.raises(ConfigError, match="node_id=2: this node is running already"):
+            await three.start_node(2)
+        with pytest.raises(ConfigError, match="running already"):
+            await three.start()
+        await three.stop_node(2)
+        with pytest.raises(ConfigError, match="node_id=2: this node is down"):
+            three.move_leader("t", 0, 2)
+        with pytest.raises(ConfigError, match="node_id=2: this node is down"):
+            three.freeze_node(2)
+        three.create_topic("single", replication_factor=1)
+        with pytest.raises(ConfigError, match=r"node_id=3: must be one of the replicas of single-0: \[1\]"):
+            three.move_leader("single", 0, 3)
+        with pytest.raises(BrokerError, match="partitions 0 to 2, not 3"):
+            three.move_leader("t", 3, 1)
+        with pytest.raises(ConfigError, match="kind='groups'"):
+            three.coordinator("groups", "g")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="node_id=1: this node has no port yet"):
+            EmbeddedBroker().address(1)
+
+
+async def test_ports_follow_the_first_one_and_a_failed_start_leaves_nothing_open(three: EmbeddedBroker) -> None:
+    taken = int(three.address(2).rpartition(":")[2])
+    broker = EmbeddedBroker(nodes=2, port=taken - 1)
+    if taken - 1 != int(three.address(1).rpartition(":")[2]):
+        with pytest.raises(OSError, match="address already in use"):
+            await broker.start()
+        with pytest.raises(ConnectionRefusedError):
+            async with RawClient(f"127.0.0.1:{taken - 1}"):
+                pass
+
+
+# -- clients: records flow over a moved leader, a stopped node, one that comes back elsewhere ------------------------
+
+
+COUNT = 600
+
+
+async def disturb(broker: EmbeddedBroker, step: int) -> None:
+    """One of the changes that a client has to live through."""
+    if step == 0:
+        for partition in range(3):
+            broker.move_leader("t", partition, broker.leader("t", partition) % 3 + 1)
+    elif step == 1:
+        await broker.stop_node(broker.leader("t", 0))
+    elif step == 2:
+        gone = next(node_id for node_id in broker.node_ids if broker.address(node_id) not in broker.bootstrap_servers)
+        await broker.start_node(gone, new_port=True)
+        broker.move_leader("t", 1, gone)
+    elif step == 3:
+        await broker.stop_all()
+        await broker.start()
+
+
+def check_order(broker: EmbeddedBroker, count: int = COUNT) -> None:
+    """Nothing lost, doubled or out of order; every partition has its share."""
+    for partition in range(3):
+        values = [int(record.value or b"") for record in broker.records("t", partition)]
+        assert values == list(range(partition, count, 3))
+
+
+async def test_our_producer_lives_through_it(three: EmbeddedBroker) -> None:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        async with Producer(three.bootstrap_servers, linger_ms=0, **FAST) as producer:  # type: ignore[arg-type]
+            for step in range(4):
+                numbers = range(step * COUNT // 4, (step + 1) * COUNT // 4)
+                sent = [await producer.send("t", b"%d" % number, partition=number % 3) for number in numbers]
+                await disturb(three, step)
+                for delivery in sent:
+                    await delivery
+    check_order(three)
+
+
+async def test_aiokafka_lives_through_it(three: EmbeddedBroker) -> None:
+    async with asyncio.timeout(LIMIT_SECONDS * 2):
+        async with AIOKafkaProducer(
+            bootstrap_servers=three.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20, metadata_max_age_ms=500
+        ) as producer:
+            for step in range(4):
+                numbers = range(step * COUNT // 4, (step + 1) * COUNT // 4)
+                sent = [await producer.send("t", b"%d" % number, partition=number % 3) for number in numbers]
+                await disturb(three, step)
+                await asyncio.gather(*sent)
+        check_order(three)
+        async with AIOKafkaConsumer(
+            "t", bootstrap_servers=three.bootstrap_servers, auto_offset_reset="earliest", group_id=None, retry_backoff_ms=20, metadata_max_age_ms=500
+        ) as consumer:
+            values = []
+            for number in range(COUNT):
+                if number == COUNT // 2:
+                    await disturb(three, 0)
+                values.append(int((await consumer.getone()).value))
+        assert sorted(values) == list(range(COUNT))
+
+
+def test_librdkafka_lives_through_it() -> None:
+    with EmbeddedBroker.in_thread(nodes=3) as broker:
+        broker.create_topic("t", 3)
+        errors: list[str] = []
+
+        def report(error: object, message: Message) -> None:
+            if error is not None:
+                errors.append(str(error))
+
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
+        producer = ConfluentProducer({"enable.idempotence": True, "linger.ms": 1, "retry.backoff.ms": 20, "message.timeout.ms": 15_000, **settings})
+        for number in range(COUNT):
+            producer.produce("t", b"%d" % number, partition=number % 3, on_delivery=report)
+            if number == COUNT // 4:
+                for partition in range(3):
+                    broker.move_leader("t", partition, broker.leader("t", partition) % 3 + 1)
+            elif number == COUNT // 2:
+                broker.stop_node(2)
+            elif number == COUNT * 3 // 4:
+                broker.start_node(2)
+                broker.move_leader("t", 1, 2)
+            if number % 50 == 0:
+                producer.poll(0.02)
+        assert producer.flush(LIMIT_SECONDS) == 0
+        assert not errors
+        for partition in range(3):
+            assert [int(record.value or b"") for record in broker.records("t", partition)] == list(range(partition, COUNT, 3))
+
+        consumer = Consumer({"group.id": "none", "enable.auto.commit": False, **settings})
+        try:
+            consumer.assign([TopicPartition("t", index, OFFSET_BEGINNING) for index in range(3)])
+            values: list[int] = []
+            deadline = time.monotonic() + LIMIT_SECONDS
+            while len(values) < COUNT and time.monotonic() < deadline:
+                for message in consumer.consume(50, 0.5):
+                    assert message.error() is None
+                    values.append(int(message.value() or b""))
+                if len(values) == 50:
+                    broker.move_leader("t", 0, 3 if broker.leader("t", 0) != 3 else 1)
+            assert sorted(values) == list(range(COUNT))
+        finally:
+            consumer.close()
+
+
+def test_the_threaded_broker_has_all_calls() -> None:
+    with EmbeddedBroker.in_thread(nodes=2) as broker:
+        broker.create_topic("t", 2, replication_factor=2)
+        assert broker.node_ids == (1, 2)
+        broker.move_leader("t", 0, 2)
+        assert broker.leader("t", 0) == 2
+        broker.move_coordinator("group", "g", 2)
+        assert broker.coordinator("group", "g") == 2
+        broker.freeze_node(2)
+        broker.unfreeze_node(2)
+        address = broker.address(2)
+        broker.stop_node(2)
+        assert broker.bootstrap_servers == broker.address(1)
+        broker.start_node(2, new_port=True)
+        assert broker.connection_count(2) == 0
+        assert broker.address(2) != address
+        broker.stop_all()
+        broker.start()
+        assert len(broker.bootstrap_servers.split(",")) == 2
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT), node=1)

@@ -1,0 +1,384 @@
+"""The embedded broker answers about transactions as a real Apache Kafka broker does: the same requests to both, the same errors, epochs and offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from raw_client import RawClient, fetch_request
+from raw_transactions import GROUP, TRANSACTION, V1, V2, Member, TransactionalClient
+
+from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.testing import EmbeddedBroker
+
+Conversation = Callable[[TransactionalClient], Coroutine[Any, Any, list[object]]]
+PARTITIONS = 2
+LAST_EPOCH = 32_766
+
+
+async def begin(it: TransactionalClient, partition: int = 0) -> list[object]:
+    """Whatever the protocol needs before the first record."""
+    return list(await it.add(partition)) if it.protocol is V1 else []
+
+
+async def other(it: TransactionalClient, transactional_id: str | None = None) -> TransactionalClient:
+    """Another producer at the same connection."""
+    return TransactionalClient(it.client, transactional_id or it.transactional_id, it.topic, it.protocol)
+
+
+async def commits_and_aborts(it: TransactionalClient) -> list[object]:
+    answers: list[object] = [await it.init()]
+    for commit in (True, False, True, False):
+        answers += await begin(it)
+        answers += [await it.produce(b"a", b"b"), await it.produce(b"c")]
+        answers += [await it.read(committed=True), await it.read(committed=False), await it.end(commit=commit)]
+        await it.settle()
+        answers += [await it.read(committed=True), await it.read(committed=False)]
+    answers += [await it.read(committed=True, offset=offset) for offset in range(17)]
+    answers += [await it.read(committed=True, offset=offset, max_bytes=1) for offset in range(17)]
+    return answers
+
+
+async def interleaved(it: TransactionalClient) -> list[object]:
+    """Several producers in one partition: the last stable offset is that of the oldest open transaction."""
+    producers = [await other(it, f"{it.transactional_id}-{number}") for number in range(3)]
+    answers: list[object] = []
+    for number, producer in enumerate(producers):
+        answers += [await producer.init(), *await begin(producer), await producer.produce(b"%d" % number)]
+    for producer, commit in ((producers[1], False), (producers[0], True), (producers[2], False)):
+        answers += [await producer.produce(b"last"), await producer.end(commit=commit)]
+        for _ in range(100):
+            if (await it.list_offset(-1, committed=False))[1] > len(answers):
+                break
+        await asyncio.sleep(0.2)
+        answers += [await it.read(committed=True), await it.list_offset(-1, committed=True), await it.list_offset(-1, committed=False)]
+    answers += [await it.list_offset(timestamp, committed=committed) for timestamp in (-2, -3, 0, 1000, 2000) for committed in (True, False)]
+    return answers
+
+
+async def open_transactions_and_timestamps(it: TransactionalClient) -> list[object]:
+    answers: list[object] = [await it.init(), *await begin(it), await it.produce(b"a", b"b")]
+    answers += [await it.list_offset(timestamp, committed=committed) for timestamp in (-1, -2, -3, 0, 1000, 1001) for committed in (True, False)]
+    return [*answers, await it.end(commit=True)]
+
+
+async def empty_transactions(it: TransactionalClient) -> list[object]:
+    """EndTxn where nothing was added, and EndTxn again."""
+    answers: list[object] = [await it.init()]
+    for commit in (True, False, True, True, False, False):
+        answers.append((commit, await it.end(commit=commit)))
+    answers += [*await begin(it), await it.produce(), await it.end(commit=True)]
+    await it.settle()
+    for commit in (True, False, False, True, True):
+        answers.append((commit, await it.end(commit=commit)))
+    return answers
+
+
+async def retried_ends(it: TransactionalClient) -> list[object]:
+    """EndTxn again with the identity of the first time: the answer was lost."""
+    answers: list[object] = [await it.init()]
+    for commit in (True, False):
+        for again in (commit, not commit):
+            answers += [*await begin(it), await it.produce(), await it.end(commit=commit, keep=False)]
+            await it.settle()
+            answers += [await it.end(commit=again, keep=False), await it.end(commit=again, keep=False)]
+            answers.append(await it.init_patiently())
+    return answers
+
+
+async def what_is_unknown(it: TransactionalClient) -> list[object]:
+    answers: list[object] = []
+    stranger = await other(it, it.transactional_id + "-unknown")
+    stranger.producer_id, stranger.epoch = 7, 0
+    for client in (stranger, it):
+        answers += [await client.add(), await client.end(commit=True), await client.end(commit=False), await client.add_offsets("g")]
+        answers += [await client.produce(), await client.produce(version=10), await client.commit_offset("g-" + it.topic, 1)]
+        if client is it:
+            break
+        it.epoch += 1 + int((await it.init())[0] != "NONE")
+    answers.append(await it.init())
+    it.epoch -= 1
+    answers += [await it.add(), await it.end(commit=True), await it.end(commit=False), await it.add_offsets("g"), await it.produce()]
+    it.epoch += 1
+    answers.append(await it.produce(named=False))
+    it.producer_id += 1
+    answers += [await it.add(), await it.end(commit=True), await it.end(commit=False), await it.add_offsets("g"), await it.produce()]
+    nameless = await other(it, "")
+    nameless.transactional_id = ""
+    answers += [await nameless.add(), await nameless.end(commit=True), await nameless.add_offsets("g"), await nameless.init()]
+    return answers
+
+
+async def unknown_partitions(it: TransactionalClient) -> list[object]:
+    answers: list[object] = [await it.init()]
+    answers += [await it.add(0, 7), await it.add(0, topic=it.topic + "-unknown"), await it.add(0, 1), await it.add(1, 0, 1)]
+    for version in range(4):
+        answers.append(await it.add(0, 1, version=version))
+    return [*answers, await it.end(commit=True)]
+
+
+async def verification(it: TransactionalClient) -> list[object]:
+    """Records for partitions that were not added, by version of Produce; and AddPartitionsToTxn as brokers use it."""
+    answers: list[object] = [await it.init()]
+    for version in (9, 10, 11):
+        answers.append(await it.produce(version=version))
+    answers += [await it.add(0), await it.produce(version=9), await it.produce(version=11), await it.produce(partition=1, version=11)]
+    answers += [await it.add_batched(0, 1, verify_only=True), await it.add_batched(0, 7, verify_only=True)]
+    answers += [await it.add_batched(0, 1, verify_only=True, version=4), await it.add_batched(1), await it.produce(partition=1, version=11)]
+    answers.append(await it.produce(transactional=False))
+    answers.append(await it.end(commit=True, version=4))
+    await it.settle()
+    answers += [await it.produce(version=10), await it.produce(version=11), await it.add_batched(0, verify_only=True)]
+    it.epoch += 5
+    answers += [await it.add_batched(0, verify_only=True), await it.add_batched(0), await it.add_batched(0, verify_only=True, version=4)]
+    it.producer_id += 1
+    answers += [await it.add_batched(0, verify_only=True), await it.add_batched(0)]
+    return answers
+
+
+async def fencing(it: TransactionalClient) -> list[object]:
+    """A second producer takes over, while the first is idle and while it is in a transaction."""
+    answers: list[object] = [await it.init()]
+    second = await other(it)
+    answers.append(await second.init())
+    for version in range(4):
+        answers.append(await it.add(0, version=version))
+    for version in range(5):
+        answers.append(await it.end(commit=True, version=version))
+    answers += [await it.add_offsets("g", version=version) for version in range(5)]
+    answers += [await it.produce(), await it.end(commit=True), await it.end(commit=False)]
+    answers += [*await begin(second), await second.produce(b"open")]
+    third = await other(it)
+    answers += [await third.init(), await third.init_patiently()]
+    await it.settle()
+    answers += [await it.read(committed=True), await second.produce(b"late"), await second.end(commit=True), await second.end(commit=False)]
+    answers += [*await begin(third), await third.produce(b"mine"), await third.end(commit=True)]
+    await it.settle()
+    return [*answers, await it.read(committed=True), await it.read(committed=False)]
+
+
+async def epochs_asked_for(it: TransactionalClient) -> list[object]:
+    """InitProducerId with the producer's identity (KIP-360), retried, outdated and wrong."""
+    answers: list[object] = []
+    for version in (3, 4, 5):
+        answers.append(await it.init(expected=(7, 3), version=version))
+        mine = it.producer_id
+        for expected in ((mine, it.epoch), (mine, it.epoch), (mine, it.epoch - 1), (mine, it.epoch), (mine + 1, 0), (mine, 99), (mine, -1), (-1, 0)):
+            answers.append((await it.init(expected=expected, version=version, keep=False), it.producer_id == mine))
+        answers.append(await it.init(expected=(mine, it.epoch + 1), version=version))
+        answers += [*await begin(it), await it.produce(b"open"), await it.init(expected=(mine, it.epoch), version=version, keep=False)]
+        answers.append(await it.init_patiently(expected=(mine, it.epoch), version=version, keep=False))  # type: ignore[arg-type]
+        answers.append(await it.init_patiently(version=version))
+    return answers
+
+
+async def epoch_after_an_abort_by_init(it: TransactionalClient) -> list[object]:
+    answers: list[object] = [await it.init()]
+    for _ in range(2):
+        answers += [*await begin(it), await it.produce(b"open")]
+        identity = (it.producer_id, it.epoch)
+        for _ in range(2):
+            answers.append(await it.init_patiently(expected=identity, keep=False))  # type: ignore[arg-type]
+        answers.append(await it.init_patiently())
+    return answers
+
+
+async def last_epochs(it: TransactionalClient) -> list[object]:
+    """The epochs of a producer id run out."""
+    answers: list[object] = [await it.init()]
+    first = it.producer_id
+    while it.epoch < LAST_EPOCH - 3:
+        assert (await it.init())[0] == "NONE"
+    for commit in (True, False, True, False, True):
+        for again in (True, False):
+            answers += [*await begin(it), await it.produce(b"x"), await it.end(commit=commit, keep=not again)]
+            if again:
+                await it.settle()
+                answers.append(await it.end(commit=commit))
+        answers += [it.producer_id == first, it.epoch]
+    answers += [await it.init_patiently(), it.producer_id == first]
+    return answers
+
+
+async def last_epochs_by_init(it: TransactionalClient) -> list[object]:
+    answers: list[object] = [await it.init()]
+    first = it.producer_id
+    while it.epoch < LAST_EPOCH - 1:
+        assert (await it.init())[0] == "NONE"
+    answers += [await it.init(expected=(first, it.epoch)), it.epoch, await it.init(expected=(first, it.epoch - 1), keep=False)]
+    answers += [await it.init(expected=(first, it.epoch)), it.producer_id == first, await it.init(expected=(first, LAST_EPOCH)), it.producer_id == first]
+    return [*answers, await it.init(expected=(first, LAST_EPOCH - 1)), await it.init(), it.producer_id == first]
+
+
+async def last_epoch_is_fenced(it: TransactionalClient) -> list[object]:
+    answers: list[object] = [await it.init()]
+    first = it.producer_id
+    while it.epoch < LAST_EPOCH:
+        assert (await it.init())[0] == "NONE"
+    answers += [*await begin(it), await it.produce(b"x")]
+    second = await other(it)
+    answers += [await second.init(), await second.init_patiently(), second.producer_id == first, await it.end(commit=True), await it.produce()]
+    answers += [await it.produce(partition=1), await it.add(1), await it.end(commit=False, version=4)]
+    return answers
+
+
+async def expiry(it: TransactionalClient) -> list[object]:
+    """A transaction takes longer than its time-out: it is aborted and its producer is fenced."""
+    answers: list[object] = []
+    for commit in (True, False):
+        answers += [await it.init_patiently(timeout_ms=500), *await begin(it), await it.produce(b"slow")]
+        await it.settle()
+        answers += [await it.add(patient=False), await it.produce(b"late"), await it.add_offsets("g"), await it.commit_offset(it.topic, 1)]
+        answers += [await it.end(commit=commit, version=version, keep=False) for version in (1, 4, 5)]
+        answers += [await it.end(commit=not commit, version=version, keep=False) for version in (1, 4, 5)]
+        answers += [await it.init(expected=(it.producer_id, it.epoch)), *await begin(it), await it.produce(b"on"), await it.end(commit=commit)]
+        await it.settle()
+    return [*answers, await it.read(committed=True)]
+
+
+async def timeouts(it: TransactionalClient) -> list[object]:
+    return [await it.init(timeout_ms=timeout_ms) for timeout_ms in (0, -1, 1, 900_000, 900_001)]
+
+
+async def offsets_in_transactions(it: TransactionalClient) -> list[object]:
+    group = it.topic
+    answers: list[object] = [await it.init(), await it.committed(group), await it.committed(group, stable=True, all_topics=True)]
+    for number, commit in enumerate((True, False, True)):
+        if it.protocol is V1:
+            answers += [await it.commit_offset(group, 1, version=version) for version in (3, 4)]
+            answers.append(await it.add_offsets(group))
+        answers += [await it.commit_offset(group, 10 * number + 5, note="n"), await it.commit_offset(group, 1, topic=it.topic + "-unknown")]
+        answers += [await it.commit_offset(group, 1, note="x" * 5000), await it.commit_offset(group, 1, partition=7)]
+        answers += [await it.committed(group, version=version) for version in (1, 2, 5, 7, 8)]
+        answers += [await it.committed(group, stable=True, version=version) for version in (7, 8, 9)]
+        answers += [await it.committed(group, all_topics=True, stable=stable, version=version) for stable in (True, False) for version in (7, 8)]
+        answers.append(await it.end(commit=commit))
+        await settle_offsets(it, group)
+        answers += [await it.committed(group, stable=True), await it.committed(group, all_topics=True)]
+    return answers
+
+
+async def settle_offsets(it: TransactionalClient, group: str) -> None:
+    async with asyncio.timeout(10):
+        while (await it.committed(group, stable=True))[0][3] != "NONE":
+            await asyncio.sleep(0.01)
+
+
+async def plain_commits_meet_transactions(it: TransactionalClient) -> list[object]:
+    """The later commit counts, not the later end of a transaction."""
+    group = it.topic
+    answers: list[object] = [await it.init()]
+    for commit in (True, False):
+        if it.protocol is V1:
+            answers.append(await it.add_offsets(group))
+        answers += [await it.commit_offset_plainly(group, 1), await it.commit_offset(group, 2), await it.committed(group)]
+        answers += [await it.commit_offset_plainly(group, 3), await it.committed(group), await it.committed(group, stable=True)]
+        answers.append(await it.end(commit=commit))
+        await settle_offsets(it, group)
+        answers.append(await it.committed(group, stable=True))
+    return answers
+
+
+async def members(it: TransactionalClient) -> list[object]:
+    """Groups that do not exist, and groups without members."""
+    answers: list[object] = [await it.init()]
+    some = [Member(), Member(3), Member(3, "m"), Member(-1, "m"), Member(-1, "", "i"), Member(3, "m", "i"), Member(0)]
+    for number, member in enumerate(some):
+        group = f"{it.topic}-{number}"
+        if it.protocol is V1:
+            answers.append(await it.add_offsets(group))
+        answers += [(member, await it.commit_offset(group, 1, member=member), await it.commit_offset_plainly(group, 1, member=member))]
+        answers += [await it.commit_offset_plainly(group + "-other", 1, member=member, version=version) for version in (2, 5, 8, 9)]
+    for member in some:
+        answers.append((member, await it.commit_offset(f"{it.topic}-0", 1, member=member)))
+        answers += [await it.commit_offset_plainly(f"{it.topic}-0", 1, member=member, version=version) for version in (8, 9)]
+    answers += [await it.commit_offset_plainly(it.topic, 1, topic=it.topic + "-unknown"), await it.commit_offset_plainly(it.topic, 1, note="x" * 5000)]
+    answers += [await it.commit_offset_plainly("", 1), await it.commit_offset("", 1)]
+    return [*answers, await it.end(commit=False)]
+
+
+async def sequences(it: TransactionalClient) -> list[object]:
+    """Sequence numbers across the transactions of one epoch and of several."""
+    answers: list[object] = [await it.init(), *await begin(it)]
+    answers += [await it.produce(sequence=1), await it.produce(sequence=0), await it.produce(sequence=0), await it.produce(sequence=2)]
+    answers.append(await it.end(commit=True))
+    await it.settle()
+    answers += [*await begin(it), await it.produce(sequence=1), await it.produce(sequence=0), await it.produce(sequence=5)]
+    answers.append(await it.end(commit=False))
+    await it.settle()
+    answers += [await it.init_patiently(expected=(it.producer_id, it.epoch)), *await begin(it)]  # type: ignore[arg-type]
+    answers += [await it.produce(sequence=3), await it.produce(sequence=0), await it.produce(partition=1, sequence=4, version=11)]
+    answers += [await begin(it, 1), await it.produce(partition=1, sequence=4), await it.produce(partition=1, sequence=0)]
+    return [*answers, await it.end(commit=True)]
+
+
+async def late_records(it: TransactionalClient) -> list[object]:
+    """A batch that arrives when its transaction is over."""
+    answers: list[object] = [await it.init()]
+    for commit in (True, False):
+        answers += [*await begin(it), await it.produce(b"a", sequence=None), await it.end(commit=commit, keep=False)]
+        await it.settle()
+        answers += [await it.produce(b"late"), await it.produce(b"a", sequence=0), await it.init_patiently()]
+    await it.settle()
+    return [*answers, await it.read(committed=False)]
+
+
+CONVERSATIONS: list[Conversation] = [
+    commits_and_aborts,
+    interleaved,
+    open_transactions_and_timestamps,
+    empty_transactions,
+    retried_ends,
+    what_is_unknown,
+    unknown_partitions,
+    verification,
+    fencing,
+    epochs_asked_for,
+    epoch_after_an_abort_by_init,
+    last_epochs,
+    last_epochs_by_init,
+    last_epoch_is_fenced,
+    expiry,
+    timeouts,
+    offsets_in_transactions,
+    plain_commits_meet_transactions,
+    members,
+    sequences,
+    late_records,
+]
+
+
+@pytest.fixture
+async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
+    async with EmbeddedBroker() as embedded:
+        yield kafka, embedded.bootstrap_servers
+
+
+@pytest.mark.parametrize("protocol", [V1, V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__)
+async def test_both_brokers_say_the_same(addresses: tuple[str, str], conversation: Conversation, protocol: dict[str, int]) -> None:
+    name = f"{conversation.__name__}-{uuid.uuid4().hex}"
+    answers: list[list[object]] = []
+    for address in addresses:
+        async with RawClient(address) as client:
+            created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(name, PARTITIONS, 1)]), 7)
+            assert created.topics[0].error_code == 0
+            it = TransactionalClient(client, name, name, protocol)
+            await it.find(TRANSACTION, name)
+            await it.find(GROUP, name)
+            await wait_for_leaders(client, name)
+            answers.append(await conversation(it))
+    real, embedded = answers
+    assert embedded == real
+
+
+async def wait_for_leaders(client: RawClient, topic: str) -> None:
+    """A real broker needs a moment before it leads new partitions."""
+    async with asyncio.timeout(10):
+        while True:
+            answer = await client.call(fetch_request(topic, *[0] * PARTITIONS, max_wait_ms=20), 12)
+            if not any(partition.error_code for partition in answer.responses[0].partitions):
+                return
