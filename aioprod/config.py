@@ -48,8 +48,8 @@ class ClientConfig(SecurityConfig):
     connections_max_idle_ms: int = 540_000
     socket_connection_setup_timeout_ms: int = 10_000
     socket_connection_setup_timeout_max_ms: int = 30_000
-    send_buffer_bytes: int = 131_072
-    receive_buffer_bytes: int = 32_768
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
     client_dns_lookup: str = "use_all_dns_ips"
     metadata_recovery_strategy: str = "rebootstrap"
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000

@@ -231,6 +231,8 @@ def _check_level(name: str, codec: str, level: object) -> None:
 
 
 def _check_delivery(config: ProducerConfig) -> None:
+    if config.buffer_memory < config.batch_size:
+        raise ConfigError(f"buffer_memory={config.buffer_memory}: must be at least batch_size={config.batch_size}, or no batch could be opened")
     if config.delivery_timeout_ms < config.linger_ms + config.request_timeout_ms:
         raise ConfigError(
             f"delivery_timeout_ms={config.delivery_timeout_ms}: must be at least linger_ms + request_timeout_ms "

@@ -8,17 +8,20 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from aioprod.testing import EmbeddedBroker
 from benchmarks.harness import loop_factory
 
+_REPOSITORY = Path(__file__).parents[1]
 _STOP_TIMEOUT_S = 10
 
 
 @contextmanager
 def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
     """Bootstrap servers of a broker that has these topics (name to number of partitions); it ends with the ``with`` block or with this process."""
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.broker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "benchmarks.broker"]
+    with subprocess.Popen(command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps(dict(topics)) + "\n")

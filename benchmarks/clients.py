@@ -41,9 +41,7 @@ Open = Callable[[str, Settings], AbstractAsyncContextManager[Client]]
 
 @asynccontextmanager
 async def aioprod(servers: str, settings: Settings) -> AsyncIterator[Client]:
-    async with Producer(
-        servers, batch_size=settings.batch_size, linger_ms=settings.linger_ms, buffer_memory=settings.buffer_memory
-    ) as producer:
+    async with Producer(servers, batch_size=settings.batch_size, linger_ms=settings.linger_ms, buffer_memory=settings.buffer_memory) as producer:
         yield Client(producer.send, producer.send_and_wait, producer.flush)
 
 

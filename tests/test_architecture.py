@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": CLIENT,
     "public": {"base", "producer", "consumer", "admin"},
     "testing": {"base", "protocol"},
+    "integrations": {"base", "public"},
     "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
     "cli": {"base", "public", "testing", "spark", "demo"},

@@ -97,6 +97,44 @@ def test_connections_are_counted_and_those_that_are_open_are_known() -> None:
     assert (seen["connection-creation-total"], seen["connection-close-total"], seen["connection-count"]) == (3, 1, 2)
 
 
+def busy() -> ProducerMetrics:
+    """One topic, one node, one moment, and no figure that is 0 by chance."""
+    metrics = ProducerMetrics(30_000, 2)
+    metrics.batch_sent("t", 10, 500, 1_000, 0.002, 1.0)
+    metrics.batch_succeeded("t", 7, 1.0)
+    metrics.batch_retried("t", 3, 1.0)
+    metrics.batch_failed("t", 2, 1.0)
+    metrics.batch_split(1.0)
+    for size, latency in ((600, 0.02), (400, 0.01)):
+        metrics.request_sent(7, 10, size, 1.0)
+        metrics.request_done(7, latency, 1.0)
+    metrics.throttled(7, 5, 1.0)
+    metrics.buffer_exhausted(1.0)
+    metrics.connection_opened(1.0)
+    metrics.connection_closed(1.0)
+    return metrics
+
+
+def test_the_figures_of_the_only_topic_and_node_are_the_producers() -> None:
+    metrics = busy()
+    whole, of_topic, of_node = metrics.snapshot(1.0), metrics.snapshot_by_topic(1.0)["t"], metrics.snapshot_by_node(1.0)[7]
+    assert (of_topic.pop("byte-total"), of_topic.pop("byte-rate"), of_topic.pop("compression-rate")) == (500, 500 / 30, 0.5)
+    for part in (of_topic, of_node):
+        assert part == {name: whole[name] for name in part}
+        assert all(part.values())
+    assert (of_node["request-size-avg"], of_node["request-size-max"], of_node["outgoing-byte-total"]) == (500, 600, 1_000)
+    assert of_node["request-latency-avg"] == pytest.approx(15)
+    assert of_node["request-latency-max"] == pytest.approx(20)
+
+
+def test_each_rate_belongs_to_a_total() -> None:
+    whole = busy().snapshot(1.0)
+    rates = {name for name in whole if name.endswith("-rate")}
+    assert len(rates) > 10
+    for name in rates:
+        assert whole[name] == whole[name.removesuffix("rate") + "total"] / 30 > 0
+
+
 def test_gauges_are_taken_over() -> None:
     assert ProducerMetrics().snapshot(1.0, {"buffer-available-bytes": 7.0})["buffer-available-bytes"] == 7
 
@@ -155,6 +193,7 @@ def test_as_many_windows_are_kept_as_asked_for(samples: int) -> None:
         metrics.batch_sent("t", 1, second, second, 0.0, float(second))
     seen = metrics.snapshot(19.5)
     assert seen["batch-size-avg"] == pytest.approx(sum(range(20 - samples, 20)) / samples)
+    assert len(metrics._producer._state[1]) == samples
     assert seen["record-send-total"] == 20
 
 
@@ -282,6 +321,7 @@ def test_every_observer_hears_everything() -> None:
     sent = BatchSent("t", 0, 1, 10, 500, 1_000, 1, 0.004)
     request = RequestDone(1, "Produce", 0.003, None)
     observers.on_start(observed())
+    observers.on_start(observed())  # a start that failed is tried again
     observers.on_connection(1, "localhost:9092", True, None)
     observers.on_batch_sent(sent)
     observers.on_request(request)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, KafkaError
+from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -39,6 +39,7 @@ class Metadata:
         self._last_used: dict[str, float] = {}
         self._failures = 0
         self._failing_since = 0.0
+        self._noted = False
         self._earliest = 0.0
         self._requested = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -101,16 +102,20 @@ class Metadata:
         except KafkaError as error:
             self._failures += 1
             if self._failures == 1:
-                log.warning("metadata refresh failed, trying on: %s", error)
                 self._failing_since = loop.time()
             elif (loop.time() - self._failing_since) * 1000 >= self._config.metadata_recovery_rebootstrap_trigger_ms:
                 self._failing_since = loop.time()
                 self._rebootstrap("no metadata for metadata_recovery_rebootstrap_trigger_ms")
+            # Which broker can't be reached is said where connections are made.
+            if not self._noted and not isinstance(error, BrokerConnectionError):
+                self._noted = True
+                log.warning("metadata refresh failed, trying on: %s", error)
             self.last_error = error
             self._requested.set()
             self._earliest = loop.time() + self._backoff.seconds(self._failures)
         else:
-            if self._failures:
+            if self._noted:
+                self._noted = False
                 log.info("metadata is fresh again after %d failed tries", self._failures)
             self._failures = 0
             self.last_error = None

@@ -92,7 +92,7 @@ class ProducerObserver:
     """
 
     def on_start(self, producer: ObservedProducer) -> None:
-        """The producer begins; called once, before all others."""
+        """The producer begins to connect; called once, before all others but ``close``, which alone hears of one that was never started."""
 
     def on_batch_sent(self, event: BatchSent) -> None:
         """A batch went into a request."""
@@ -116,6 +116,7 @@ class Observers:
     def __init__(self, observers: Iterable[ProducerObserver] = ()) -> None:
         self._observers = tuple(observers)
         self._failing: set[tuple[int, str]] = set()
+        self._started = False
         # Only those that override a method are called for it.
         self._batch_sent = self._overriding("on_batch_sent")
         self._batch_done = self._overriding("on_batch_done")
@@ -126,8 +127,10 @@ class Observers:
         return bool(self._observers)
 
     def on_start(self, producer: ObservedProducer) -> None:
-        """See :class:`ProducerObserver`, as for the others."""
-        self._tell("on_start", self._observers, producer)
+        """See :class:`ProducerObserver`, as for the others. A start that is tried again is told of once."""
+        if not self._started:
+            self._started = True
+            self._tell("on_start", self._observers, producer)
 
     def on_batch_sent(self, event: BatchSent) -> None:
         self._tell("on_batch_sent", self._batch_sent, event)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from aioprod.config import ClientConfig, split_address
+from aioprod.config import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net.backoff import Backoff
+from aioprod.net.bootstrap import bootstrap_addresses
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
+from aioprod.net.race import first_to_succeed
+
+log = logging.getLogger(__name__)
 
 _BOOTSTRAP = -1
 
@@ -53,6 +59,7 @@ class Brokers:
         self._bootstrap: Connection | None = None
         self._refusal: AuthenticationError | None = None  # of the bootstrap servers, until _refused_until
         self._refused_until = 0.0
+        self._unreachable: set[int] = set()  # nodes of which the log says so; kept apart from the links, which come and go
         self._closed = False
         self.on_change: Callable[[], None] | None = None
         self.on_connection: Callable[[int, str, bool, KafkaError | None], None] | None = None
@@ -78,6 +85,8 @@ class Brokers:
     def forget_nodes(self) -> None:
         """Forget all brokers but the bootstrap servers, whose names are looked up anew (KIP-899, KIP-1102)."""
         self.update_nodes({})
+        if self._bootstrap is not None:
+            self._bootstrap.abort(BrokerConnectionError(f"{self._bootstrap.address}: starting again from the bootstrap servers"))
 
     @property
     def connected(self) -> int:
@@ -135,8 +144,12 @@ class Brokers:
         if link.connection is not None:
             return link.connection
         assert link.connecting is not None
-        # Shielded: others may wait for the same connection.
-        return await asyncio.shield(link.connecting)
+        # Others may wait for the same connection: cancelling one who waits does not cancel it.
+        connecting = link.connecting
+        await asyncio.wait([connecting])
+        if connecting.cancelled():
+            raise BrokerConnectionError(f"broker {node_id}: it moved or left, or the client was closed, while connecting")
+        return connecting.result()
 
     async def any(self) -> Connection:
         """A connection to any broker: the least loaded open one, else a new one, from the bootstrap addresses at the last.
@@ -147,40 +160,13 @@ class Brokers:
         """
         open_ones = [link.connection for link in self._links.values() if link.connection is not None]
         if open_ones:
-            return min(open_ones, key=lambda connection: connection.in_flight)
+            now = asyncio.get_running_loop().time()
+            return min(open_ones, key=lambda connection: (connection.throttled_until > now, connection.in_flight))
         if self._bootstrap is not None:
             return self._bootstrap
-        now = asyncio.get_running_loop().time()
-        known = [node_id for node_id in self._nodes if self.retry_at(node_id) <= now]
-        self._rng.shuffle(known)
         errors: list[KafkaError] = []
-        for node_id in known:
-            try:
-                return await self.connection(node_id)
-            except KafkaError as error:
-                errors.append(error)
-        if self._refusal is not None and asyncio.get_running_loop().time() < self._refused_until:
-            raise self._refusal.with_traceback(None)
-        return await self._connect_bootstrap(errors)
-
-    async def _connect_bootstrap(self, errors: list[KafkaError]) -> Connection:
-        addresses = list(self._config.bootstrap_servers)
-        self._rng.shuffle(addresses)
-        for address in addresses:
-            host, port = split_address(address)
-            try:
-                connection = await connect(host, port, self._config, self._rng)
-            except KafkaError as error:
-                errors.append(error)
-                continue
-            if self._closed or self._bootstrap is not None:
-                await connection.close()
-                if self._bootstrap is not None:
-                    return self._bootstrap
-                raise BrokerConnectionError("client is closed")
-            self._bootstrap = connection
-            connection.on_closed = self._bootstrap_closed
-            self._tell(_BOOTSTRAP, connection.address, True, None)
+        connection = await first_to_succeed(await self._ways(), errors)
+        if connection is not None:
             return connection
         refusal = next((error for error in errors if isinstance(error, AuthenticationError)), None)
         if refusal is not None:
@@ -188,6 +174,34 @@ class Brokers:
             self._refused_until = asyncio.get_running_loop().time() + self._pause(refusal, 1)
             raise refusal
         raise BrokerConnectionError("no broker answers: " + "; ".join(dict.fromkeys(str(error) for error in errors)))
+
+    async def _ways(self) -> list[Callable[[], Coroutine[Any, Any, Connection]]]:
+        """How to reach some broker: first the nodes that are known, then, where that is allowed, the bootstrap servers."""
+        now = asyncio.get_running_loop().time()
+        known = [node_id for node_id in self._nodes if self.retry_at(node_id) <= now]
+        self._rng.shuffle(known)
+        ways = [partial(self.connection, node_id) for node_id in known]
+        if self._refusal is not None and now < self._refused_until:
+            if not ways:
+                raise self._refusal.with_traceback(None)
+            return [*ways]
+        if self._nodes and self._config.metadata_recovery_strategy == "none":
+            return [*ways]
+        addresses = await bootstrap_addresses(self._config)
+        self._rng.shuffle(addresses)
+        return [*ways, *(partial(self._connect_bootstrap, host, port) for host, port in addresses)]
+
+    async def _connect_bootstrap(self, host: str, port: int) -> Connection:
+        connection = await connect(host, port, self._config, self._rng)
+        if self._closed or self._bootstrap is not None:
+            await connection.close()
+            if self._bootstrap is not None:
+                return self._bootstrap
+            raise BrokerConnectionError("client is closed")
+        self._bootstrap = connection
+        connection.on_closed = self._bootstrap_closed
+        self._tell(_BOOTSTRAP, connection.address, True, None)
+        return connection
 
     def _pause(self, error: KafkaError | None, failures: int) -> float:
         # Wrong credentials stay wrong: trying them often helps nobody, and may lock the account.
@@ -202,10 +216,11 @@ class Brokers:
 
     async def _connect(self, node: Node, link: _Link) -> Connection:
         try:
-            connection = await connect(node.host, node.port, self._config, self._rng)
+            connection = await connect(node.host, node.port, self._config, self._rng, failures=link.failures)
         except KafkaError as error:
             link.failures += 1
             link.last_error = error
+            self._note_unreachable(node, error)
             link.retry_at = asyncio.get_running_loop().time() + self._pause(error, link.failures)
             raise
         else:
@@ -213,6 +228,9 @@ class Brokers:
                 await connection.close()
                 raise BrokerConnectionError(f"{connection.address}: client closed or broker moved while connecting")
             link.failures = 0
+            if node.node_id in self._unreachable:
+                self._unreachable.remove(node.node_id)
+                log.info("broker %d (%s) is reached again", node.node_id, connection.address)
             link.connection = connection
             connection.on_closed = lambda closed: self._link_closed(node, link, closed.error)
             self._tell(node.node_id, connection.address, True, None)
@@ -222,6 +240,11 @@ class Brokers:
         finally:
             link.connecting = None
             self._changed()
+
+    def _note_unreachable(self, node: Node, error: KafkaError) -> None:
+        if node.node_id not in self._unreachable:
+            self._unreachable.add(node.node_id)
+            log.warning("broker %d (%s:%d) can't be reached, trying on: %s", node.node_id, node.host, node.port, error)
 
     async def _drop_bootstrap(self) -> None:
         # The bootstrap connection goes once a real one is there, unless somebody still waits for its reply.

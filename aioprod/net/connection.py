@@ -27,6 +27,7 @@ from aioprod.protocol.message import Message, Request
 # Larger replies can only be garbage: a broker keeps to fetch.max.bytes, 55 MB by default.
 MAX_FRAME_BYTES = 512 * 1024 * 1024
 _READ_LIMIT = 1024 * 1024
+_CLOSE_LIMIT_S = 1.0
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -71,9 +72,13 @@ class Connection:
         self._in_flight: deque[_InFlight] = deque()
         # What is kept back: encoded requests in their order, and who waits for the reply (nobody where acks=0). None: nothing is.
         self._held: deque[tuple[Sequence[bytes], _InFlight | None]] | None = None
+        self._held_bytes = 0
+        self._wrote_unanswered = False
+        self._released = asyncio.Event()
         self._all_answered: asyncio.Future[None] | None = None
         self._replies = 0
         self._encrypted = writer.get_extra_info("sslcontext") is not None
+        self.throttled_until = 0.0  # loop time; until then the broker wants no more requests (KIP-219)
         self._next_correlation_id = 0
         self._error: KafkaError | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -81,7 +86,16 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str, request_timeout_ms: int, setup_timeout_ms: int, tls: ssl.SSLContext | None = None
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        setup_timeout_ms: float,
+        tls: ssl.SSLContext | None = None,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
     ) -> Connection:
         """Connect a socket, trying all addresses of the host, and encrypt it where ``tls`` is given.
 
@@ -94,12 +108,15 @@ class Connection:
             async with asyncio.timeout(setup_timeout_ms / 1000):
                 reader, writer = await asyncio.open_connection(host, port, limit=_READ_LIMIT, ssl=tls)
         except TimeoutError:
-            raise BrokerConnectionError(f"{address}: no connection within socket_connection_setup_timeout_ms={setup_timeout_ms}") from None
+            raise BrokerConnectionError(f"{address}: no connection within socket_connection_setup_timeout_ms={setup_timeout_ms:.0f}") from None
         except OSError as error:
             raise connection_failure(address, error, tls=tls is not None) from error
         sock = writer.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
+                if size > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
         return cls(reader, writer, address=address, client_id=client_id, request_timeout_ms=request_timeout_ms)
 
     @property
@@ -115,6 +132,11 @@ class Connection:
     def in_flight(self) -> int:
         """Requests that wait for a reply, or to be sent."""
         return len(self._in_flight) + (len(self._held) if self._held is not None else 0)
+
+    @property
+    def holding(self) -> bool:
+        """Whether requests are kept back now."""
+        return self._held is not None
 
     def pick_version(self, request_type: type[Request[Any]], newest: int | None = None) -> int:
         """The newest version of a request that both sides know.
@@ -140,7 +162,7 @@ class Connection:
         return number
 
     async def request(
-        self, message: Request[ResponseT], *, version: int | None = None, timeout_ms: int | None = None, past_hold: bool = False
+        self, message: Request[ResponseT], *, version: int | None = None, timeout_ms: float | None = None, past_hold: bool = False
     ) -> ResponseT:
         """Send a request and wait for its reply; ``past_hold`` sends it also where others are kept back.
 
@@ -149,6 +171,9 @@ class Connection:
             UnsupportedVersionError: the broker has no version of this request that we know.
         """
         kind = type(message)
+        pause = self.throttled_until - self._loop.time()
+        if pause > 0 and not past_hold:
+            await asyncio.sleep(pause)
         if version is None:
             version = self.pick_version(kind)
         correlation_id = self.next_correlation_id()
@@ -162,7 +187,7 @@ class Connection:
         request_type: type[Request[Any]],
         version: int,
         correlation_id: int,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
         past_hold: bool = False,
     ) -> asyncio.Future[Message]:
         """Write an encoded request; the future gets the reply. Never waits: callers bound what they have in flight."""
@@ -172,10 +197,15 @@ class Connection:
             return future
         waiting = _InFlight(correlation_id, request_type, version, future, (timeout_ms or self.request_timeout_ms) / 1000)
         if self._held is not None and not past_hold:
-            self._held.append((buffers, waiting))
+            self._keep_back(buffers, waiting)
         else:
             self._write_now(buffers, waiting)
         return future
+
+    def _keep_back(self, buffers: Sequence[bytes], waiting: _InFlight | None) -> None:
+        assert self._held is not None
+        self._held.append((buffers, waiting))
+        self._held_bytes += sum(map(len, buffers))
 
     def _write_now(self, buffers: Sequence[bytes], waiting: _InFlight | None) -> None:
         if waiting is not None:
@@ -192,10 +222,12 @@ class Connection:
         """Keep back, in their order, what is sent from now on, until :meth:`release`."""
         if self._held is None and self._error is None:
             self._held = deque()
+            self._released.clear()
 
     def release(self) -> None:
         """Send what was kept back, and from now on everything at once."""
-        held, self._held = self._held, None
+        held, self._held, self._held_bytes = self._held, None, 0
+        self._released.set()
         for buffers, waiting in held or ():
             if self._error is None:
                 self._write_now(buffers, waiting)
@@ -216,18 +248,21 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the socket did not take yet."""
-        return self._writer.transport.get_write_buffer_size()
+        """What the socket did not take yet, and what is kept back."""
+        return self._writer.transport.get_write_buffer_size() + self._held_bytes
 
     async def drained(self) -> None:
         """Wait until the socket takes more; ends too when the connection does."""
+        if self._held is not None:
+            await self._released.wait()
         with contextlib.suppress(OSError):
             await self._writer.drain()
 
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write an encoded request that gets no reply (acks=0)."""
+        self._wrote_unanswered = True
         if self._held is not None:
-            self._held.append((buffers, None))
+            self._keep_back(buffers, None)
         else:
             self._write_now(buffers, None)
 
@@ -272,6 +307,9 @@ class Connection:
         if waiting.timer is not None:
             waiting.timer.cancel()
         self.last_used = self._loop.time()
+        throttle_ms: int = getattr(reply, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self.throttled_until = max(self.throttled_until, self.last_used + throttle_ms / 1000)
         if not waiting.future.done():
             waiting.future.set_result(reply)
         if self._all_answered is not None and not self._in_flight:
@@ -308,12 +346,22 @@ class Connection:
             waiting.future.exception()
 
     async def close(self) -> None:
-        """Close and wait until the socket is gone."""
+        """Close and wait until the socket is gone. What gets no reply (acks=0) is sent before, within a second."""
+        if self._wrote_unanswered and self.unsent_bytes and self._error is None:
+            with contextlib.suppress(TimeoutError, OSError):
+                async with asyncio.timeout(_CLOSE_LIMIT_S):
+                    await self._send_rest()
         self.abort(BrokerConnectionError(f"{self.address}: closed by this client"))
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await asyncio.wait([self._reading], timeout=1)
+            await asyncio.wait([self._reading], timeout=_CLOSE_LIMIT_S)
             if self.companion is not None:
                 await self.companion.ended()
+
+    async def _send_rest(self) -> None:
+        if self._held is not None:
+            await self._released.wait()
+        self._writer.transport.set_write_buffer_limits(0)
+        await self._writer.drain()
 
 
 def _settle(future: asyncio.Future[None], error: KafkaError | None = None) -> None:

@@ -22,7 +22,10 @@ def connection_failure(address: str, error: OSError, *, tls: bool, replies: int 
     if isinstance(error, ssl.SSLError):
         return _tls_failure(address, error)
     if tls and replies is None and (error.errno is None or isinstance(error, ConnectionResetError)):
-        return BrokerConnectionError(f"{address}: closed during the TLS handshake; does this port speak TLS (security_protocol)?")
+        return BrokerConnectionError(
+            f"{address}: closed during the TLS handshake; does this port speak TLS (security_protocol), "
+            "or does it want a client certificate (ssl_keystore_location)?"
+        )
     hint = _early_end(replies, tls=tls) if isinstance(error, ConnectionResetError) else ""
     return BrokerConnectionError(f"{address}: {_reason(error)}{hint}")
 

@@ -8,17 +8,19 @@ from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 from aioprod.net.authentication import authenticate, new_mechanism
+from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 from aioprod.net.reauthentication import Reauthentication
 from aioprod.net.tls import tls_context
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
-async def connect(host: str, port: int, config: ClientConfig, rng: random.Random | None = None) -> Connection:
+async def connect(host: str, port: int, config: ClientConfig, rng: random.Random | None = None, *, failures: int = 0) -> Connection:
     """Open a connection that is ready for requests, and stays so while its session is renewed (KIP-368).
 
     Args:
         rng: chooses the moments at which the client authenticates again.
+        failures: so many tries before this one have failed; each gives the next twice the time (KIP-601).
 
     Raises:
         BrokerConnectionError, RequestTimedOutError: no connection, or no answer.
@@ -26,16 +28,20 @@ async def connect(host: str, port: int, config: ClientConfig, rng: random.Random
         BrokerError: the broker refused.
         ConfigError: a file with certificates can't be read any more.
     """
+    setup = Backoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, rng or random.Random())
+    setup_timeout_ms = setup.seconds(failures + 1) * 1000 if failures else config.socket_connection_setup_timeout_ms
     connection = await Connection.open(
         host,
         port,
         client_id=config.client_id,
         request_timeout_ms=config.request_timeout_ms,
-        setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        setup_timeout_ms=setup_timeout_ms,
+        send_buffer_bytes=config.send_buffer_bytes,
+        receive_buffer_bytes=config.receive_buffer_bytes,
         tls=tls_context(config),
     )
     try:
-        await _ask_versions(connection, config.socket_connection_setup_timeout_ms)
+        await _ask_versions(connection, setup_timeout_ms)
         if config.uses_sasl:
             await _log_in(connection, config, rng or random.Random())
     except BaseException:
@@ -44,7 +50,7 @@ async def connect(host: str, port: int, config: ClientConfig, rng: random.Random
     return connection
 
 
-async def _ask_versions(connection: Connection, timeout_ms: int) -> None:
+async def _ask_versions(connection: Connection, timeout_ms: float) -> None:
     version = ApiVersionsRequest.MAX_VERSION
     reply = await _api_versions(connection, version, timeout_ms)
     if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -58,7 +64,7 @@ async def _ask_versions(connection: Connection, timeout_ms: int) -> None:
     connection.finalized_features = {feature.name: feature.max_version_level for feature in reply.finalized_features}
 
 
-async def _api_versions(connection: Connection, version: int, timeout_ms: int) -> ApiVersionsResponse:
+async def _api_versions(connection: Connection, version: int, timeout_ms: float) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
     return await connection.request(request, version=version, timeout_ms=timeout_ms)
 

@@ -24,6 +24,10 @@ class Reauthentication:
     Args:
         connection: authenticated; requests sent meanwhile are held and go out afterwards, in their order.
         rng: chooses the moment.
+
+    Attributes:
+        due: loop time of the next login.
+        task: the login that is under way or was the last.
     """
 
     def __init__(self, connection: Connection, config: ClientConfig, rng: random.Random) -> None:
@@ -32,7 +36,8 @@ class Reauthentication:
         self._rng = rng
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.due = 0.0
         self._ends_at = 0.0
         self._used_until = 0.0
 
@@ -41,26 +46,27 @@ class Reauthentication:
         now = self._loop.time()
         self._ends_at = now + lifetime_ms / 1000
         self._used_until = self._connection.last_used
-        self._timer = self._loop.call_at(now + lifetime_ms / 1000 * self._rng.uniform(_EARLIEST, _LATEST), self._begin)
+        self.due = now + lifetime_ms / 1000 * self._rng.uniform(_EARLIEST, _LATEST)
+        self._timer = self._loop.call_at(self.due, self._begin)
 
     def cancel(self) -> None:
         """The connection is over."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()
+        if self.task is not None and self.task is not asyncio.current_task(self._loop):
+            self.task.cancel()
 
     async def ended(self) -> None:
         """Wait until nothing runs any more."""
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=1)
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=1)
 
     def _begin(self) -> None:
         connection = self._connection
         if connection.last_used <= self._used_until and not connection.in_flight:
             connection.abort(BrokerConnectionError(f"{connection.address}: idle for a whole session (connections.max.reauth.ms of the broker)"))
             return
-        self._task = self._loop.create_task(self._renew(), name=f"aioprod-reauthenticate-{connection.address}")
+        self.task = self._loop.create_task(self._renew(), name=f"aioprod-reauthenticate-{connection.address}")
 
     async def _renew(self) -> None:
         connection = self._connection

@@ -54,7 +54,7 @@ class RecordAccumulator:
 
     def __init__(self, config: ProducerConfig, pool: BufferPool, producer: ProducerState, rng: random.Random, wake: Callable[[float], None]) -> None:
         if config.batch_size + HEADER_SIZE > config.buffer_memory:
-            raise ConfigError(f"buffer_memory={config.buffer_memory}: must be at least batch_size={config.batch_size} and its header of {HEADER_SIZE}")
+            raise ConfigError(f"buffer_memory={config.buffer_memory}: must be at least batch_size={config.batch_size} + {HEADER_SIZE} bytes")
         self.config = config
         self.pool = pool
         self.topics: dict[str, Topic] = {}
@@ -62,8 +62,11 @@ class RecordAccumulator:
         self.closed: KafkaError | None = None
         self.flushes = 0
         self.keep_records = False
+        # Raises where whoever waited for memory comes too late: its transaction is being ended.
+        self.check_open: Callable[[], None] | None = None
         self.on_open: Callable[[TopicPartition], None] | None = None
         self.on_end: Callable[[ProducerBatch], None] | None = None
+        self.on_dropped: Callable[[ProducerBatch], None] | None = None
         self.may_drain: Callable[[TopicPartition], bool] | None = None
         self._producer = producer
         self._rng = rng
@@ -169,7 +172,9 @@ class RecordAccumulator:
             leased = size
             async with queue.lock:
                 if self.closed is not None:
-                    raise self.closed
+                    raise self.closed.with_traceback(None)
+                if self.check_open is not None:
+                    self.check_open()
                 # Somebody else may have opened a batch while this one waited for memory.
                 taken = self.try_append(queue, timestamp, key, value, headers, bound)
                 if taken is None:
@@ -191,6 +196,7 @@ class RecordAccumulator:
         if topic.codec is not Codec.NONE:
             batch.ceiling = min(max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest)
         batch.on_end = self.on_end
+        batch.on_dropped = self.on_dropped
         if self.keep_records:
             batch.records = []
         queue.opened += 1

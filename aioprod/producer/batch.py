@@ -56,8 +56,8 @@ class ProducerBatch:
 
     __slots__ = (
         "__weakref__", "_callbacks", "_looked_at", "_waiters", "attempts", "base_offset", "base_sequence", "ceiling", "closed", "codec",
-        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "log_append_time", "loop", "may_be_stored",
-        "on_end", "order", "parts", "records", "retry_at", "state", "tp", "writer",
+        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "log_append_time", "loop",
+        "may_be_stored", "on_dropped", "on_end", "order", "parts", "records", "retry_at", "state", "tp", "writer",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, writer: RecordBatchWriter, *, limit: int, leased: int, created_at: float, order: tuple[int, ...]) -> None:
@@ -89,6 +89,7 @@ class ProducerBatch:
         self.parts: list[tuple[int, ProducerBatch]] = []
         self.records: list[ProducerRecord] | None = None  # kept only where an interceptor wants them back
         self.on_end: Callable[[ProducerBatch], None] | None = None
+        self.on_dropped: Callable[[ProducerBatch], None] | None = None  # hears of a failure that nobody looked at
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._callbacks: list[tuple[int, Callable[[ProducerBatch, int], object]]] = []
         self._looked_at = False
@@ -169,6 +170,7 @@ class ProducerBatch:
             part.codec = self.codec
             part.may_be_stored = part.in_doubt = self.may_be_stored or self.in_doubt
             part.on_end = self.on_end
+            part.on_dropped = self.on_dropped
             if self.records is not None:
                 part.records = self.records[start : start + writer.count]
             self.parts.append((start, part))
@@ -178,7 +180,6 @@ class ProducerBatch:
             first, part = self.parts[at]
             part._callbacks.append((index - first, callback))
         self._callbacks = []
-        self.on_end = None
         self._finish(BatchState.SPLIT)
         return [part for _, part in self.parts]
 
@@ -186,8 +187,6 @@ class ProducerBatch:
         assert self.state is BatchState.PENDING, f"batch of {self.tp} ended twice: {self.state} and {state}"
         self.state = state
         self.closed = True
-        self.encoded = None
-        self.writer.release()
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
@@ -197,6 +196,8 @@ class ProducerBatch:
             self._call(callback, index)
         if self.on_end is not None:
             self.on_end(self)
+        self.encoded = None
+        self.writer.release()
         self.records = None
 
     def _call(self, callback: Callable[[ProducerBatch, int], object], index: int) -> None:
@@ -225,6 +226,5 @@ class ProducerBatch:
             self._waiters.pop(waiter, None)
 
     def __del__(self) -> None:
-        if getattr(self, "state", None) is BatchState.FAILED and not self._looked_at:
-            count = max(self.count, 1)
-            log.error("delivery of %d %s to %s failed and nobody looked at it: %s", count, "record" if count == 1 else "records", self.tp, self.error)
+        if getattr(self, "state", None) is BatchState.FAILED and not self._looked_at and self.on_dropped is not None:
+            self.on_dropped(self)

@@ -9,7 +9,8 @@ one is not starved by small ones.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
@@ -28,19 +29,28 @@ class BufferPool:
     Args:
         total: bytes in all (``buffer.memory``).
         block_size: the size that is kept in ready blocks (``batch.size``).
+
+    Attributes:
+        reserved: bytes that were set aside for callers who have not got them yet; ``total`` = ``available`` + ``reserved`` + what is lent.
+        waited_s: seconds that callers have waited for memory, added up.
+        on_waited: called with the seconds of each wait when it ends, however it ends.
     """
 
     def __init__(self, total: int, block_size: int) -> None:
         self.total = total
         self.block_size = block_size
+        self.reserved = 0
+        self.waited_s = 0.0
+        self.on_waited: Callable[[float], None] | None = None
         self._non_pooled = total
         self._free_blocks = 0
-        self._waiters: deque[_Waiter] = deque()
+        # A linked list at heart: the first is found, and any one removed, at the same cost whatever their number.
+        self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         self._closed: KafkaError | None = None
 
     @property
     def available(self) -> int:
-        """Bytes that are not lent out; those collected for a waiter count as lent."""
+        """Bytes that are neither lent nor reserved."""
         return self._non_pooled + self._free_blocks * self.block_size
 
     @property
@@ -57,7 +67,8 @@ class BufferPool:
         if size > self.total:
             raise RecordTooLargeError(f"{size} bytes are needed for a batch, more than buffer_memory={self.total}")
         if self._closed is not None:
-            raise self._closed
+            # Raised many times; without this its traceback would grow with each.
+            raise self._closed.with_traceback(None)
         if self._waiters or self.available < size:
             return False
         self._take(size)
@@ -73,30 +84,32 @@ class BufferPool:
         """
         if self.try_allocate(size):
             return
-        waiter = _Waiter(size, 0, asyncio.get_running_loop().create_future())
-        self._waiters.append(waiter)
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(size, 0, loop.create_future())
+        started = loop.time()
+        self._waiters[waiter] = None
         self._hand_out()
         try:
             async with asyncio.timeout(max_wait_s):
                 await waiter.future
+            self.reserved -= size
         except BaseException as error:
             # Timed out, cancelled or closed, perhaps in the very moment the memory came: give all of it back.
             self._withdraw(waiter)
             if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
                 raise BufferExhaustedError(
-                    f"no {size} bytes came free in {max_wait_s * 1000:.0f} ms (max_block_ms); buffer_memory={self.total}, {self.waiting} more waiting"
+                    f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left of max_block_ms; "
+                    f"buffer_memory={self.total}, {self.waiting} more waiting"
                 ) from None
             raise
+        finally:
+            self._note_wait(loop.time() - started)
 
     def deallocate(self, size: int) -> None:
         """Give ``size`` bytes back, as they were allocated."""
-        if size == self.block_size:
-            self._free_blocks += 1
-        else:
-            self._non_pooled += size
-        assert self.available <= self.total, "memory was given back twice"
-        if self._waiters:
-            self._hand_out()
+        self._put_back(size)
+        assert self.available + self.reserved <= self.total, "memory was given back twice"
+        self._hand_out()
 
     def close(self, error: KafkaError) -> None:
         """Fail every waiter, and every later allocation, with ``error``."""
@@ -115,30 +128,41 @@ class BufferPool:
     def _dissolve_blocks(self, size: int) -> None:
         """Turn free blocks into plain memory until ``size`` bytes of it are there."""
         missing = size - self._non_pooled
-        if missing > 0 and self._free_blocks:
+        if missing > 0 and self._free_blocks and self.block_size:
             blocks = min(self._free_blocks, -(-missing // self.block_size))
             self._free_blocks -= blocks
             self._non_pooled += blocks * self.block_size
 
+    def _put_back(self, size: int) -> None:
+        if size == self.block_size:
+            self._free_blocks += 1
+        else:
+            self._non_pooled += size
+
     def _hand_out(self) -> None:
         """Give what is free to the waiters, in their order; the first may get a part."""
-        while self._waiters and self.available:
-            first = self._waiters[0]
+        while self._waiters and (free := self.available):
+            first = next(iter(self._waiters))
+            # One that is cancelled, but did not run yet, gets nothing more; it gives back what it has when it runs.
             if not first.future.done():
-                part = min(first.needed - first.collected, self.available)
+                part = min(first.needed - first.collected, free)
                 self._take(part)
+                self.reserved += part
                 first.collected += part
                 if first.collected < first.needed:
                     return
                 first.future.set_result(None)
-            self._waiters.popleft()
+            del self._waiters[first]
 
     def _withdraw(self, waiter: _Waiter) -> None:
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
+        self._waiters.pop(waiter, None)
         collected, waiter.collected = waiter.collected, 0
-        if collected == waiter.needed:
-            self.deallocate(collected)
-        else:
-            self._non_pooled += collected
-            self._hand_out()
+        self.reserved -= collected
+        if collected:
+            self._put_back(collected)
+        self._hand_out()
+
+    def _note_wait(self, seconds: float) -> None:
+        self.waited_s += seconds
+        if self.on_waited is not None:
+            self.on_waited(seconds)

@@ -91,6 +91,9 @@ class RecordIntake:
             if isinstance(error, BufferExhaustedError):
                 self._metrics.buffer_exhausted(asyncio.get_running_loop().time())
             raise
+        except asyncio.CancelledError:
+            self._interceptors.on_send_error(record, _place(record), KafkaError("the send was cancelled"))
+            raise
         # Nothing has run since the record was appended, so it gets its batch's next place here too.
         if batch.records is not None:
             batch.records.append(record)
@@ -100,7 +103,9 @@ class RecordIntake:
         tp = _place(record)
         self._metrics.batch_failed(tp.topic, 1, asyncio.get_running_loop().time())
         self._on_refused(tp, error)
-        return Delivery(ProducerBatch.refused(tp, error), 0)
+        batch = ProducerBatch.refused(tp, error)
+        batch.on_dropped = self._accumulator.on_dropped
+        return Delivery(batch, 0)
 
     async def _append(self, record: ProducerRecord) -> tuple[ProducerBatch, int]:
         config = self._config

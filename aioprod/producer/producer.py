@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
 from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import check_names
-from aioprod.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError, TransactionStateError
+from aioprod.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
+from aioprod.parts import close_parts
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import RecordIntake
 from aioprod.producer.partitioner import partition_for_key
+from aioprod.producer.reporting import BatchReporter
 from aioprod.producer.sender import Sender
 from aioprod.producer.sequences import ProducerState
+from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer_config import ProducerConfig, ProducerSettings
 from aioprod.properties import producer_arguments
-from aioprod.types import ConsumerGroupMetadata, Headers, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
 _client_numbers = itertools.count(1)
 
 
-class Producer:
+class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
     Make it anywhere (the constructor touches no event loop), use it in one event loop, share it between any number of
@@ -70,8 +72,10 @@ class Producer:
         self._observers = Observers(config.observers)
         self._interceptors = InterceptorChain(config.interceptors)
         self._pool = BufferPool(config.buffer_memory, config.batch_size)
+        self._pool.on_waited = lambda seconds: self._metrics.buffer_waited(seconds, self._now())
         state = ProducerState()
         self._brokers = Brokers(config, rng)
+        self._brokers.on_connection = self._connection_changed
         self._metadata = Metadata(config, self._brokers, rng, create_topics=True)
         self._accumulator = RecordAccumulator(config, self._pool, state, rng, self._wake)
         self._transactions: TransactionManager | None = None
@@ -86,6 +90,7 @@ class Producer:
                 wait_for_sent=self._accumulator.flush,
                 on_fatal=self._fatal,
             )
+            self._accumulator.check_open = self._transactions.check_may_send
             self._accumulator.on_open = self._batch_opened
             self._accumulator.may_drain = self._transactions.may_send
         self._sender = Sender(
@@ -103,9 +108,10 @@ class Producer:
             wake=self._sender.wake,
             on_refused=self._refused,
         )
-        if self._interceptors:
-            self._accumulator.keep_records = self._interceptors.wants_records
-            self._accumulator.on_end = self._tell_interceptors
+        self._accumulator.keep_records = self._interceptors.wants_records
+        reporter = BatchReporter(self._metrics, self._observers, self._interceptors)
+        self._accumulator.on_end = reporter.ended
+        self._accumulator.on_dropped = reporter.dropped
         self._topics = self._accumulator.topics
         plain = config.key_serializer is None and config.value_serializer is None and config.partitioner is None
         self._plain = plain and not config.partitioner_ignore_keys and not self._interceptors
@@ -139,9 +145,11 @@ class Producer:
             ProducerClosedError: it was closed before.
         """
         if self._closing is not None:
-            raise self._closing
+            raise self._closing.with_traceback(None)
         if self._started:
             return
+        if self._loop is None and self._observers:
+            self._observers.on_start(ObservedProducer(self.config.client_id, self.metrics, self.metrics_by_topic, self.metrics_by_node))
         self._loop = asyncio.get_running_loop()
         self._brokers.open()
         try:
@@ -151,12 +159,9 @@ class Producer:
             raise
         self._metadata.on_update = self._take_over
         self._brokers.on_change = self._sender.wake
-        self._brokers.on_connection = self._connection_changed
         self._metadata.start()
         self._sender.start()
         self._started = True
-        if self._observers:
-            self._observers.on_start(ObservedProducer(self.config.client_id, self.metrics, self.metrics_by_topic, self.metrics_by_node))
 
     async def stop(self) -> None:
         """Deliver what was sent, within its delivery time-out, and close."""
@@ -181,6 +186,8 @@ class Producer:
         except TimeoutError:
             pass
         finally:
+            if self._transactions is not None:
+                self._transactions.stop()
             self._accumulator.abort(ProducerClosedError(f"not delivered before the producer closed (close timeout {limit:.0f} ms)"))
             # Whatever happens to the caller now: nothing is left open.
             release = asyncio.get_running_loop().create_task(self._release(), name="aioprod-close")
@@ -204,6 +211,7 @@ class Producer:
         await self._metadata.close()
         await self._brokers.close()
         self._interceptors.close()
+        close_parts((self.config.key_serializer, self.config.value_serializer, self.config.partitioner))
         self._observers.close()
 
     async def __aenter__(self) -> Self:
@@ -350,84 +358,6 @@ class Producer:
         known = await self._intake.topic(topic, asyncio.get_running_loop().time() + self.config.max_block_ms / 1000)
         return list(range(len(known.queues)))
 
-    # -- transactions --------------------------------------------------------------------------------------------
-
-    async def init_transactions(self) -> None:
-        """Get the producer's identity and fence off an older producer with the same ``transactional_id``; its open transaction is aborted.
-
-        ``begin_transaction`` does it where it was not done. Waits at most ``max_block_ms``.
-
-        Raises:
-            TransactionStateError: no ``transactional_id`` is set.
-            KafkaTimeoutError: it goes on behind the scenes: call again to go on waiting.
-            FatalProducerError: not allowed.
-        """
-        await self._transactional().init()
-
-    async def begin_transaction(self) -> None:
-        """Open a transaction.
-
-        Raises:
-            TransactionStateError: one is open already.
-        """
-        await self._transactional().begin()
-
-    async def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group_metadata: str | ConsumerGroupMetadata
-    ) -> None:
-        """Commit positions of a consumer group with this transaction (KIP-447): both happen, or neither.
-
-        Args:
-            offsets: for each partition the offset of the next record to read.
-            group_metadata: of the consumer that read the records; a group's name alone does not fence off a replaced member.
-
-        Raises:
-            AbortableTransactionError: the member was replaced, or the group refuses: abort.
-        """
-        await self._transactional().send_offsets(offsets, group_metadata)
-
-    async def commit_transaction(self) -> None:
-        """Send what is left, then make all of the transaction visible. After a time-out call it again.
-
-        Raises:
-            KafkaError: a record of the transaction failed; abort.
-        """
-        await self._transactional().commit()
-
-    async def abort_transaction(self) -> None:
-        """Drop what was not sent, and have the rest never seen by consumers that read committed records."""
-        await self._transactional().abort()
-
-    @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Self]:
-        """``async with producer.transaction():`` commits at the end, and aborts where the block raises or is cancelled."""
-        manager = self._transactional()
-        await manager.begin()
-        try:
-            yield self
-            await manager.commit()
-        except BaseException:
-            # The block's own error is what the caller has to see; the abort runs in a task of the manager's.
-            with contextlib.suppress(KafkaError):
-                if manager.in_transaction:
-                    await manager.abort()
-            raise
-
-    def _transactional(self) -> TransactionManager:
-        if self._transactions is None:
-            raise TransactionStateError("transactional_id is not set: give the producer one, to use transactions")
-        self._check_running()
-        return self._transactions
-
-    def _batch_opened(self, tp: TopicPartition) -> None:
-        assert self._transactions is not None
-        self._sender.handler.giving_up = None
-        self._transactions.partition_used(tp)
-
-    def _drop_unsent(self, error: KafkaError) -> None:
-        self._sender.handler.giving_up = error
-        self._accumulator.drop_unsent(error)
-
     # -- observing -----------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
@@ -453,13 +383,6 @@ class Producer:
     def _now(self) -> float:
         return self._loop.time() if self._loop is not None else 0.0
 
-    def _tell_interceptors(self, batch: ProducerBatch) -> None:
-        for index in range(batch.count):
-            metadata = batch.place(index)
-            self._interceptors.on_acknowledgement(metadata, batch.error)
-            if batch.records is not None:
-                self._interceptors.on_delivery(batch.records[index], metadata, batch.error)
-
     # -- inner links ---------------------------------------------------------------------------------------------
 
     def _check_running(self) -> None:
@@ -479,6 +402,9 @@ class Producer:
             self._transactions.batch_failed(tp, error)
 
     def _fatal(self, error: KafkaError) -> None:
+        # First, or a commit under way would take the end of its batches for success.
+        if self._transactions is not None:
+            self._transactions.fail(error)
         self._accumulator.abort(error)
 
     def _connection_changed(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:
@@ -494,6 +420,16 @@ class Producer:
 
     def _wake(self, at: float) -> None:
         self._sender.wake(at)
+
+    def _batch_opened(self, tp: TopicPartition) -> None:
+        assert self._transactions is not None
+        self._sender.handler.giving_up = None
+        self._transactions.partition_used(tp)
+
+    def _drop_unsent(self, error: KafkaError) -> None:
+        self._sender.handler.giving_up = error
+        self._accumulator.drop_unsent(error)
+
 
 
 def _client_id(transactional_id: str | None) -> str:

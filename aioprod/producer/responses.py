@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, DeliveryTimeoutError, FatalProducerError, KafkaError, ProducerFencedError, RecordTooLargeError
-from aioprod.metrics import BatchDone, Observers, ProducerMetrics
+from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
@@ -38,7 +38,6 @@ class ProduceResponseHandler:
         accumulator: RecordAccumulator,
         backoff: Backoff,
         metrics: ProducerMetrics,
-        observers: Observers,
         transactions: TransactionManager | None,
     ) -> None:
         self.last_error: KafkaError | None = None
@@ -49,7 +48,6 @@ class ProduceResponseHandler:
         self._accumulator = accumulator
         self._backoff = backoff
         self._metrics = metrics
-        self._observers = observers
         self._transactions = transactions
 
     # -- ends of attempts ----------------------------------------------------------------------------------------
@@ -75,7 +73,7 @@ class ProduceResponseHandler:
         )
         if outcome is Outcome.SUCCESS:
             duplicate = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-            self.succeed(batch, -1 if duplicate else answer.base_offset, answer.log_append_time_ms, now)
+            self.succeed(batch, -1 if duplicate else answer.base_offset, answer.log_append_time_ms)
             return
         if outcome is Outcome.SPLIT:
             self._split(batch, now)
@@ -85,7 +83,7 @@ class ProduceResponseHandler:
         if code.refresh_metadata and not new_leader:
             self.on_stale()
         if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and batch.in_doubt):
-            self.fail(batch, error, now)
+            self.fail(batch, error)
             return
         if outcome is Outcome.FATAL:
             if self._transactions is not None:
@@ -95,11 +93,13 @@ class ProduceResponseHandler:
         if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             batch.may_be_stored = True
         if outcome is Outcome.REWRITE:
-            log.info("%s refused sequence %d of %s: going on with a new producer epoch", batch.tp, batch.base_sequence, batch.identity)
+            if not sequence.refusal_noted:
+                sequence.refusal_noted = True
+                log.info("%s-%d refused sequence %d: going on with a new producer epoch", *batch.tp, batch.base_sequence)
             sequence.rewrite(batch)
             if self._transactions is not None:
                 # Only the coordinator gives out epochs: the transaction can't be saved.
-                self.fail(batch, error, now)
+                self.fail(batch, error)
                 return
         self._retry(batch, now, at_once=new_leader)
 
@@ -113,7 +113,10 @@ class ProduceResponseHandler:
 
     def _retry(self, batch: ProducerBatch, now: float, *, at_once: bool = False) -> None:
         if self.giving_up is not None:
-            self.fail(batch, self.giving_up, now, BatchState.ABORTED)
+            self.fail(batch, self.giving_up, BatchState.ABORTED)
+            return
+        if batch.attempts > self._config.retries:
+            self.fail(batch, self.last_error or KafkaError(f"{batch.tp}: no answer, and retries={self._config.retries} are used up"))
             return
         self._metrics.batch_retried(batch.tp.topic, batch.count, now)
         # Behind an earlier one that must go again first, the pause is that one's.
@@ -132,23 +135,19 @@ class ProduceResponseHandler:
 
     # -- ends of batches -----------------------------------------------------------------------------------------
 
-    def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int, now: float) -> None:
+    def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """The broker has the batch."""
         queue = self._accumulator.complete(batch)
         queue.sequence.stored(batch)
-        self._metrics.batch_succeeded(batch.tp.topic, batch.count, now)
-        self._tell(batch, None, now)
         batch.succeed(base_offset, log_append_time)
 
-    def fail(self, batch: ProducerBatch, error: KafkaError, now: float, state: BatchState = BatchState.FAILED) -> None:
+    def fail(self, batch: ProducerBatch, error: KafkaError, state: BatchState = BatchState.FAILED) -> None:
         """The batch is given up."""
         queue = self._accumulator.complete(batch)
         queue.muted = False
         if self._transactions is not None:
             self._transactions.batch_failed(batch.tp, error)
         queue.sequence.given_up(batch)
-        self._metrics.batch_failed(batch.tp.topic, batch.count, now)
-        self._tell(batch, error, now)
         batch.fail(error, state)
 
     def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
@@ -158,18 +157,7 @@ class ProduceResponseHandler:
             f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
             f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, {batch.attempts} attempts)" + (f": {because}" if because else "")
         )
-        self.fail(batch, error, now)
-
-    def _tell(self, batch: ProducerBatch, error: KafkaError | None, now: float) -> None:
-        if self._observers:
-            first_sent_at = batch.first_sent_at if batch.attempts else now
-            size = len(batch.encoded) if batch.encoded is not None else batch.writer.size
-            self._observers.on_batch_done(
-                BatchDone(
-                    batch.tp.topic, batch.tp.partition, batch.count, size, batch.attempts,
-                    first_sent_at - batch.created_at, now - batch.created_at, error,
-                )
-            )  # fmt: skip
+        self.fail(batch, error)
 
     def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None, *, fatal: bool) -> KafkaError:
         where = f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition}" + (f" ({message})" if message else "")

@@ -41,6 +41,7 @@ _NO_ID = uuid.UUID(int=0)
 # From version 13 on a produce request names topics by their id (KIP-516).
 _LAST_VERSION_BY_NAME = 12
 _LAST_VERSION_BEFORE_TV2 = 11
+_NOT_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 # Without acknowledgements only the socket says when it is enough.
 _MAX_UNSENT_BYTES = 1024 * 1024
 
@@ -73,11 +74,10 @@ class Sender:
         self._observers = observers
         self._transactions = transactions
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.handler = ProduceResponseHandler(config, accumulator, backoff, metrics, observers, transactions)
+        self.handler = ProduceResponseHandler(config, accumulator, backoff, metrics, transactions)
         self.handler.on_stale = metadata.request_update
         self._producer_id = ProducerIdRequest(brokers, producer, backoff, self.wake)
         self._in_flight: dict[int, int] = {}
-        self._throttled_until: dict[int, float] = {}
         self._draining: asyncio.Task[None] | None = None
         self._wake_at = NEVER
         self._alarm: asyncio.TimerHandle | None = None
@@ -183,9 +183,8 @@ class Sender:
             self.handler.last_error = self._brokers.last_error(node_id) or self.handler.last_error
             self._metadata.request_update()
             return retry_at
-        throttled = self._throttled_until.get(node_id, 0.0)
-        if throttled > now:
-            return throttled
+        if connection.throttled_until > now:
+            return connection.throttled_until
         while self._in_flight.get(node_id, 0) < self._config.max_in_flight_requests_per_connection:
             if self._config.acks == 0 and connection.unsent_bytes > _MAX_UNSENT_BYTES:
                 self._wake_when_drained(connection)
@@ -217,7 +216,7 @@ class Sender:
         except UnsupportedVersionError as error:
             for batch in batches:
                 batch.in_flight = False
-                self.handler.fail(batch, error, now)
+                self.handler.fail(batch, error)
             return
         parts = [(name, ids[name], [(batch.tp.partition, self._encode(batch)) for batch in listed]) for name, listed in topics.items()]
         correlation_id = connection.next_correlation_id()
@@ -230,7 +229,7 @@ class Sender:
         if acks == 0:
             connection.write(buffers)
             for batch in batches:
-                self.handler.succeed(batch, -1, -1, now)
+                self.handler.succeed(batch, -1, -1)
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         reply = connection.send(buffers, ProduceRequest, version, correlation_id)
@@ -306,32 +305,26 @@ class Sender:
             reply = future.result()
             assert isinstance(reply, ProduceResponse)
             self._metrics.throttled(node_id, reply.throttle_time_ms, now)
-            if reply.throttle_time_ms > 0:
-                self._throttled_until[node_id] = now + reply.throttle_time_ms / 1000
-            self._answered(batches, names, reply, now)
+            self._answered(node_id, batches, names, reply, now)
         self.wake()
 
-    def _answered(self, batches: list[ProducerBatch], names: dict[uuid.UUID, str], reply: ProduceResponse, now: float) -> None:
+    def _answered(self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], reply: ProduceResponse, now: float) -> None:
         answers = {TopicPartition(names.get(t.topic_id, t.name), p.index): p for t in reply.responses for p in t.partition_responses}
-        moved = self._take_leaders(answers, reply)
+        self._take_leaders(answers, reply)
         for batch in batches:
             answer = answers.get(batch.tp)
             if answer is None:
                 self.handler.last_error = ProtocolError(f"the broker's reply leaves out {batch.tp}")
                 self.handler.unanswered(batch, now)
             else:
-                self.handler.answered(batch, answer, now, new_leader=batch.tp in moved)
+                self.handler.answered(batch, answer, now, new_leader=self._accumulator.leader_of(batch.tp) not in (node_id, -1))
 
-    def _take_leaders(self, answers: dict[TopicPartition, PartitionProduceResponse], reply: ProduceResponse) -> set[TopicPartition]:
-        """The partitions whose new leader the broker named, and that can go there at once (KIP-951)."""
-        if not any(answer.error_code and answer.current_leader.leader_id >= 0 for answer in answers.values()):
-            return set()
-        stale = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+    def _take_leaders(self, answers: dict[TopicPartition, PartitionProduceResponse], reply: ProduceResponse) -> None:
+        """Go by the leaders that the broker names in place of itself (KIP-951)."""
         told = {
             tp: (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
             for tp, answer in answers.items()
-            if answer.error_code in stale and answer.current_leader.leader_id >= 0
+            if answer.error_code in _NOT_THE_LEADER and answer.current_leader.leader_id >= 0
         }
-        before = {tp: self._accumulator.leader_of(tp) for tp in told}
-        self._metadata.take_leaders(told, [Node(end.node_id, end.host, end.port) for end in reply.node_endpoints])
-        return {tp for tp, leader in before.items() if self._accumulator.leader_of(tp) not in (leader, -1)}
+        if told:
+            self._metadata.take_leaders(told, [Node(end.node_id, end.host, end.port) for end in reply.node_endpoints])

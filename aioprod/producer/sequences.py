@@ -55,7 +55,7 @@ class ProducerState:
 class PartitionSequence:
     """One partition's sequence numbers and its batches that have one but no outcome."""
 
-    __slots__ = ("_confirmed", "_producer", "broken", "identity", "next_sequence", "unresolved")
+    __slots__ = ("_confirmed", "_producer", "broken", "identity", "next_sequence", "refusal_noted", "unresolved")
 
     def __init__(self, producer: ProducerState) -> None:
         self._producer = producer
@@ -65,6 +65,7 @@ class PartitionSequence:
         # Certain: nothing that is still unresolved under this identity can be stored.
         self.broken = False
         self._confirmed = False
+        self.refusal_noted = False  # in the log, until a batch is stored
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether the batch at the head of its queue may go now; one without a sequence is given its own."""
@@ -97,6 +98,7 @@ class PartitionSequence:
     def stored(self, batch: ProducerBatch) -> None:
         """The broker has the batch."""
         self._confirmed = True
+        self.refusal_noted = False
         if batch in self.unresolved:
             self.unresolved.remove(batch)
 

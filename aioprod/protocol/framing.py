@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import NEVER_FLEXIBLE, Message, Request
@@ -19,6 +20,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 _INT32 = struct.Struct(">i")
 _MAX_FRAME_SIZE = 0x7FFFFFFF
+_UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _FLEXIBLE_FROM = {int(key): key.flexible_from for key in ApiKey}
 
 
@@ -88,6 +90,8 @@ def decode_response(request_type: type[Request[ResponseT]], version: int, frame:
         UnsupportedVersionError: the message has no such version.
     """
     response = cast("type[ResponseT]", request_type.RESPONSE)
+    if response.API_KEY == ApiKey.API_VERSIONS and bytes(frame[4:6]) == _UNSUPPORTED_VERSION:
+        version = 0  # whatever was asked for: the broker could not know that version's form (KIP-511)
     response.check_version(version)
     reader = Reader(frame)
     correlation_id = reader.int32()

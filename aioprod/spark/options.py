@@ -124,7 +124,7 @@ class SourceOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class SinkOptions:
     """
 
     topic: str | None
-    producer: Mapping[str, Any]
+    producer: Mapping[str, Any] = field(repr=False)  # it may hold passwords
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:

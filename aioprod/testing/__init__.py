@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from aioprod.testing.broker.broker import EmbeddedBroker
 from aioprod.testing.broker.control import Action, Rule, change_answer, close, delay, drop_after, drop_before, fail, hold, hold_answer, throttle
 from aioprod.testing.broker.dispatcher import SeenRequest
+from aioprod.testing.broker.embedded import EmbeddedBroker
 from aioprod.testing.broker.security import BrokerSecurity
 from aioprod.testing.broker.threaded import ThreadedBroker
 

@@ -221,6 +221,7 @@ class RealKafka:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "5",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",  # as quick as tests are
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "share.coordinator.state.topic.num.partitions": "5",

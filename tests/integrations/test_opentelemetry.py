@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 import pytest
 from opentelemetry import baggage, context, trace
@@ -20,12 +21,29 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, BufferExhaustedError, DeliveryTimeoutError
+from aioprod import (
+    BrokerError,
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    ErrorCode,
+    KafkaError,
+    Producer,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SerializationError,
+)
 from aioprod.integrations.opentelemetry import OpenTelemetryInterceptor, OpenTelemetryObserver
 from aioprod.interceptors import InterceptorChain, ProducerInterceptor
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer
-from aioprod.types import Header, ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import EmbeddedBroker, fail, hold
+from aioprod.types import Header, Headers, ProducerRecord, RecordMetadata, TopicPartition
+
+
+class HasHeaders(Protocol):
+    @property
+    def headers(self) -> Headers: ...
+
 
 STORED = RecordMetadata("orders", 3, 42, 1_000)
 LOST = RecordMetadata("orders", 3, -1, -1)
@@ -60,8 +78,9 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def header(record: ProducerRecord, name: str) -> bytes | None:
+def header(record: HasHeaders, name: str) -> bytes:
     (value,) = [value for key, value in record.headers if key == name]
+    assert value is not None
     return value
 
 
@@ -197,8 +216,7 @@ def test_baggage_and_a_parent_that_is_not_sampled_are_passed_on() -> None:
     finally:
         context.detach(token)
     assert header(record, "baggage") == b"user=jo"
-    traceparent = header(record, "traceparent")
-    assert traceparent is not None and int(traceparent[-2:], 16) & 1 == 0, "not sampled"
+    assert int(header(record, "traceparent")[-2:], 16) & 1 == 0, "not sampled"
     assert interceptor.open_spans == 0
 
 
@@ -331,3 +349,67 @@ def test_headers_that_are_none_leave_no_span_open(spans: Spans) -> None:
         given = ProducerRecord("orders", b"x", headers=headers)
         assert chain.on_send(given) is given
     assert len(spans.ended) == 3
+
+
+async def until(happens: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not happens():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+# -- with a producer -----------------------------------------------------------------------------------------------------
+
+
+async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_context(spans: Spans, broker: EmbeddedBroker) -> None:
+    observer = OpenTelemetryObserver(MeterProvider([InMemoryMetricReader()]))
+    interceptor = OpenTelemetryInterceptor(spans.provider, observer=observer)
+    async with Producer(broker.bootstrap_servers, interceptors=[interceptor], observers=[observer], client_id="shop") as producer:
+        with spans.provider.get_tracer("test").start_as_current_span("checkout"):
+            deliveries = [await producer.send("orders", b"%d" % number) for number in range(20)]
+        for delivery in deliveries:
+            await delivery
+    sent = {attributes(span)["messaging.kafka.offset"]: span for span in spans.ended if span.name == "send orders"}
+    (parent,) = [span for span in spans.ended if span.name == "checkout"]
+    stored = broker.records("orders")
+    assert len(sent) == len(stored) == 20
+    for offset, record in enumerate(stored):
+        span = sent[offset]
+        assert span.context is not None and span.parent is not None and parent.context is not None
+        assert span.parent.span_id == parent.context.span_id
+        assert header(record, "traceparent").startswith(f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-".encode())
+        assert attributes(span)["messaging.client.id"] == "shop"
+        assert f"{attributes(span)['server.address']}:{attributes(span)['server.port']}" == broker.bootstrap_servers
+
+
+async def test_no_span_outlives_its_record_whatever_becomes_of_that(spans: Spans, broker: EmbeddedBroker) -> None:
+    interceptor = OpenTelemetryInterceptor(spans.provider)
+    settings: dict[str, Any] = {"linger_ms": 0, "buffer_memory": 1_100, "batch_size": 1_000, "max_block_ms": 100, "interceptors": [interceptor]}
+    async with Producer(broker.bootstrap_servers, **settings) as producer:
+        await producer.send_and_wait("orders", b"good")
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD))
+        with pytest.raises(KafkaError):
+            await producer.send_and_wait("orders", b"refused by the broker")
+        with pytest.raises(RecordTooLargeError):
+            await producer.send_and_wait("orders", b"x" * 2_000)
+        with pytest.raises(SerializationError):
+            await producer.send("orders", object())
+        assert interceptor.open_spans == 0
+        never = asyncio.Event()
+        broker.on(ApiKey.PRODUCE, hold(never))
+        kept = await producer.send("orders", b"x" * 800)
+        assert interceptor.open_spans == 1
+        with pytest.raises(BufferExhaustedError):
+            await producer.send("orders", b"x" * 800)
+        waiting = asyncio.create_task(producer.send("orders", b"x" * 800))
+        await until(lambda: producer.metrics()["waiting-threads"] == 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert interceptor.open_spans == 1
+        await producer.close(timeout_ms=0)
+        assert kept.exception() is not None
+    with pytest.raises(ProducerClosedError):
+        await producer.send("orders", b"x")
+    assert interceptor.open_spans == 0
+    assert len(spans.ended) == 8
+    assert [span.status.status_code for span in spans.ended].count(StatusCode.ERROR) == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from aioprod import Producer
 from aioprod.integrations import prometheus
 from aioprod.integrations.prometheus import PrometheusObserver
 from aioprod.metrics import BatchDone, ObservedProducer, Observers, ProducerMetrics, RequestDone
+from aioprod.testing import EmbeddedBroker
 
 
 @pytest.fixture
@@ -142,3 +145,18 @@ def test_a_name_that_somebody_else_uses_is_refused_and_nothing_stays_behind(regi
         started(registry)
     assert names(registry) == {"kafka_producer_batch_size_avg"}
     assert registry not in prometheus._BY_REGISTRY
+
+
+async def test_a_producer_is_scraped_as_long_as_it_runs(registry: CollectorRegistry, broker: EmbeddedBroker) -> None:
+    observer = PrometheusObserver(registry)
+    async with Producer(broker.bootstrap_servers, client_id="shop", observers=[observer]) as producer:
+        await producer.send_and_wait("orders", b"x")
+        page = (await asyncio.to_thread(generate_latest, registry)).decode()
+        assert 'kafka_producer_record_acknowledged_total{client_id="shop"} 1.0' in page
+        assert 'kafka_producer_topic_byte_total{client_id="shop",topic="orders"}' in page
+        assert 'kafka_producer_node_request_total{client_id="shop",node_id="1"} 1.0' in page
+        assert 'kafka_producer_delivery_seconds_count{client_id="shop"} 1.0' in page
+        assert 'kafka_producer_buffer_available_bytes{client_id="shop"} 3.3554432e+07' in page
+        metrics = producer.metrics()
+    assert all(f"kafka_producer_{name.replace('-', '_')}" in page for name in metrics)
+    assert names(registry) == set()

@@ -10,15 +10,19 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aioprod.config import ClientConfig
+from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedBroker, delay, hold_answer
+from aioprod.testing.broker import dispatcher
+from aioprod.testing.broker.handlers import SUPPORTED
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -182,3 +186,51 @@ def test_backoff_doubles_with_jitter_up_to_its_limit() -> None:
         pauses = [backoff.seconds(failures) for _ in range(50)]
         assert all(middle * 0.8 <= pause <= middle * 1.2 for pause in pauses)
         assert len(set(pauses)) > 10
+
+
+@pytest.mark.parametrize("newest", [3, 0])
+async def test_a_broker_that_does_not_know_the_newest_apiversions(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, newest: int) -> None:
+    # Brokers answer in version 0 then, and since Kafka 2.4 name the versions that they know (KIP-511).
+    monkeypatch.setitem(SUPPORTED, ApiKey.API_VERSIONS, (0, newest))
+    known = [ApiVersion(ApiKey.API_VERSIONS, 0, newest)] if newest else []
+    monkeypatch.setattr(dispatcher, "unsupported_version", lambda: ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, known))
+    connection = await connect(*address(broker), config())
+    assert [seen.api_version for seen in broker.requests] == [ApiVersionsRequest.MAX_VERSION, newest]
+    assert (await connection.request(MetadataRequest(topics=[]))).brokers
+    assert bool(connection.finalized_features) == (newest == 3)
+    await connection.close()
+
+
+async def test_close_sends_what_gets_no_answer_before(broker: EmbeddedBroker) -> None:
+    received = 0
+    complete = asyncio.Event()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        while data := await reader.read(65_536):
+            received += len(data)
+        complete.set()
+
+    async with serving(take) as port:
+        connection = await Connection.open("127.0.0.1", port, client_id="c", request_timeout_ms=1_000, setup_timeout_ms=1_000)
+        connection.write([b"x" * 20_000_000])
+        assert connection.unsent_bytes
+        await connection.close()
+        async with asyncio.timeout(5):
+            await complete.wait()
+    assert received == 20_000_000
+
+
+async def test_close_waits_no_longer_than_a_second_for_a_broker_that_does_not_read() -> None:
+    done = asyncio.Event()
+
+    async def read_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await done.wait()
+
+    async with serving(read_nothing) as port:
+        connection = await Connection.open("127.0.0.1", port, client_id="c", request_timeout_ms=1_000, setup_timeout_ms=1_000)
+        connection.write([b"x" * 20_000_000])
+        async with asyncio.timeout(5):
+            await connection.close()
+        assert connection.closed
+        done.set()

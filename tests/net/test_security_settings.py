@@ -100,7 +100,7 @@ def test_a_truststore_is_a_pem_file(tmp_path: Path, content: bytes, fault: str) 
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigError, match="ssl_truststore_location='/nowhere/x.pem': No such file or directory"):
+    with pytest.raises(ConfigError, match=r"ssl_truststore_location='/nowhere/x.pem': No such file or directory"):
         ClientConfig(security_protocol="SSL", ssl_truststore_location="/nowhere/x.pem")
 
 

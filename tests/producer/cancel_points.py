@@ -45,7 +45,9 @@ class _CancelledAt(Generic[T]):
                 step = lambda: self._coroutine.send(None)  # noqa: E731
 
 
-async def cancel_at_each_point(scenario: Callable[[int], Coroutine[Any, Any, object]], check: Callable[[int, bool], Coroutine[Any, Any, None]]) -> int:
+async def cancel_at_each_point(
+    scenario: Callable[[int], Coroutine[Any, Any, object]], check: Callable[[int, bool], Coroutine[Any, Any, None]]
+) -> int:
     """Run ``scenario(n)`` with a cancellation at its n-th suspension, for n = 1, 2, ... until it has no n-th; return how many points there were.
 
     ``check(n, cancelled)`` runs after each; ``cancelled`` says whether the scenario ended by the cancellation.

@@ -10,8 +10,8 @@ import pytest
 from aioprod import (
     BrokerError,
     DeliveryTimeoutError,
-    FatalProducerError,
     ErrorCode,
+    FatalProducerError,
     KafkaError,
     MetadataTimeoutError,
     Producer,

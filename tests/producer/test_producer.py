@@ -248,6 +248,6 @@ async def test_serializers(broker: EmbeddedBroker) -> None:
 
     async with Producer(broker.bootstrap_servers, value_serializer=upper) as producer:
         await producer.send_and_wait("t", "hello")
-        with pytest.raises(SerializationError, match="value_serializer: .*upper.* can't turn a value of type int"):
+        with pytest.raises(SerializationError, match=r"value_serializer: .*upper.* can't turn a value of type int"):
             await producer.send("t", 5)
     assert broker.records("t")[0].value == b"t:HELLO"

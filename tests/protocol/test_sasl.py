@@ -133,7 +133,9 @@ class TestPlain:
         talk(PlainClient(user, password), server)
         assert server.user == user
 
-    @pytest.mark.parametrize("message", [b"", b"\0user\0wrong", b"\0other\0pencil", b"\0\0", b"\0user\0pencil\0", b"other\0user\0pencil", b"\xff\0\xff\0x"])
+    @pytest.mark.parametrize(
+        "message", [b"", b"\0user\0wrong", b"\0other\0pencil", b"\0\0", b"\0user\0pencil\0", b"other\0user\0pencil", b"\xff\0\xff\0x"]
+    )
     def test_anything_else_is_refused(self, message: bytes) -> None:
         server = PlainServer({"user": "pencil"})
         with pytest.raises(AuthenticationError):
@@ -172,14 +174,26 @@ class TestOAuthBearer:
 
     @pytest.mark.parametrize(
         ("token", "extensions"),
-        [("", {}), ("a\x01b", {}), ("a b", {}), ("ä", {}), ("t", {"auth": "x"}), ("t", {"a1": "x"}), ("t", {"": "x"}), ("t", {"a": ""}), ("t", {"a": "\x01"})],
+        [
+            ("", {}),
+            ("a\x01b", {}),
+            ("a b", {}),
+            ("ä", {}),
+            ("t", {"auth": "x"}),
+            ("t", {"a1": "x"}),
+            ("t", {"": "x"}),
+            ("t", {"a": ""}),
+            ("t", {"a": "\x01"}),
+        ],
     )
     def test_what_the_message_can_not_carry(self, token: str, extensions: dict[str, str]) -> None:
         with pytest.raises(AuthenticationError) as raised:
             OAuthBearerClient(token, extensions)
         assert token == "" or token not in str(raised.value).split()
 
-    @pytest.mark.parametrize("message", [b"", b"n,,\x01auth=Bearer t\x01", b"n,,\x01a=b\x01\x01", b"n,,\x01auth=Basic t\x01\x01", b"x\x01auth=Bearer t\x01\x01"])
+    @pytest.mark.parametrize(
+        "message", [b"", b"n,,\x01auth=Bearer t\x01", b"n,,\x01a=b\x01\x01", b"n,,\x01auth=Basic t\x01\x01", b"x\x01auth=Bearer t\x01\x01"]
+    )
     def test_a_client_that_makes_no_sense_is_refused(self, message: bytes) -> None:
         with pytest.raises(AuthenticationError, match="Invalid OAUTHBEARER"):
             OAuthBearerServer(lambda token, extensions: "anybody").respond(message)

@@ -69,7 +69,7 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "failOnDataLoss": "no"}, "must be true or false"),
         ({**SOURCE, "kafka.group.id": "g"}, "Spark's checkpoint holds the offsets"),
         ({**SOURCE, "kafka.auto.offset.reset": "latest"}, "use the option startingOffsets"),
-        ({**SOURCE, "kafka.ssl.truststore.location": "x"}, r"kafka\.ssl\.truststore\.location is not supported for reads"),
+        ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config is not supported for reads"),
         ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
         ({**SOURCE, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is not supported for reads"),
     ],
@@ -138,3 +138,14 @@ def test_sink_options_become_the_producers_arguments() -> None:
 def test_a_wrong_option_of_a_write_is_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_sink_options(options)
+
+
+def test_security_settings_reach_the_client_and_passwords_no_repr() -> None:
+    security = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hunter2"}
+    given = {f"kafka.{name}": text for name, text in security.items()}
+    source = parse_source_options({**SOURCE, **given}, streaming=False)
+    sink = parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", **given})
+    expected = {name.replace(".", "_"): text for name, text in security.items()}
+    assert client_config(source.client).items() >= expected.items()
+    assert sink.producer.items() >= expected.items()
+    assert "hunter2" not in repr(source) + repr(sink)

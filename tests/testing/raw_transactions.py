@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
 
 from raw_client import RawClient, fetch_request, make_batch, produce_request
 
@@ -26,6 +27,8 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
 )
 from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 from aioprod.protocol.record_reader import iter_batches, read_batch_records
@@ -36,7 +39,11 @@ READ_COMMITTED = 1
 GROUP, TRANSACTION = 0, 1
 LIMIT_SECONDS = 15.0
 NOW_MS = int(time.time() * 1000) - 1000  # markers bear the present time: a real broker begins a new segment where they are a week apart
-_PASSING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+_UNREADY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+_WAIT = (ErrorCode.CONCURRENT_TRANSACTIONS,)
+
+T = TypeVar("T")
+Position = tuple[int, int, str | None, str]
 
 
 def name(code: int) -> str:
@@ -54,9 +61,24 @@ class Member(NamedTuple):
 NOBODY = Member()
 
 
+async def ask_until(good: Callable[[T], bool], ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again until the answer is what is waited for: no event of a real broker tells."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while True:
+            answer = await ask()
+            if good(answer):
+                return answer
+            await asyncio.sleep(0.01)
+
+
 def by_partition(result: AddPartitionsToTxnPartitionResult) -> int:
     """Brokers list failed partitions first."""
     return result.partition_index
+
+
+def position(found: OffsetFetchResponsePartition | OffsetFetchResponsePartitions) -> Position:
+    """Partition, offset, note and error."""
+    return found.partition_index, found.committed_offset, found.metadata, name(found.error_code)
 
 
 class TransactionalClient:
@@ -74,34 +96,37 @@ class TransactionalClient:
         self.epoch = -1
         self.sequences: dict[tuple[int, int, int], int] = {}
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Producer id and epoch."""
+        return self.producer_id, self.epoch
+
     async def find(self, kind: int, key: str) -> str:
         """FindCoordinator, until there is one: a real broker makes its own topics first."""
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                answer = await self.client.call(FindCoordinatorRequest(key=key, key_type=kind), 2)
-                if answer.error_code not in _PASSING:
-                    return name(answer.error_code)
-                await asyncio.sleep(0.05)
+        asked = FindCoordinatorRequest(key=key, key_type=kind)
+        answer = await ask_until(lambda answer: answer.error_code not in _UNREADY, lambda: self.client.call(asked, 2))
+        return name(answer.error_code)
 
-    async def init(self, *, timeout_ms: int = 60_000, expected: tuple[int, int] = (-1, -1), version: int = 5, keep: bool = True) -> tuple[str, int]:
-        """InitProducerId; error and epoch."""
-        asked = InitProducerIdRequest(self.transactional_id, timeout_ms, *(expected if version >= 3 else ()))
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                answer = await self.client.call(asked, version)
-                if answer.error_code not in _PASSING:
-                    break
-                await asyncio.sleep(0.05)
+    async def init(
+        self, *, timeout_ms: int = 60_000, expected: tuple[int, int] = (-1, -1), version: int = 5, keep: bool = True, patient: bool = False
+    ) -> tuple[str, int]:
+        """InitProducerId; error and epoch. ``patient``: again while an older transaction is being ended."""
+        asked = InitProducerIdRequest(self.transactional_id, timeout_ms, *expected)
+        passing = _UNREADY + (_WAIT if patient else ())
+        answer = await ask_until(lambda answer: answer.error_code not in passing, lambda: self.client.call(asked, version))
         if keep and not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return name(answer.error_code), answer.producer_epoch
 
-    async def init_patiently(self, **arguments: int) -> tuple[str, int]:
-        """The same, again while an older transaction is being ended."""
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while (answer := await self.init(**arguments))[0] == "CONCURRENT_TRANSACTIONS":  # type: ignore[arg-type]
-                await asyncio.sleep(0.01)
-        return answer
+    async def use_up_epochs(self, last: int) -> None:
+        """InitProducerId over and over until the epoch is ``last``, many under way at a time."""
+        asked = InitProducerIdRequest(self.transactional_id, 60_000)
+        while (missing := min(last - self.epoch, 1000)) > 0:
+            for _ in range(missing):
+                self.client.send(asked, 5)
+            answers = [(await self.client.receive(InitProducerIdRequest, 5))[1] for _ in range(missing)]
+            assert not any(answer.error_code for answer in answers)
+            self.producer_id, self.epoch = answers[-1].producer_id, answers[-1].producer_epoch
 
     async def add(self, *partitions: int, topic: str | None = None, version: int = 3, patient: bool = True) -> list[str]:
         """AddPartitionsToTxn; an error for each partition."""
@@ -111,14 +136,12 @@ class TransactionalClient:
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic or self.topic, list(partitions or (0,)))],
         )
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                answer = await self.client.call(asked, version)
-                results = answer.results_by_topic_v3_and_below[0].results_by_partition
-                found = [name(each.partition_error_code) for each in sorted(results, key=by_partition)]
-                if not patient or "CONCURRENT_TRANSACTIONS" not in found:
-                    return found
-                await asyncio.sleep(0.01)
+
+        async def ask() -> list[str]:
+            results = (await self.client.call(asked, version)).results_by_topic_v3_and_below[0].results_by_partition
+            return [name(each.partition_error_code) for each in sorted(results, key=by_partition)]
+
+        return await ask_until(lambda found: not patient or "CONCURRENT_TRANSACTIONS" not in found, ask)
 
     async def add_batched(self, *partitions: int, verify_only: bool = False, version: int = 5, topic: str | None = None) -> list[str]:
         """AddPartitionsToTxn as brokers send it; an error for each partition."""
@@ -133,7 +156,13 @@ class TransactionalClient:
         ]
 
     async def produce(
-        self, *values: bytes, partition: int = 0, sequence: int | None = None, transactional: bool = True, named: bool = True, version: int | None = None
+        self,
+        *values: bytes,
+        partition: int = 0,
+        sequence: int | None = None,
+        transactional: bool = True,
+        named: bool = True,
+        version: int | None = None,
     ) -> tuple[str, int]:
         """Produce with the next sequence, which is taken where it succeeds; error and offset. Goes on while an older transaction is being ended."""
         key = (self.producer_id, self.epoch, partition)
@@ -143,25 +172,23 @@ class TransactionalClient:
         batch = make_batch(values, timestamps=timestamps, producer=(*key[:2], first), transactional=transactional)
         request = produce_request(self.topic, batch, partition=partition)
         request.transactional_id = self.transactional_id if named else None
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                answer = (await self.client.call(request, version or self.protocol["produce"])).responses[0].partition_responses[0]
-                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                    break
-                await asyncio.sleep(0.01)
-        if not answer.error_code:
+
+        async def ask() -> tuple[str, int]:
+            answer = (await self.client.call(request, version or self.protocol["produce"])).responses[0].partition_responses[0]
+            return name(answer.error_code), answer.base_offset
+
+        found = await ask_until(lambda found: found[0] != "CONCURRENT_TRANSACTIONS", ask)
+        if found[0] == "NONE":
             self.sequences[key] = first + len(values)
-        return name(answer.error_code), answer.base_offset
+        return found
 
     async def end(self, *, commit: bool, version: int | None = None, patient: bool = True, keep: bool = True) -> tuple[str, int, int]:
-        """EndTxn; error, by how much the producer id changed (as 0 or 1) and the epoch."""
+        """EndTxn; error, whether the producer id changed (0 or 1) and the epoch."""
         asked = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                answer = await self.client.call(asked, version or self.protocol["end"])
-                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS or not patient:
-                    break
-                await asyncio.sleep(0.01)
+        passing = _WAIT if patient else ()
+        answer = await ask_until(
+            lambda answer: answer.error_code not in passing, lambda: self.client.call(asked, self.protocol["end"] if version is None else version)
+        )
         changed = int(answer.producer_id not in (-1, self.producer_id))
         if keep and answer.producer_id >= 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -170,50 +197,50 @@ class TransactionalClient:
     async def add_offsets(self, group: str, *, version: int = 4) -> str:
         """AddOffsetsToTxn."""
         asked = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                answer = await self.client.call(asked, version)
-                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                    return name(answer.error_code)
-                await asyncio.sleep(0.01)
+        answer = await ask_until(lambda answer: answer.error_code not in _WAIT, lambda: self.client.call(asked, version))
+        return name(answer.error_code)
 
     async def commit_offset(
-        self, group: str, offset: int, *, partition: int = 0, member: Member = NOBODY, topic: str | None = None, version: int | None = None, note: str = ""
+        self,
+        group: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        member: Member = NOBODY,
+        topic: str | None = None,
+        version: int | None = None,
+        note: str = "",
     ) -> str:
         """TxnOffsetCommit of one partition."""
         topics = [TxnOffsetCommitRequestTopic(topic or self.topic, [TxnOffsetCommitRequestPartition(partition, offset, -1, note)])]
         asked = TxnOffsetCommitRequest(self.transactional_id, group, self.producer_id, self.epoch, *member, topics)
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                answer = await self.client.call(asked, version or self.protocol["offsets"])
-                code = answer.topics[0].partitions[0].error_code
-                if code not in (ErrorCode.CONCURRENT_TRANSACTIONS, *_PASSING):
-                    return name(code)
-                await asyncio.sleep(0.01)
+        answer = await ask_until(
+            lambda answer: answer.topics[0].partitions[0].error_code not in (*_UNREADY, *_WAIT),
+            lambda: self.client.call(asked, version or self.protocol["offsets"]),
+        )
+        return name(answer.topics[0].partitions[0].error_code)
 
     async def commit_offset_plainly(
         self, group: str, offset: int, *, member: Member = NOBODY, topic: str | None = None, version: int = 8, note: str = ""
     ) -> str:
         """OffsetCommit of partition 0."""
-        asked = OffsetCommitRequest(
-            group, member.generation_id, member.member_id, topics=[OffsetCommitRequestTopic(topic or self.topic, [OffsetCommitRequestPartition(0, offset, -1, note)])]
-        )
+        topics = [OffsetCommitRequestTopic(topic or self.topic, [OffsetCommitRequestPartition(0, offset, -1, note)])]
+        instance = member.group_instance_id if version >= 7 else None
+        asked = OffsetCommitRequest(group, member.generation_id, member.member_id, instance, topics=topics)
         return name((await self.client.call(asked, version)).topics[0].partitions[0].error_code)
 
-    async def committed(self, group: str, *, stable: bool = False, version: int = 8, all_topics: bool = False) -> list[tuple[int, int, str | None, str]]:
-        """OffsetFetch: partition, offset, note and error of partition 0 or of all that there are."""
-        if version >= 8:
-            wanted = None if all_topics else [OffsetFetchRequestTopics(self.topic, [0])]
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=wanted)], require_stable=stable)
-            found = (await self.client.call(asked, version)).groups[0]
-            assert not found.error_code, name(found.error_code)
-            return [
-                (each.partition_index, each.committed_offset, each.metadata, name(each.error_code)) for topic in found.topics for each in topic.partitions
-            ]
-        topics = None if all_topics else [OffsetFetchRequestTopic(self.topic, [0])]
-        answer = await self.client.call(OffsetFetchRequest(group, topics, require_stable=stable), version)
-        assert not answer.error_code, name(answer.error_code)
-        return [(each.partition_index, each.committed_offset, each.metadata, name(each.error_code)) for topic in answer.topics for each in topic.partitions]
+    async def committed(self, group: str, *, stable: bool = False, version: int = 8, all_topics: bool = False) -> list[Position]:
+        """OffsetFetch: the positions of partition 0 or of all that there are."""
+        if version < 8:
+            wanted = None if all_topics else [OffsetFetchRequestTopic(self.topic, [0])]
+            answer = await self.client.call(OffsetFetchRequest(group, wanted, require_stable=stable), version)
+            assert not answer.error_code, name(answer.error_code)
+            return [position(each) for topic in answer.topics for each in topic.partitions]
+        topics = None if all_topics else [OffsetFetchRequestTopics(self.topic, [0])]
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=stable)
+        found = (await self.client.call(asked, version)).groups[0]
+        assert not found.error_code, name(found.error_code)
+        return [position(each) for topic in found.topics for each in topic.partitions]
 
     async def read(self, *, committed: bool, partition: int = 0, offset: int = 0, max_bytes: int = 1 << 20) -> list[object]:
         """Fetch: error, high watermark, last stable offset, aborted transactions (by their offsets), and for each batch what it is."""
@@ -227,8 +254,8 @@ class TransactionalClient:
             # A real broker names transactions behind the records as well, as far as its sparse index makes it look.
             end = max((header.last_offset for header, _ in iter_batches(data)), default=-1)
             answer.append(sorted(each.first_offset for each in found.aborted_transactions if each.first_offset <= end))
-        for header, position in iter_batches(data):
-            records = read_batch_records(data, position, header)
+        for header, start in iter_batches(data):
+            records = read_batch_records(data, start, header)
             content = [(record.key, record.value) if header.is_control else record.value for record in records]
             kind = "control" if header.is_control else "transactional" if header.is_transactional else "plain"
             answer.append((header.base_offset, header.producer_epoch, header.base_sequence, kind, content))
@@ -241,8 +268,18 @@ class TransactionalClient:
         found = answer.topics[0].partitions[0]
         return name(found.error_code), found.offset
 
+    async def wait_for_end(self, offset: int) -> None:
+        """Wait until partition 0 has ``offset`` records and markers."""
+        await ask_until(lambda found: found[1] >= offset, lambda: self.list_offset(-1, committed=False))
+
     async def settle(self) -> None:
         """Wait until no transaction is open in partition 0: a real broker writes its markers after it has answered."""
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while (await self.list_offset(-1, committed=True))[1] != (await self.list_offset(-1, committed=False))[1]:
-                await asyncio.sleep(0.01)
+
+        async def both() -> tuple[tuple[str, int], tuple[str, int]]:
+            return await self.list_offset(-1, committed=True), await self.list_offset(-1, committed=False)
+
+        await ask_until(lambda found: found[0] == found[1], both)
+
+    async def settle_offsets(self, group: str) -> None:
+        """Wait until no transaction may change the group's offset of partition 0."""
+        await ask_until(lambda found: found[0][3] == "NONE", lambda: self.committed(group, stable=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from typing import Any
 
 import pytest
 from raw_client import RawClient, make_batch
@@ -11,15 +12,26 @@ from raw_client import RawClient, make_batch
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Request
+from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aioprod.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioprod.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from aioprod.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 from aioprod.testing import EmbeddedBroker, fail
 from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
 
@@ -44,8 +56,29 @@ def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiV
         ApiKey.FIND_COORDINATOR: FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g"),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transactional_id=None),
         ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="raw", client_software_version="1.0"),
+        **transaction_requests(version),
     }
-    return requests[ApiKey(key)]  # type: ignore[return-value]
+    return requests[ApiKey(key)]
+
+
+def transaction_requests(version: int) -> dict[ApiKey, Request[Any]]:
+    """The requests around transactions and offsets, for a transactional id that was not initialised."""
+    topics = [AddPartitionsToTxnTopic("t", [0]), AddPartitionsToTxnTopic("no", [0])]
+    new = [AddPartitionsToTxnTransaction("x", 1, 0, verify, topics) for verify in (False, True)]
+    one_group = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0, 9]), OffsetFetchRequestTopic("no", [0])])
+    several_groups = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0, 9])])])
+    return {
+        ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxnRequest(new) if version >= 4 else AddPartitionsToTxnRequest([], "x", 1, 0, topics),
+        ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxnRequest("x", 1, 0, "g"),
+        ApiKey.END_TXN: EndTxnRequest("x", 1, 0, True),
+        ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitRequest(
+            "x", "g", 1, 0, topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5), TxnOffsetCommitRequestPartition(9)])]
+        ),
+        ApiKey.OFFSET_COMMIT: OffsetCommitRequest(
+            "g", topics=[OffsetCommitRequestTopic("t", [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(9)])]
+        ),
+        ApiKey.OFFSET_FETCH: several_groups if version >= 8 else one_group,
+    }
 
 
 @pytest.mark.parametrize("failing", [False, True])

@@ -92,7 +92,7 @@ class TestProduce:
             (broken(make_batch([b"x"]), -1), ErrorCode.CORRUPT_MESSAGE),  # a record
             (broken(make_batch([b"x"]), 8), ErrorCode.CORRUPT_MESSAGE),  # a negative length
             (make_batch([b"x"], producer=(5, 0, -1)), ErrorCode.INVALID_RECORD),
-            (make_batch([b"x"], producer=(5, 0, 0), transactional=True), ErrorCode.INVALID_TXN_STATE),
+            (make_batch([b"x"], producer=(5, 0, 0), transactional=True), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
             (make_batch([b"x"], timestamps=[int(time.time() * 1000) + 7_200_000]), ErrorCode.INVALID_TIMESTAMP),
             (make_batch([b"x" * 2000]), ErrorCode.MESSAGE_TOO_LARGE),
         ],

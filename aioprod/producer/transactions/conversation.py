@@ -132,9 +132,16 @@ class Conversation:
                 raise FatalProducerError(error.code, f"transactional_id={self._id!r}: the abort failed, close this producer") from error
             self.epoch_needed = True
         except FatalProducerError as error:
-            # The request that perhaps opened the transaction did not: there is nothing to abort.
-            if commit or self._begun or error.code != ErrorCode.INVALID_TXN_STATE:
+            if error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
+            if commit and self.v2:
+                # It is certain that it is not committed: the coordinator has aborted it, because it was open for too long. Java ends the
+                # producer here, although the abort that follows would bring the next epoch.
+                raise AbortableTransactionError(error.code, f"transactional_id={self._id!r}: call abort_transaction(); it was open longer "
+                                                f"than transaction_timeout_ms={self._timeout_ms}") from error
+            if commit or self._begun:
+                raise
+            # The request that perhaps opened the transaction did not: there is nothing to abort.
         else:
             if reply.producer_id >= 0:
                 self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))

@@ -12,18 +12,14 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AbortableTransactionError,
-    BrokerError,
     FatalProducerError,
     KafkaError,
-    KafkaTimeoutError,
     ProducerClosedError,
-    ProducerFencedError,
     TransactionAbortedError,
     TransactionStateError,
 )
@@ -31,8 +27,9 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import CoordinatorRequests, Repetition
 from aioprod.producer.transactions.conversation import Conversation
+from aioprod.producer.transactions.operations import Operation
 from aioprod.producer.transactions.states import Call, TransactionState, may_follow, refusal
-from aioprod.producer.transactions.verdicts import Verdict, judge_batch
+from aioprod.producer.transactions.verdicts import batch_failure
 from aioprod.producer_config import ProducerConfig
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -40,18 +37,6 @@ log = logging.getLogger(__name__)
 
 _S = TransactionState
 _CLOSE_TIMEOUT_S = 1.0
-
-
-@dataclass(slots=True, eq=False)
-class _Operation:
-    """A call's work under way, or done and not looked at yet."""
-
-    call: Call
-    task: asyncio.Task[None]
-    repetition: Repetition
-    arguments: object = None
-    collected: bool = False
-    overtaken: bool = False
 
 
 class TransactionManager:
@@ -97,9 +82,9 @@ class TransactionManager:
         self._wait_for_sent = wait_for_sent
         self._on_fatal = on_fatal
         self._adding: Repetition | None = None
-        self._offsets: _Operation | None = None
-        self._ending: _Operation | None = None
-        self._initializing: _Operation | None = None
+        self._offsets: Operation | None = None
+        self._ending: Operation | None = None
+        self._initializing: Operation | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: ProducerClosedError | None = None
@@ -149,22 +134,11 @@ class TransactionManager:
 
     def batch_failed(self, tp: TopicPartition, error: KafkaError) -> None:
         """A record or a batch of the transaction was given up: the transaction can't be committed any more."""
-        verdict = judge_batch(error)
-        where = f"transactional_id={self._id!r}: {tp.topic}-{tp.partition}"
-        if verdict is Verdict.ABORTABLE:
-            if self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
-                code = error.code if isinstance(error, BrokerError) else ErrorCode.TRANSACTION_ABORTABLE
-                abortable = AbortableTransactionError(code, f"{where}: a record was not written ({error}); call abort_transaction()")
-                abortable.__cause__ = error
-                self._fail(abortable)
-            return
-        fatal = error
-        if not isinstance(error, FatalProducerError):
-            kind = ProducerFencedError if verdict is Verdict.FENCED else FatalProducerError
-            code = error.code if isinstance(error, BrokerError) else ErrorCode.UNSUPPORTED_VERSION
-            fatal = kind(code, f"{where}: {error}; close this producer")
-            fatal.__cause__ = error
-        self._fail_for_good(fatal)
+        failure = batch_failure(f"transactional_id={self._id!r}: {tp.topic}-{tp.partition}", error)
+        if isinstance(failure, AbortableTransactionError):
+            self._fail(failure)
+        else:
+            self._fail_for_good(failure)
 
     def _need_epoch(self) -> None:
         # Whoever asks has lost a batch, and says so by batch_failed: until the abort is through the old epoch is kept.
@@ -223,11 +197,11 @@ class TransactionManager:
         if not arguments[0]:
             return
         deadline = self._deadline()
-        while (running := self._offsets) is not None and not running.task.done():
+        while (running := self._offsets) is not None and running.under_way:
             if running.arguments == arguments:
                 await self._join(running, deadline, Call.SEND_OFFSETS)
                 return
-            await self._wait(running, deadline, Call.SEND_OFFSETS)
+            await running.over(Call.SEND_OFFSETS, self._config.max_block_ms, deadline)
             self._check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
         repetition = Repetition()
         self._offsets = self._start(Call.SEND_OFFSETS, self._commit_offsets(repetition, *arguments), repetition, arguments)
@@ -245,7 +219,7 @@ class TransactionManager:
             FatalProducerError: nothing more can be done with this producer. Whether the commit happened, a new one can't tell either.
         """
         deadline = self._deadline()
-        if not self._ended_unseen(Call.COMMIT):
+        if not self._succeeded_unseen(Call.COMMIT):
             self._check(Call.COMMIT, _S.IN_TRANSACTION, _S.COMMITTING)
             if self.state is _S.IN_TRANSACTION:
                 self._go(_S.COMMITTING)
@@ -263,7 +237,7 @@ class TransactionManager:
             FatalProducerError: nothing more can be done with this producer. What it wrote stays invisible.
         """
         deadline = self._deadline()
-        if not self._ended_unseen(Call.ABORT):
+        if not self._succeeded_unseen(Call.ABORT):
             if self.state is _S.COMMITTING and self._ending is not None and not self._ending.repetition.attempts:
                 self._ending.overtaken = True
                 self._ending.task.cancel()
@@ -310,45 +284,24 @@ class TransactionManager:
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._config.max_block_ms / 1000
 
-    async def _wait(self, operation: _Operation, deadline: float, call: Call) -> None:
-        """Wait until it is over, whatever comes of it."""
-        await asyncio.wait([operation.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
-        if not operation.task.done():
-            reason = operation.repetition.last_error
-            raise KafkaTimeoutError(
-                f"{call.value}() not done within max_block_ms={self._config.max_block_ms}: {operation.call.value} goes on, call again to wait for it"
-                + (f" (last trouble: {reason})" if reason is not None else "")
-            )
-
-    async def _join(self, operation: _Operation, deadline: float, call: Call) -> None:
+    async def _join(self, operation: Operation, deadline: float, call: Call) -> None:
         """Wait until it is over and share its outcome."""
-        await self._wait(operation, deadline, call)
-        operation.collected = True
-        if operation.task.cancelled():
-            if self._closed is not None:
-                raise self._closed.with_traceback(None)
-            if operation.overtaken:
-                raise TransactionAbortedError(f"{call.value}(): abort_transaction() was called before the commit was sent")
-            if self.error is not None:
-                raise self.error.with_traceback(None)
-            raise KafkaError(f"the task of {operation.call.value}() was cancelled from outside; call {call.value}() again")
-        error = operation.task.exception()
-        if error is not None:
-            raise error.with_traceback(None)
+        await operation.over(call, self._config.max_block_ms, deadline)
+        operation.outcome(call, self._closed or self.error)
 
-    def _ended_unseen(self, call: Call) -> bool:
-        """Whether this call succeeded while nobody waited for it: then its caller has come back to hear of it."""
+    def _succeeded_unseen(self, call: Call) -> bool:
+        """Whether this call succeeded while nobody waited for it: its caller has come back to hear of it."""
         ended = self._ending
-        if ended is None or ended.call is not call or ended.collected or not ended.task.done() or ended.task.cancelled() or ended.task.exception():
+        if ended is None or ended.call is not call or not ended.succeeded_unseen:
             return False
-        ended.collected = True
+        ended.seen = True
         return True
 
     # -- operations ------------------------------------------------------------------------------------------------
 
-    def _start(self, call: Call, work: Coroutine[Any, Any, None], repetition: Repetition, arguments: object = None) -> _Operation:
+    def _start(self, call: Call, work: Coroutine[Any, Any, None], repetition: Repetition, arguments: object = None) -> Operation:
         repetition.task = self._spawn(work, call.value)
-        return _Operation(call, repetition.task, repetition, arguments)
+        return Operation(call, repetition.task, repetition, arguments)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"aioprod-{name}")
@@ -358,20 +311,20 @@ class TransactionManager:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    def _running_init(self) -> _Operation:
+    def _running_init(self) -> Operation:
         """The operation that gets a producer id or an epoch, started where it is not under way."""
         running = self._initializing
-        if running is None or running.task.done():
+        if running is None or not running.under_way:
             if self.state is not _S.INITIALIZING:
                 self._go(_S.INITIALIZING)
             repetition = Repetition()
             running = self._initializing = self._start(Call.INIT, self._initialize(repetition), repetition)
         return running
 
-    def _running_end(self) -> _Operation:
+    def _running_end(self) -> Operation:
         """The operation that ends the transaction, started where it is not under way."""
         running = self._ending
-        if running is None or running.task.done():
+        if running is None or not running.under_way:
             repetition = Repetition()
             call, work = (Call.COMMIT, self._commit) if self.state is _S.COMMITTING else (Call.ABORT, self._abort)
             running = self._ending = self._start(call, work(repetition), repetition)
@@ -440,7 +393,7 @@ class TransactionManager:
         """Wait until all batches have their outcome, or until that does not matter any more."""
         state = self.state
         while self.state is state:
-            self._flushing = flushing = self._spawn(_awaited(self._wait_for_sent()), "flush-transaction")
+            self._flushing = flushing = self._spawn(self._all_sent(), "flush-transaction")
             try:
                 await asyncio.wait([flushing])
             finally:
@@ -450,6 +403,9 @@ class TransactionManager:
             if not flushing.cancelled():
                 flushing.result()
                 return
+
+    async def _all_sent(self) -> None:
+        await self._wait_for_sent()
 
     def _ended(self) -> None:
         """The transaction is over: make ready for the next."""
@@ -470,7 +426,7 @@ class TransactionManager:
         assert may_follow(self.state, state), f"from {self.state} to {state}"
         log.debug("transactional_id=%r: from %s to %s", self._id, self.state.value, state.value)
         self.state = state
-        self.may_append = state is _S.IN_TRANSACTION and self._closed is None
+        self.may_append = state is _S.IN_TRANSACTION
 
     @contextlib.contextmanager
     def _failures_noted(self) -> Iterator[None]:
@@ -481,7 +437,8 @@ class TransactionManager:
             self._fail(error)
             raise
         except KafkaError as error:
-            self._fail_for_good(error)
+            if error is not self._closed:
+                self._fail_for_good(error)
             raise
         except Exception as error:
             raise self._fault(error) from error
@@ -502,11 +459,7 @@ class TransactionManager:
         log.warning("%s", error)
         self._give_up()
         # Not now: the sender may be in the middle of its batches.
-        asyncio.get_running_loop().call_soon(self._drop_after, error)
-
-    def _drop_after(self, error: KafkaError) -> None:
-        if self.error is error and self.state is _S.ABORTABLE_ERROR:
-            self._drop_unsent(error)
+        asyncio.get_running_loop().call_soon(self._drop_unsent, error)
 
     def _fail_for_good(self, error: KafkaError) -> None:
         if self.state is _S.FATAL_ERROR:
@@ -526,7 +479,3 @@ class TransactionManager:
             self._adding.stop()
         if self._flushing is not None:
             self._flushing.cancel()
-
-
-async def _awaited(awaitable: Awaitable[None]) -> None:
-    await awaitable

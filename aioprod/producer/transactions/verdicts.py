@@ -9,7 +9,14 @@ from collections.abc import Iterable
 from enum import Enum, IntEnum
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, FatalProducerError, KafkaError, UnsupportedVersionError
+from aioprod.errors import (
+    AbortableTransactionError,
+    BrokerError,
+    FatalProducerError,
+    KafkaError,
+    ProducerFencedError,
+    UnsupportedVersionError,
+)
 
 
 class Api(Enum):
@@ -105,12 +112,20 @@ def judge_all(api: Api, codes: Iterable[ErrorCode]) -> tuple[Verdict, ErrorCode]
     return max(((judge(api, code), code) for code in reasons), default=(Verdict.DONE, _E.NONE))
 
 
-def judge_batch(error: KafkaError) -> Verdict:
-    """What a batch that failed for good does to its transaction: ABORTABLE, FATAL or FENCED."""
-    if isinstance(error, UnsupportedVersionError | FatalProducerError):
-        code = error.code if isinstance(error, FatalProducerError) else _E.UNSUPPORTED_VERSION
+def batch_failure(where: str, error: KafkaError) -> AbortableTransactionError | FatalProducerError:
+    """What a record or batch that failed for good does to its transaction, as the error that says so."""
+    if isinstance(error, FatalProducerError):
+        return error
+    code = error.code if isinstance(error, BrokerError) else _E.TRANSACTION_ABORTABLE
+    if isinstance(error, UnsupportedVersionError):
+        code = _E.UNSUPPORTED_VERSION
+    failure: AbortableTransactionError | FatalProducerError
+    if code not in _FATAL_FOR_A_BATCH:
+        reason = "" if isinstance(error, BrokerError) else f" ({error})"
+        failure = AbortableTransactionError(code, f"{where}: a record was not written{reason}; call abort_transaction()")
+    elif code == _E.PRODUCER_FENCED:
+        failure = ProducerFencedError(code, f"{where}: another producer took over the transactional id ({error}); close this producer")
     else:
-        code = error.code if isinstance(error, BrokerError) else _E.NONE
-        if code not in _FATAL_FOR_A_BATCH:
-            return Verdict.ABORTABLE
-    return Verdict.FENCED if code == _E.PRODUCER_FENCED else Verdict.FATAL
+        failure = FatalProducerError(code, f"{where}: {error}; close this producer")
+    failure.__cause__ = error
+    return failure

@@ -28,7 +28,7 @@ def enlist_partition(coordinator: TransactionCoordinator, support: Support, name
     """Make sure that a partition is part of the producer's transaction; raise StoreError with the code that its client understands."""
     try:
         if support is Support.ADDS:
-            coordinator.add(name, identity, [partition], bumps=True)
+            coordinator.add(name, identity, [partition])
         else:
             coordinator.verify(name, identity, partition)
     except StoreError as error:
@@ -39,11 +39,12 @@ def enlist_group(coordinator: TransactionCoordinator, support: Support, name: st
     """The same for the offsets of a consumer group."""
     try:
         if support is Support.ADDS:
-            coordinator.add(name, identity, group=group, bumps=True)
+            coordinator.add(name, identity, group=group)
         else:
             coordinator.verify(name, identity, group=group)
     except StoreError as error:
-        raise StoreError(_known_code(error.code, support), error.text) from None
+        code = _known_code(error.code, support)
+        raise StoreError(ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_ENOUGH_REPLICAS else code, error.text) from None
 
 
 def _known_code(code: ErrorCode, support: Support) -> ErrorCode:

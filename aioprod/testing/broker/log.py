@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from crc32c import crc32c
 
 from aioprod.protocol.record_batch import BatchHeader, read_header
-from aioprod.protocol.record_reader import Record, read_records
+from aioprod.protocol.record_reader import Record, read_batch_records, read_records
 
 _START = struct.Struct(">qii")  # base offset, batch length, leader epoch: the part of a batch that a broker writes
 _CRC = struct.Struct(">I")
@@ -101,7 +101,9 @@ class PartitionLog:
         index = bisect_left(self._newest_timestamps, timestamp)
         if index == len(self._batches):
             return None
-        return next((record for record in read_records(self._batches[index]) if record.timestamp >= timestamp), None)
+        batch = self._batches[index]
+        records = read_batch_records(batch, 0, read_header(batch))  # a transaction marker counts, as in Kafka
+        return next((record for record in records if record.timestamp >= timestamp), None)
 
     def find_newest(self) -> Record | None:
         """Return the first record that has the highest timestamp of the log."""

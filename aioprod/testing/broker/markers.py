@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from aioprod.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
@@ -47,7 +49,8 @@ class TransactionIndex:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}  # producer id -> first offset
-        self._aborted: list[AbortedTransaction] = []  # by the marker's offset
+        self._aborted: list[AbortedTransaction] = []  # these two are in the order of the markers, so that they can be bisected
+        self._aborted_by_producer: dict[int, list[AbortedTransaction]] = {}
 
     @property
     def first_open_offset(self) -> int | None:
@@ -66,15 +69,24 @@ class TransactionIndex:
         """Take note of a marker. A marker without a transaction is no error: nothing was written here."""
         first_offset = self._open.pop(producer_id, None)
         if first_offset is not None and not commit:
-            self._aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset))
+            aborted = AbortedTransaction(producer_id, first_offset, marker_offset)
+            self._aborted.append(aborted)
+            self._aborted_by_producer.setdefault(producer_id, []).append(aborted)
 
     def aborted_between(self, start: int, end: int) -> Iterator[AbortedTransaction]:
         """The aborted transactions that a reader of the offsets from ``start`` to before ``end`` has to know."""
-        return (each for each in self._aborted if each.last_offset >= start and each.first_offset < end)
+        first = bisect_left(self._aborted, start, key=_last_offset)
+        return (each for each in islice(self._aborted, first, None) if each.first_offset < end)
 
     def is_committed(self, producer_id: int, offset: int) -> bool:
         """Whether the transactional batch of this producer at ``offset`` belongs to a committed transaction."""
         first_open = self._open.get(producer_id)
         if first_open is not None and offset >= first_open:
             return False
-        return not any(each.producer_id == producer_id and each.first_offset <= offset <= each.last_offset for each in self._aborted)
+        aborted = self._aborted_by_producer.get(producer_id, [])
+        index = bisect_left(aborted, offset, key=_last_offset)
+        return index == len(aborted) or offset < aborted[index].first_offset
+
+
+def _last_offset(aborted: AbortedTransaction) -> int:
+    return aborted.last_offset

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from anyio.from_thread import BlockingPortal
 
 from aioprod.protocol.message import Message
 from aioprod.protocol.record_reader import Record
+from aioprod.testing.broker.broker import BrokerOnLoop, CoordinatorKind
 from aioprod.testing.broker.control import Action, Rule
 from aioprod.testing.broker.dispatcher import SeenRequest
 from aioprod.testing.broker.store import Topic
 from aioprod.testing.broker.transactions import Transaction
 from aioprod.types import TopicPartition
-
-if TYPE_CHECKING:
-    from aioprod.testing.broker.broker import CoordinatorKind, EmbeddedBroker
 
 T = TypeVar("T")
 
@@ -28,7 +26,7 @@ class ThreadedBroker:
     Events for ``hold`` belong to the broker's loop: make them with :meth:`call` (``broker.call(asyncio.Event)``) and set them with it.
     """
 
-    def __init__(self, broker: EmbeddedBroker, portal: BlockingPortal) -> None:
+    def __init__(self, broker: BrokerOnLoop, portal: BlockingPortal) -> None:
         self._broker = broker
         self._portal = portal
 

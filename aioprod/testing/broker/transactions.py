@@ -54,7 +54,6 @@ class Transaction:
         previous_producer_id: the id before the epochs of that one ran out, -1 where there was none.
         last_epoch: the epoch before the newest bump that the producer itself asked for, -1 where there was none.
         next_producer_id: the id that follows when the markers are written, -1 where the present one stays.
-        bumps: whether the producer gets a new epoch with the end of each transaction: transaction protocol v2.
     """
 
     transactional_id: str
@@ -67,7 +66,6 @@ class Transaction:
     previous_producer_id: int = NO_PRODUCER_ID
     last_epoch: int = NO_EPOCH
     next_producer_id: int = NO_PRODUCER_ID
-    bumps: bool = False
 
     @property
     def identity(self) -> Identity:
@@ -159,15 +157,12 @@ class TransactionCoordinator:
         transaction.state = TransactionState.EMPTY
         return transaction.identity
 
-    def add(
-        self, name: str, identity: Identity, partitions: Collection[TopicPartition] = (), group: str | None = None, *, bumps: bool = False
-    ) -> None:
+    def add(self, name: str, identity: Identity, partitions: Collection[TopicPartition] = (), group: str | None = None) -> None:
         """Make partitions, or the offsets of a consumer group, part of the transaction; begin one where there is none."""
         transaction = self._current(name, identity)
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
             self.timers.start(name, transaction.timeout_ms)
-        transaction.bumps = bumps
         transaction.partitions.update(partitions)
         if group is not None:
             transaction.groups.add(group)
@@ -185,7 +180,7 @@ class TransactionCoordinator:
         Asking again for what was done is no error.
         """
         transaction = self._find(name)
-        is_retry = _is_retry(transaction, identity)
+        is_retry = bump and _is_retry(transaction, identity)
         if not is_retry:
             _check_identity(transaction, identity)
         if self._is_to_be_ended(transaction, commit, bump, is_retry):
@@ -256,7 +251,6 @@ class TransactionCoordinator:
         self._prepare(transaction, commit=False)
 
     def _end(self, transaction: Transaction, *, commit: bool, bump: bool) -> None:
-        transaction.bumps = bump
         if bump:
             if transaction.is_exhausted:
                 transaction.next_producer_id = self._new_producer_id()
@@ -303,8 +297,6 @@ def _is_retry(transaction: Transaction, identity: Identity) -> bool:
 
     Raises StoreError (PRODUCER_FENCED) where that end is not the last thing that happened.
     """
-    if not transaction.bumps:
-        return False
     is_rotated = identity == (transaction.previous_producer_id, _LAST_EPOCH) and transaction.producer_epoch == 0
     is_ended = transaction.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
     if identity == (transaction.producer_id, transaction.producer_epoch - 1) or is_rotated:

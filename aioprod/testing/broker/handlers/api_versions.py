@@ -17,6 +17,7 @@ from aioprod.testing.broker.exchange import Exchange
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
 _NEWEST_TRANSACTION_VERSION = 2
+_ZERO_FROM = 4  # older clients can't read a feature whose lowest version is 0
 _NAMED_FROM = 3  # the version from which clients tell their name (KIP-511)
 
 
@@ -32,7 +33,7 @@ async def handle(request: ApiVersionsRequest, exchange: Exchange) -> ApiVersions
     level = exchange.store.transactions.version
     return ApiVersionsResponse(
         api_keys=[ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())],
-        supported_features=[SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)],
+        supported_features=[SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)] if exchange.api_version >= _ZERO_FROM else [],
         finalized_features_epoch=0,
         finalized_features=[FinalizedFeatureKey(_TRANSACTION_FEATURE, level, level)] if level else [],
     )

@@ -1,0 +1,95 @@
+"""Tells metrics, observers, interceptors and the log how batches end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aioprod.interceptors import InterceptorChain
+from aioprod.metrics import BatchDone, Observers, ProducerMetrics
+from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+# As many topics are remembered as failing; those past it are logged each time.
+_MAX_FAILING_TOPICS = 10_000
+
+
+class BatchReporter:
+    """Called once for each batch that has its outcome, however it came to it."""
+
+    def __init__(self, metrics: ProducerMetrics, observers: Observers, interceptors: InterceptorChain) -> None:
+        self._metrics = metrics
+        self._observers = observers
+        self._interceptors = interceptors
+        self._failing: dict[str, set[int]] = {}
+        self._unseen: set[str] = set()
+
+    def ended(self, batch: ProducerBatch) -> None:
+        """Report a batch that was acknowledged or given up; one that was split goes on in its parts."""
+        if batch.state is BatchState.SPLIT:
+            return
+        now = asyncio.get_running_loop().time()
+        if batch.error is None:
+            self._metrics.batch_succeeded(batch.tp.topic, batch.count, now)
+            if self._failing:
+                self._note_stored(batch.tp)
+        else:
+            self._metrics.batch_failed(batch.tp.topic, batch.count, now)
+            if batch.state is BatchState.FAILED:
+                self._note_given_up(batch)
+        if self._observers:
+            self._observers.on_batch_done(_summary(batch, now))
+        if self._interceptors:
+            for index in range(batch.count):
+                metadata = batch.place(index)
+                self._interceptors.on_acknowledgement(metadata, batch.error)
+                if batch.records is not None:
+                    self._interceptors.on_delivery(batch.records[index], metadata, batch.error)
+
+    def dropped(self, batch: ProducerBatch) -> None:
+        """Log a failure that nobody looked at: once per topic, until its records are stored again."""
+        topic = batch.tp.topic
+        if topic not in self._unseen:
+            if len(self._unseen) < _MAX_FAILING_TOPICS:
+                self._unseen.add(topic)
+            log.error("delivery to %s failed and nobody looked at it (said once until it works again): %s", _name(batch.tp), batch.error)
+
+    def _note_given_up(self, batch: ProducerBatch) -> None:
+        topic, partition = batch.tp
+        failing = self._failing.get(topic)
+        if failing is None:
+            log.warning("records for topic %r are given up (said once until they are stored again): %s", topic, batch.error)
+            if len(self._failing) >= _MAX_FAILING_TOPICS:
+                return
+            failing = self._failing[topic] = set()
+        failing.add(partition)
+
+    def _note_stored(self, tp: TopicPartition) -> None:
+        failing = self._failing.get(tp.topic)
+        if failing is None:
+            return
+        failing.discard(tp.partition)
+        if not failing:
+            del self._failing[tp.topic]
+            self._unseen.discard(tp.topic)
+            log.info("records for topic %r are stored again", tp.topic)
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"
+
+
+def _summary(batch: ProducerBatch, now: float) -> BatchDone:
+    first_sent_at = batch.first_sent_at if batch.attempts else now
+    return BatchDone(
+        topic=batch.tp.topic,
+        partition=batch.tp.partition,
+        records=batch.count,
+        batch_bytes=len(batch.encoded) if batch.encoded is not None else batch.writer.size,
+        attempts=batch.attempts,
+        queue_time_s=first_sent_at - batch.created_at,
+        latency_s=now - batch.created_at,
+        error=batch.error,
+    )

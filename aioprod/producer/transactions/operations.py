@@ -1,0 +1,71 @@
+"""One call's work: it runs in a task of its own, and any number of callers wait for it, each with a limit of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from aioprod.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
+from aioprod.producer.transactions.calls import Repetition
+from aioprod.producer.transactions.states import Call
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """A call's work under way, or done.
+
+    Attributes:
+        arguments: what it was called with.
+        seen: whether a caller has had the outcome.
+        overtaken: whether it was a commit, and an abort came before it was sent.
+    """
+
+    call: Call
+    task: asyncio.Task[None]
+    repetition: Repetition
+    arguments: object = None
+    seen: bool = False
+    overtaken: bool = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has no outcome yet."""
+        return not self.task.done()
+
+    @property
+    def succeeded_unseen(self) -> bool:
+        """Whether it succeeded while nobody waited for it."""
+        return self.task.done() and not self.seen and not self.task.cancelled() and self.task.exception() is None
+
+    async def over(self, call: Call, max_block_ms: float, deadline: float) -> None:
+        """Wait until it has an outcome, whichever. Cancelling the waiter leaves it alone.
+
+        Raises:
+            KafkaTimeoutError: the loop's time is past ``deadline``. It goes on.
+        """
+        await asyncio.wait([self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        if self.under_way:
+            trouble = self.repetition.last_error
+            raise KafkaTimeoutError(
+                f"{call.value}() not done within max_block_ms={max_block_ms}: {self.call.value}() goes on, call {call.value}() again to wait for it"
+                + (f" (last trouble: {trouble})" if trouble is not None else "")
+            )
+
+    def outcome(self, call: Call, killed_by: KafkaError | None) -> None:
+        """Raise what it ended with, unless that is success.
+
+        Args:
+            call: whose caller it is for.
+            killed_by: why its task was cancelled, if it was, as far as is known.
+        """
+        self.seen = True
+        if self.task.cancelled():
+            if killed_by is not None:
+                raise killed_by.with_traceback(None)
+            if self.overtaken:
+                raise TransactionAbortedError(f"{call.value}(): abort_transaction() was called before the commit was sent")
+            raise KafkaError(f"the task of {self.call.value}() was cancelled from outside; call {call.value}() again")
+        error = self.task.exception()
+        if error is not None:
+            # It may be raised for many callers: without the tracebacks of the others.
+            raise error.with_traceback(None)

@@ -1,0 +1,125 @@
+"""Connections by node: whoever needs any broker is not kept waiting by one, and whoever waits for one hears of its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioprod.config import ClientConfig
+from aioprod.errors import BrokerConnectionError
+from aioprod.net.brokers import Brokers, Node
+from aioprod.testing import EmbeddedBroker
+
+LIMIT_SECONDS = 5.0
+
+
+@pytest.fixture
+async def many() -> AsyncIterator[EmbeddedBroker]:
+    async with EmbeddedBroker(nodes=6) as broker:
+        yield broker
+
+
+def node_of(broker: EmbeddedBroker, node_id: int, *, at: int | None = None) -> Node:
+    """A node as metadata would name it; ``at`` gives it another one's address."""
+    host, _, port = broker.address(at or node_id).rpartition(":")
+    return Node(node_id, host, int(port))
+
+
+@asynccontextmanager
+async def brokers_of(bootstrap_servers: str, *, seed: int = 1, **settings: Any) -> AsyncIterator[Brokers]:
+    brokers = Brokers(ClientConfig(bootstrap_servers=bootstrap_servers, **settings), random.Random(seed))  # type: ignore[arg-type]
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            yield brokers
+    finally:
+        await brokers.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that no event tells."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_silent_brokers_do_not_keep_the_others_from_being_asked(many: EmbeddedBroker, known: bool) -> None:
+    for node_id in (1, 2, 3, 5, 6):
+        many.freeze_node(node_id)
+    async with brokers_of(many.bootstrap_servers) as brokers:
+        if known:
+            brokers.update_nodes({node_id: node_of(many, node_id) for node_id in many.node_ids})
+        assert (await brokers.any()).address == many.address(4)
+
+
+async def test_brokers_that_refuse_are_passed_at_once(many: EmbeddedBroker) -> None:
+    addresses = [many.address(node_id) for node_id in many.node_ids]
+    for node_id in many.node_ids[1:]:
+        await many.stop_node(node_id)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    for seed in range(10):  # several orders of the addresses
+        async with brokers_of(",".join(addresses), seed=seed) as brokers:
+            assert (await brokers.any()).address == addresses[0]
+    assert loop.time() - started < 2  # with a quarter of a second for each broker that refuses it would be six
+
+
+async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(many: EmbeddedBroker) -> None:
+    many.freeze_node(1)
+    async with brokers_of(many.address(1)) as brokers:
+        brokers.update_nodes({1: node_of(many, 1)})
+        waiting = asyncio.create_task(brokers.connection(1))
+        await until(lambda: many.connection_count(1) == 1)
+        brokers.update_nodes({1: node_of(many, 1, at=2)})
+        with pytest.raises(BrokerConnectionError):
+            await waiting
+        assert (await brokers.connection(1)).address == many.address(2)
+
+
+async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(many: EmbeddedBroker) -> None:
+    many.freeze_node(1)
+    async with brokers_of(many.address(1)) as brokers:
+        brokers.update_nodes({1: node_of(many, 1)})
+        first, second = (asyncio.create_task(brokers.connection(1)) for _ in range(2))
+        await until(lambda: many.connection_count(1) == 1)
+        first.cancel()
+        many.unfreeze_node(1)
+        assert (await second).address == many.address(1)
+        assert first.cancelled()
+        assert many.connection_count(1) == 1
+
+
+async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(many: EmbeddedBroker) -> None:
+    """Otherwise a bootstrap server that sends its clients away (REBOOTSTRAP_REQUIRED) would be asked for ever."""
+    async with brokers_of(",".join(many.address(node_id) for node_id in (1, 2))) as brokers:
+        first = await brokers.any()
+        brokers.forget_nodes()
+        assert first.closed
+        assert not (await brokers.any()).closed
+
+
+async def test_after_all_has_failed_the_error_names_every_address_once(many: EmbeddedBroker) -> None:
+    addresses = [many.address(node_id) for node_id in (1, 2)]
+    await many.stop_all()
+    async with brokers_of(",".join(addresses)) as brokers:
+        brokers.update_nodes({1: node_of(many, 1)})
+        with pytest.raises(BrokerConnectionError, match="no broker answers") as failure:
+            await brokers.any()
+        assert [str(failure.value).count(address) for address in addresses] == [1, 1]
+
+
+async def test_without_a_way_back_only_known_brokers_are_asked(many: EmbeddedBroker) -> None:
+    await many.stop_node(2)
+    async with brokers_of(many.address(1), metadata_recovery_strategy="none", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1) as brokers:
+        assert (await brokers.any()).address == many.address(1)  # at first there is nothing else
+        brokers.update_nodes({2: node_of(many, 2)})
+        await many.stop_node(1)
+        await many.start_node(1)
+        await until(lambda: brokers.connected == 0)
+        with pytest.raises(BrokerConnectionError, match=many.address(2)):
+            await brokers.any()

@@ -1,0 +1,54 @@
+"""What docs/security.md shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from certificates import Certificates
+
+import aioprod
+from aioprod.testing import BrokerSecurity, EmbeddedBroker
+
+TEXT = (Path(aioprod.__file__).parents[1] / "docs" / "security.md").read_text()
+
+
+def validate(token: str, extensions: Mapping[str, str]) -> str | None:
+    return "alice" if (token, dict(extensions)) == ("good", {"logicalCluster": "lkc-1"}) else None
+
+
+async def ask_identity_provider() -> str:
+    return "good"
+
+
+def example(function: str, broker: str, truststore: str) -> Any:
+    """A function of the document, with another address and file in it."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (source,) = [block for block in blocks if f"async def {function}(" in block]
+    source = source.replace("kafka.example.org:9093", broker).replace("authority.pem", truststore)
+    namespace: dict[str, Any] = {"ask_identity_provider": ask_identity_provider}
+    exec(compile(source, f"security.md ({function})", "exec"), namespace)
+    return namespace[function]
+
+
+@pytest.mark.parametrize(
+    ("function", "security"),
+    [
+        ("over_tls", BrokerSecurity()),
+        ("with_a_password", BrokerSecurity(users={"alice": "pencil"})),
+        ("with_a_token", BrokerSecurity(token_validator=validate)),
+    ],
+)
+async def test_the_examples_send(certificates: Certificates, monkeypatch: pytest.MonkeyPatch, function: str, security: BrokerSecurity) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "pencil")
+    security.ssl_context = certificates.server_context()
+    async with EmbeddedBroker(security=security) as broker:
+        await example(function, broker.bootstrap_servers, certificates.truststore)()
+        assert [record.value for record in broker.records("orders")] == [b"42"]
+
+
+async def test_the_example_of_a_test_passes() -> None:
+    await example("test_alice_may_send", "", "")()

@@ -1,0 +1,169 @@
+"""Passwords and tokens appear in no log line, repr or traceback, not even in one that shows local variables, as error trackers record them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import logging
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from aioprod import Producer
+from aioprod.cluster.client import ClusterClient
+from aioprod.config import ClientConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import KafkaError
+from aioprod.net.handshake import connect
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.metadata import MetadataRequest
+from aioprod.security import OAuthToken
+from aioprod.testing import Action, BrokerSecurity, EmbeddedBroker, delay, drop_before, fail
+
+SECRET = "hunter2-hunter2"
+SHORT = "hunter2"  # also cut short it must not appear
+RIGHT = {"alice": SECRET}
+
+
+async def provide() -> OAuthToken:
+    return OAuthToken(SECRET, {"extension": SECRET})
+
+
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "PLAIN": {"sasl_username": "alice", "sasl_password": SECRET},
+    "SCRAM-SHA-256": {"sasl_username": "alice", "sasl_password": SECRET},
+    "OAUTHBEARER": {"sasl_oauth_token_provider": provide},
+}
+FAULTS: dict[str, list[Action]] = {
+    "refused": [],
+    "refused otherwise": [fail(ErrorCode.ILLEGAL_SASL_STATE)],
+    "hung up": [drop_before()],
+    "no answer": [delay(30)],
+}
+
+
+def settings(mechanism: str) -> dict[str, Any]:
+    return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "request_timeout_ms": 300, **MECHANISMS[mechanism]}
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
+    """What all loggers write at their most talkative, tracebacks included."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield stream
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.fixture
+async def refusing() -> AsyncIterator[EmbeddedBroker]:
+    """A broker that knows another password, and no token."""
+    security = BrokerSecurity(users={"alice": "other"}, token_validator=lambda token, _: None)
+    async with EmbeddedBroker(security=security) as running:
+        yield running
+
+
+def whole_text(error: BaseException) -> str:
+    """Everything that can be printed of an error: causes, contexts, and the local variables of all frames but this file's."""
+    parts = []
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        left += [each.__cause__, each.__context__]
+        parts += [repr(each), str(each)]
+        for frame, line in traceback.walk_tb(each.__traceback__):
+            if frame.f_code.co_filename != __file__:
+                parts += [f"{frame.f_code.co_filename}:{line} {name} = {value!r}" for name, value in frame.f_locals.items()]
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_no_error_of_a_login_shows_them(refusing: EmbeddedBroker, everything_logged: io.StringIO, mechanism: str, fault: str) -> None:
+    if FAULTS[fault]:
+        refusing.on(ApiKey.SASL_AUTHENTICATE, *FAULTS[fault])
+    asyncio.get_running_loop().set_debug(True)
+    host, _, port = refusing.bootstrap_servers.rpartition(":")
+    with pytest.raises(KafkaError) as raised:
+        await connect(host, int(port), ClientConfig(**settings(mechanism)))
+    text = whole_text(raised.value)
+    assert "Connection" in text  # frames were looked into
+    assert SHORT not in text
+    assert SHORT not in everything_logged.getvalue()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_producer_that_is_refused_shows_none(refusing: EmbeddedBroker, everything_logged: io.StringIO, mechanism: str) -> None:
+    producer = Producer(refusing.bootstrap_servers, **{**settings(mechanism), "delivery_timeout_ms": 400, "linger_ms": 0})
+    with pytest.raises(KafkaError) as raised:
+        await producer.start()
+    assert SHORT not in whole_text(raised.value)
+    await producer.close()
+    assert SHORT not in repr(producer) + repr(producer.config) + repr(vars(producer))
+    assert SHORT not in everything_logged.getvalue()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_second_login_that_is_refused_shows_none(everything_logged: io.StringIO, mechanism: str) -> None:
+    security = BrokerSecurity(users=RIGHT, token_validator=lambda token, _: "alice", session_lifetime_ms=200)
+    async with EmbeddedBroker(security=security) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        connection = await connect(host, int(port), ClientConfig(**settings(mechanism)))
+        security.users, security.token_validator = {"alice": "other"}, lambda token, _: None
+        with pytest.raises(KafkaError) as raised:
+            async with asyncio.timeout(10):
+                while True:
+                    await connection.request(MetadataRequest(topics=[]))
+        texts = [whole_text(raised.value), repr(connection), repr(vars(connection)), repr(connection.companion), repr(security)]
+        await connection.close()
+    assert not any(SHORT in text for text in texts)
+    assert SHORT not in everything_logged.getvalue()
+
+
+async def test_a_token_provider_that_breaks_shows_none(refusing: EmbeddedBroker, everything_logged: io.StringIO) -> None:
+    async def stall() -> OAuthToken:
+        await asyncio.sleep(30)
+        return OAuthToken(SECRET)
+
+    async def unsendable() -> OAuthToken:
+        return OAuthToken(SECRET + "\x01", {"extension": SECRET})
+
+    for provider in (stall, unsendable):
+        given = {**settings("OAUTHBEARER"), "sasl_oauth_token_provider": provider}
+        client = ClusterClient(refusing.bootstrap_servers, **given)
+        with pytest.raises(KafkaError) as raised:
+            await client.start()
+        assert SHORT not in whole_text(raised.value)
+    assert SHORT not in everything_logged.getvalue()
+
+
+async def test_tasks_and_futures_show_none(refusing: EmbeddedBroker) -> None:
+    """asyncio prints tasks and futures in its own log lines, such as the one for an exception that nobody looked at."""
+    refusing.on(ApiKey.SASL_AUTHENTICATE, delay(30))
+    host, _, port = refusing.bootstrap_servers.rpartition(":")
+    task = asyncio.create_task(connect(host, int(port), ClientConfig(**settings("PLAIN"))))
+    async with asyncio.timeout(5):
+        while not any(seen.api_key == ApiKey.SASL_AUTHENTICATE for seen in refusing.requests):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    shown = [repr(each) for each in gc.get_objects() if isinstance(each, asyncio.Future | asyncio.Handle)]
+    assert shown and not any(SHORT in text for text in shown)
+    stack = io.StringIO()
+    for each in asyncio.all_tasks():
+        each.print_stack(file=stack)
+    assert SHORT not in stack.getvalue()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert SHORT not in whole_text(raised.value)

@@ -1,0 +1,103 @@
+"""Java's own Kafka client, of the version of our real broker, driven from Python through Py4J (which comes with PySpark)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import py4j.java_gateway  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaGateway
+
+from aioprod.testing.jars import kafka_jars
+from aioprod.testing.java import find_java
+
+_SERIALIZATION = "org.apache.kafka.common.serialization"
+POLL_MS = 200
+
+
+class JavaClients:
+    """Makes producers and consumers in one Java process."""
+
+    def __init__(self, gateway: JavaGateway) -> None:
+        self._gateway = gateway
+        self._jvm = gateway.jvm
+
+    def producer(self, **settings: str) -> Any:
+        """A KafkaProducer of bytes; underscores stand for dots."""
+        serializer = f"{_SERIALIZATION}.ByteArraySerializer"
+        return self._jvm.org.apache.kafka.clients.producer.KafkaProducer(
+            self.properties({**settings, "key_serializer": serializer, "value_serializer": serializer})
+        )
+
+    def consumer(self, **settings: str) -> Any:
+        """A KafkaConsumer of bytes."""
+        deserializer = f"{_SERIALIZATION}.ByteArrayDeserializer"
+        return self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
+            self.properties({**settings, "key_deserializer": deserializer, "value_deserializer": deserializer})
+        )
+
+    def properties(self, settings: Mapping[str, str]) -> Any:
+        """A java.util.Properties."""
+        properties = self._jvm.java.util.Properties()
+        for name, value in settings.items():
+            properties.put(name.replace("_", "."), value)
+        return properties
+
+    def record(self, topic: str, partition: int, value: bytes) -> Any:
+        """A ProducerRecord."""
+        return self._jvm.org.apache.kafka.clients.producer.ProducerRecord(topic, partition, None, value)
+
+    def partition(self, topic: str, partition: int) -> Any:
+        """A TopicPartition."""
+        return self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+
+    def offsets(self, topic: str, partition: int, offset: int) -> Any:
+        """A map of one TopicPartition to an OffsetAndMetadata."""
+        found = self._jvm.java.util.HashMap()
+        found.put(self.partition(topic, partition), self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset))
+        return found
+
+    def group(self, group_id: str, generation_id: int = -1, member_id: str = "") -> Any:
+        """A ConsumerGroupMetadata."""
+        nobody = self._jvm.java.util.Optional.empty()
+        return self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(group_id, generation_id, member_id, nobody)
+
+    def seconds(self, count: int) -> Any:
+        """A Duration."""
+        return self._jvm.java.time.Duration.ofSeconds(count)
+
+    def read(self, consumer: Any, topic: str, partitions: int, count: int, polls: int = 100) -> list[bytes]:
+        """Read ``count`` values from the start of all partitions, and look whether more come."""
+        places = self._jvm.java.util.ArrayList()
+        for index in range(partitions):
+            places.add(self.partition(topic, index))
+        consumer.assign(places)
+        consumer.seekToBeginning(places)
+        values: list[bytes] = []
+        while len(values) < count and polls:
+            values += self._poll(consumer)
+            polls -= 1
+        return sorted(values + self._poll(consumer))
+
+    def _poll(self, consumer: Any) -> list[bytes]:
+        return [bytes(record.value()) for record in consumer.poll(self._jvm.java.time.Duration.ofMillis(POLL_MS)).iterator()]
+
+
+@contextmanager
+def java_clients() -> Iterator[JavaClients]:
+    """Run Java until the block ends. Raises SetupError where there is no Java or the jars can't be had."""
+    jars = os.pathsep.join(str(jar) for jar in kafka_jars())
+    options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    port, process = py4j.java_gateway.launch_gateway(
+        classpath=jars, die_on_exit=True, java_path=str(find_java()), javaopts=options, return_proc=True
+    )
+    gateway = JavaGateway(gateway_parameters=py4j.java_gateway.GatewayParameters(port=port, auto_convert=True))
+    try:
+        yield JavaClients(gateway)
+    finally:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
