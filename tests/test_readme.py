@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 import subprocess
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from aioprod import Producer
+from aioprod import Producer, TopicPartition
 from aioprod.testing import EmbeddedBroker, ThreadedBroker
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 README = (ROOT / "README.md").read_text()
 
 
@@ -38,7 +40,7 @@ def run_block(containing: str, bootstrap_servers: str = "") -> dict[str, Any]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_blocks_compile(document: Path) -> None:
     for number, block in enumerate(python_blocks(document.read_text()), 1):
-        compile(block, f"{document.name} block {number}", "exec", flags=0x2000)  # PyCF_ALLOW_TOP_LEVEL_AWAIT
+        compile(block, f"{document.name} block {number}", "exec", flags=_TOP_LEVEL_AWAIT)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -53,6 +55,15 @@ async def test_the_fastapi_application_sends(broker: EmbeddedBroker) -> None:
         response = await client.post("/orders/17", content=b"two apples")
     assert response.json() == {"partition": 0, "offset": 0}
     assert [(record.key, record.value) for record in broker.records("orders")] == [(b"17", b"two apples")]
+
+
+async def test_the_transaction_is_committed(broker: EmbeddedBroker) -> None:
+    (source,) = [block for block in python_blocks(README) if "producer.transaction()" in block]
+    code = compile(source.replace("localhost:9092", broker.bootstrap_servers), "README.md", "exec", flags=_TOP_LEVEL_AWAIT)
+    broker.create_topic("orders")
+    await eval(code, {"Producer": Producer, "TopicPartition": TopicPartition})
+    assert [len(broker.records(topic, committed_only=True)) for topic in ("payments", "shipments")] == [1, 1]
+    assert broker.committed_offsets("order-service") == {TopicPartition("orders", 0): 42}
 
 
 def test_the_script_sends(threaded_broker: ThreadedBroker) -> None:

@@ -143,7 +143,9 @@ class Metadata:
 
     def take_leaders(self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]) -> None:
         """Take over leaders (node id, epoch) that a broker named in its answer to something else (KIP-951)."""
-        self._replace(self.snapshot.with_leaders(leaders, nodes))
+        snapshot = self.snapshot.with_leaders(leaders, nodes)
+        if snapshot is not self.snapshot:
+            self._replace(snapshot)
 
     def _replace(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot

@@ -73,7 +73,9 @@ class ClusterSnapshot:
             for index, old in enumerate(partitions):
                 if old.partition == tp.partition and old.leader_epoch < epoch:
                     partitions[index] = replace(old, leader=leader, leader_epoch=epoch, error=ErrorCode.NONE)
-            topics[tp.topic] = replace(info, partitions=tuple(partitions))
+                    topics[tp.topic] = replace(info, partitions=tuple(partitions))
+        if all(topics[name] is info for name, info in self.topics.items()):
+            return self
         return replace(self, version=self.version + 1, nodes=known, topics=topics)
 
 

@@ -24,6 +24,6 @@ async def _canonical_names(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(await loop.getnameinfo(address[:2], socket.NI_NUMERICSERV))[0] for *_, address in addresses]
+        return [(await loop.getnameinfo((str(address[0]), port), socket.NI_NUMERICSERV))[0] for *_, address in addresses]
     except OSError:
         return [host]  # connecting to it will say what is wrong

@@ -200,6 +200,7 @@ class Brokers:
             raise BrokerConnectionError("client is closed")
         self._bootstrap = connection
         connection.on_closed = self._bootstrap_closed
+        connection.close_when_idle(self._config.connections_max_idle_ms)
         self._tell(_BOOTSTRAP, connection.address, True, None)
         return connection
 

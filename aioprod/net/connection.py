@@ -273,7 +273,7 @@ class Connection:
     def close_when_idle(self, idle_ms: int) -> None:
         """End the connection once nothing was sent or received for ``idle_ms``."""
         due = self.last_used + idle_ms / 1000
-        if self._loop.time() >= due and not self.in_flight:
+        if self._loop.time() >= due and not self.in_flight and not self.unsent_bytes:
             self.abort(BrokerConnectionError(f"{self.address}: idle for connections_max_idle_ms={idle_ms}"))
         elif not self.closed:
             self._idle_timer = self._loop.call_at(max(due, self._loop.time() + 0.001), self.close_when_idle, idle_ms)

@@ -13,6 +13,7 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AbortableTransactionError,
+    AuthenticationError,
     BrokerError,
     BufferExhaustedError,
     FatalProducerError,
@@ -218,6 +219,8 @@ class RecordIntake:
                 f"topic {name!r} is not known after max_block_ms={self._config.max_block_ms}" + (f": {reason}" if reason else "")
             ) from None
         self._check_open()
+        if isinstance(self._metadata.last_error, AuthenticationError):
+            raise self._metadata.last_error.with_traceback(None)
         error = self._topic_error(name)
         if isinstance(error, BrokerError) and not error.code.retriable:
             raise InvalidTopicError(str(error)) if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else error

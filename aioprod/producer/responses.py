@@ -13,6 +13,7 @@ from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.outcomes import Outcome, judge
+from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
@@ -112,7 +113,7 @@ class ProduceResponseHandler:
         return True
 
     def _retry(self, batch: ProducerBatch, now: float, *, at_once: bool = False) -> None:
-        if self.giving_up is not None:
+        if self.giving_up is not None and not self._must_be_settled(batch):
             self.fail(batch, self.giving_up, BatchState.ABORTED)
             return
         if batch.attempts > self._config.retries:
@@ -121,6 +122,16 @@ class ProduceResponseHandler:
         self._metrics.batch_retried(batch.tp.topic, batch.count, now)
         # Behind an earlier one that must go again first, the pause is that one's.
         self._accumulator.put_back(batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts))
+
+    def _must_be_settled(self, batch: ProducerBatch) -> bool:
+        """Whether an abort has to wait for the broker's word on the batch.
+
+        A late copy of a request that broke might arrive behind the abort's marker, and be taken for the next transaction's. Under protocol v2 its
+        epoch gives it away.
+        """
+        assert self._transactions is not None
+        broken = self._accumulator.incomplete[batch].sequence.broken
+        return batch.may_be_stored and not broken and not self._transactions.produce_adds_partitions
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
         topic = self._accumulator.incomplete[batch].topic
@@ -147,8 +158,19 @@ class ProduceResponseHandler:
         queue.muted = False
         if self._transactions is not None:
             self._transactions.batch_failed(batch.tp, error)
+            # Whoever ends the transaction hears of it.
+            batch.failure()
         queue.sequence.given_up(batch)
+        if self.giving_up is not None and queue.sequence.broken:
+            self._drop_rest(queue, self.giving_up)
         batch.fail(error, state)
+
+    def _drop_rest(self, queue: PartitionQueue, error: KafkaError) -> None:
+        """What waits behind a hole could go only under another epoch, and the transaction has none."""
+        for batch in list(queue.batches):
+            self._accumulator.complete(batch)
+            queue.sequence.given_up(batch)
+            batch.fail(error, BatchState.ABORTED)
 
     def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
         """The batch's time is up."""

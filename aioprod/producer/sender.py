@@ -293,7 +293,6 @@ class Sender:
         self._in_flight[node_id] -= 1
         now = asyncio.get_running_loop().time()
         error = None if future.cancelled() else future.exception()
-        self._metrics.request_done(node_id, now - sent_at, now)
         if self._observers:
             self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, error if isinstance(error, Exception) else None))
         if future.cancelled() or error is not None:
@@ -304,6 +303,7 @@ class Sender:
         else:
             reply = future.result()
             assert isinstance(reply, ProduceResponse)
+            self._metrics.request_done(node_id, now - sent_at, now)
             self._metrics.throttled(node_id, reply.throttle_time_ms, now)
             self._answered(node_id, batches, names, reply, now)
         self.wake()

@@ -141,9 +141,14 @@ async def _send(producer: Producer, topic: str | None, batch: pa.RecordBatch, wr
         if row_topic is None:
             raise SinkError(f"row {written.rows + len(sent)} of this task: topic is null; set the option topic or fill the column")
         try:
-            sent.append(await producer.send(row_topic, value, key, partition=partition, headers=headers))
+            delivery = await producer.send(row_topic, value, key, partition=partition, headers=headers)
+            # What can't be sent at all is known at once, and by its row.
+            refusal = delivery.exception() if delivery.done() else None
+            if refusal is not None:
+                raise refusal
         except KafkaError as error:
             raise SinkError(f"row {written.rows + len(sent)} of this task, for topic {row_topic}: {error}") from error
+        sent.append(delivery)
     written.rows += len(sent)
     written.payload_bytes += rows.payload_bytes
     return sent

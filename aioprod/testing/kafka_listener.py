@@ -22,6 +22,7 @@ class Listener:
     """One more listener of a ``RealKafka``, on a free port of its own. Nothing of it shows passwords or keys in its repr.
 
     ``security_protocol``: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. ``name``: the listener's name; where empty, the protocol is its name.
+    ``advertised_port``: the port of 127.0.0.1 that clients of this listener are sent to, such as that of a proxy in front of it; its own where None.
 
     For SSL and SASL_SSL, in PEM: ``certificate_chain`` (the broker's own first), ``private_key`` (PKCS #8, "BEGIN PRIVATE KEY", without a password)
     and ``trusted_certificates``, for which a client's certificate is asked and required. Clients go to 127.0.0.1, so a certificate that they accept
@@ -36,6 +37,7 @@ class Listener:
 
     security_protocol: str = "PLAINTEXT"
     name: str = ""
+    advertised_port: int | None = None
     certificate_chain: str = ""
     private_key: str = field(default="", repr=False)
     trusted_certificates: str = ""

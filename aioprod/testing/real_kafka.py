@@ -203,13 +203,14 @@ class RealKafka:
 
     def _server_properties(self, controller_port: int) -> dict[str, str]:
         addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items())
+        advertised = ",".join(f"{name}://127.0.0.1:{self._listeners[name].advertised_port or port}" for name, port in self._ports.items())
         protocols = ",".join(f"{name}:{listener.security_protocol}" for name, listener in self._listeners.items())
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "listeners": f"{addresses},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": addresses,
+            "advertised.listeners": advertised,
             "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": _PLAIN_LISTENER,

@@ -10,7 +10,7 @@ import pytest
 from aioprod import Delivery, KafkaError, Producer, ProducerRecord
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedBroker, delay, hold
-from tests.producer.cancel_points import cancel_at_each_point
+from cancel_points import cancel_at_each_point
 
 
 def quick(broker: EmbeddedBroker, **settings: object) -> Producer:
@@ -188,9 +188,9 @@ async def test_ten_thousand_cancelled_waits_leave_nothing(broker: EmbeddedBroker
         awaiting = [asyncio.ensure_future(_wait(taken[0])) for _ in range(10_000)]
         await asyncio.sleep(0)
         assert producer._pool.waiting == 10_000
-        for task in waiting + awaiting:
+        for task in (*waiting, *awaiting):
             task.cancel()
-        await asyncio.wait(waiting + awaiting)
+        await asyncio.wait([*waiting, *awaiting])
         assert producer._pool.waiting == 0
         assert not taken[0]._batch._waiters
         released.set()

@@ -59,8 +59,8 @@ async def test_compression(broker: EmbeddedBroker) -> None:
         assert 0 < producer.metrics_by_topic()["t"]["compression-rate"] < 0.2
 
 
-@pytest.mark.parametrize("trouble", [fail(ErrorCode.NOT_ENOUGH_REPLICAS), drop_before()], ids=["answer", "connection"])
-async def test_retries(broker: EmbeddedBroker, trouble: object) -> None:
+@pytest.mark.parametrize(("trouble", "answers"), [(fail(ErrorCode.NOT_ENOUGH_REPLICAS), 3), (drop_before(), 1)], ids=["answer", "connection"])
+async def test_retries(broker: EmbeddedBroker, trouble: object, answers: int) -> None:
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, trouble, times=2)  # type: ignore[arg-type]
         await producer.send_and_wait("t", b"x")
@@ -68,6 +68,7 @@ async def test_retries(broker: EmbeddedBroker, trouble: object) -> None:
     assert [seen[f"record-{name}-total"] for name in ("send", "retry", "acknowledged", "error")] == [3, 2, 1, 0]
     assert seen["record-retry-rate"] > 0
     assert of_topic["record-retry-total"] == 2
+    assert (seen["request-total"], seen["response-total"]) == (3, answers), "a request that breaks has no answer and no latency"
 
 
 async def test_errors(broker: EmbeddedBroker) -> None:

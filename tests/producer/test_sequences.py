@@ -36,7 +36,7 @@ def batches(count: int) -> list[ProducerBatch]:
         writer = RecordBatchWriter(0)
         writer.append(0, None, b"x")
         writer.append(0, None, b"y")
-        made.append(ProducerBatch(TopicPartition("t", 0), writer, limit=100, leased=0, created_at=0.0, order=order))
+        made.append(ProducerBatch(TopicPartition("t", 0), writer, limit=100, leased=0, created_at=0.0, order=(order,)))
     return made
 
 

@@ -109,8 +109,8 @@ async def test_batches_grow_where_compression_makes_them_small(broker: EmbeddedB
 
 
 async def test_each_topic_has_its_own_codec(broker: EmbeddedBroker) -> None:
-    codecs = {"a": "zstd", "b": ("gzip", 9), "c": "none"}
-    async with Producer(broker.bootstrap_servers, compression_type="lz4", topic_compression=codecs) as producer:  # type: ignore[typeddict-item]
+    codecs: dict[str, str | tuple[str, int]] = {"a": "zstd", "b": ("gzip", 9), "c": "none"}
+    async with Producer(broker.bootstrap_servers, compression_type="lz4", topic_compression=codecs) as producer:
         for topic in "abcd":
             await producer.send_and_wait(topic, b"x" * 500)
     found = {topic: broker.topics[topic].partitions[0].log._batches[0] for topic in "abcd"}

@@ -31,6 +31,8 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 from aioprod.testing import EmbeddedBroker, fail
 from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
@@ -56,6 +58,8 @@ def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiV
         ApiKey.FIND_COORDINATOR: FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g"),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transactional_id=None),
         ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="raw", client_software_version="1.0"),
+        ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest("PLAIN"),
+        ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest(b"\0user\0password"),
         **transaction_requests(version),
     }
     return requests[ApiKey(key)]

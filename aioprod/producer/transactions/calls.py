@@ -28,8 +28,9 @@ from aioprod.protocol.message import Message, Request
 
 log = logging.getLogger(__name__)
 
-# The coordinator still ends the transaction before: that takes it milliseconds, so the first partition need not wait a whole back-off (KAFKA-5482).
-_PAUSE_BEHIND_LAST_TRANSACTION_S = 0.02
+# The coordinator still ends the transaction before: that takes it milliseconds, so the first partition need not wait a whole back-off
+# (KAFKA-5482). Java waits 20 ms each time.
+_BEHIND_LAST_TRANSACTION = (0.002, 0.004, 0.008, 0.016, 0.02)
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -159,7 +160,9 @@ class CoordinatorCalls:
                 told = True
                 log.warning("%s failed, trying on: %s", self._what(call), repetition.last_error)
             pause = self._backoff.seconds(failures)
-            await asyncio.sleep(min(pause, _PAUSE_BEHIND_LAST_TRANSACTION_S) if call.hurry and behind_last else pause)
+            if call.hurry and behind_last:
+                pause = min(pause, _BEHIND_LAST_TRANSACTION[min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1])
+            await asyncio.sleep(pause)
 
     def _what(self, call: CoordinatorCall[Any]) -> str:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""

@@ -441,3 +441,27 @@ def trouble(cluster: EmbeddedBroker, rng: random.Random, codes: list[ErrorCode])
         cluster.move_coordinator("transaction", "x", rng.randint(1, 3))
     if rng.random() < 0.2 and "t" in cluster.topics:
         cluster.move_leader("t", rng.randint(0, 2), rng.randint(1, 3))
+
+
+async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int, cluster: EmbeddedBroker) -> None:
+    """Under the first protocol a late copy would count for the next transaction: its broker's word comes before the end of the transaction."""
+    async with made(cluster) as producer, asyncio.timeout(20):
+        await one_transaction(producer, "commit")
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"known", partition=0)
+        cut = asyncio.Event()
+        lost = cluster.on(ApiKey.PRODUCE, hold(cut), drop_before())
+        unknown = await producer.send("t", b"unknown", partition=0)
+        while not lost.used:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        asked = len(cluster.requests)
+        aborting = asyncio.create_task(producer.abort_transaction())
+        while producer._sender.handler.giving_up is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        cut.set()
+        await aborting
+        later = [request.api_key for request in list(cluster.requests)[asked:] if request.api_key in (ApiKey.PRODUCE, ApiKey.END_TXN)]
+        assert later == ([ApiKey.PRODUCE, ApiKey.END_TXN] if protocol == 0 else [ApiKey.END_TXN])
+        assert unknown.done()
+        await one_transaction(producer, "commit")
+    assert not {b"known", b"unknown"} & set(seen(cluster))

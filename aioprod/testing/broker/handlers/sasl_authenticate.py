@@ -11,12 +11,13 @@ from aioprod.testing.broker.exchange import Exchange
 async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAuthenticateResponse:
     """Go on with the login; the last answer tells how long the session lasts."""
     session = exchange.session
-    if session is None or not session.choosing:
-        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate without a SaslHandshake before it")
     code = exchange.failure()
     if code:
-        session.refused = True
+        if session is not None:
+            session.refused = True
         return SaslAuthenticateResponse(code, code.description)
+    if session is None or not session.choosing:
+        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate without a SaslHandshake before it")
     try:
         answer, lifetime_ms = session.respond(request.auth_bytes)
     except AuthenticationError as error:

@@ -10,9 +10,9 @@ from aioprod.testing.broker.exchange import Exchange
 async def handle(request: SaslHandshakeRequest, exchange: Exchange) -> SaslHandshakeResponse:
     """Begin a login, or name the mechanisms that there are."""
     session = exchange.session
-    if session is None:
-        return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
     code = exchange.failure()
+    if session is None:
+        return SaslHandshakeResponse(code or ErrorCode.ILLEGAL_SASL_STATE)
     if not code and not session.choose(request.mechanism):
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
     return SaslHandshakeResponse(code, list(session.offered))

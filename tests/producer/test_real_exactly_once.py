@@ -1,0 +1,193 @@
+"""Cuts, lost acknowledgements and stalls between a producer and real Kafka 4.1 and 3.9: what is acknowledged is stored once, in order, where it is said.
+
+Read back by clients that nobody here wrote. Times are short, so that each test sees many faults.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AiokafkaPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import KafkaError as ConfluentError
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from fault_proxy import CutAnswer, CutRequest, FaultProxy, RandomFaults, SingleBytes, Stall
+
+from aioprod import Delivery, DeliveryTimeoutError, KafkaError, Producer, RecordMetadata, TopicPartition
+from aioprod.testing.jars import KAFKA_VERSIONS
+from aioprod.testing.kafka_listener import Listener
+from aioprod.testing.real_kafka import RealKafka
+
+pytestmark = pytest.mark.kafka
+
+LIMIT_S = 30.0
+LOAD_S = 2.0
+PARTITIONS = 3
+PADDING = b"." * 60
+FAST: dict[str, Any] = {
+    "linger_ms": 0,
+    "batch_size": 1_000,
+    "buffer_memory": 32_000,
+    "retry_backoff_ms": 2,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 2,
+    "reconnect_backoff_max_ms": 20,
+}
+
+
+@dataclass(frozen=True)
+class ProxiedKafka:
+    """A broker and the socket to which its listener PROXIED sends clients."""
+
+    version: str
+    kafka: RealKafka
+    listening: socket.socket
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.listening.getsockname()[1]}"
+
+    def new_topic(self, name: str) -> str:
+        topic = f"{name}-{os.getpid()}-{time.time_ns()}"
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(LIMIT_S)
+        return topic
+
+    def proxy(self) -> FaultProxy:
+        return FaultProxy(self.listening, self.kafka.bootstrap_servers_of("PROXIED"))
+
+
+@pytest.fixture(scope="module", params=KAFKA_VERSIONS)
+def proxied(request: pytest.FixtureRequest) -> Iterator[ProxiedKafka]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listener = Listener(name="PROXIED", advertised_port=listening.getsockname()[1])
+        with RealKafka(version=request.param, listeners=[listener]) as kafka:
+            yield ProxiedKafka(request.param, kafka, listening)
+
+
+def read_with_confluent(servers: str, topic: str, isolation: str = "read_uncommitted") -> list[list[tuple[int, bytes]]]:
+    """Offset and value of all that there is to read, by partition."""
+    settings = {"isolation.level": isolation, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", **settings})
+    try:
+        consumer.assign([ConfluentPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+        found: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
+        at_end: set[int] = set()
+        deadline = time.monotonic() + LIMIT_S
+        while len(at_end) < PARTITIONS:
+            assert time.monotonic() < deadline, f"only {sorted(at_end)} have an end"
+            for message in consumer.consume(1_000, 0.2):
+                error, partition = message.error(), message.partition()
+                assert partition is not None
+                if error is None:
+                    found[partition].append((message.offset() or 0, message.value() or b""))
+                elif error.code() == ConfluentError._PARTITION_EOF:
+                    at_end.add(partition)
+                else:
+                    raise AssertionError(error)
+        return found
+    finally:
+        consumer.close()
+
+
+Outcome = RecordMetadata | KafkaError
+
+
+async def send_for_a_while(producer: Producer, topic: str, partition: int) -> list[tuple[bytes, Delivery]]:
+    """Send to one partition as fast as its buffer allows."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LOAD_S
+    sent = []
+    while loop.time() < until:
+        value = b"%d %d %s" % (partition, len(sent), PADDING)
+        sent.append((value, await producer.send(topic, value, partition=partition)))
+    return sent
+
+
+async def outcomes(sent: list[tuple[bytes, Delivery]]) -> list[tuple[bytes, Outcome]]:
+    ended: list[tuple[bytes, Outcome]] = []
+    async with asyncio.timeout(LIMIT_S):
+        for value, delivery in sent:
+            try:
+                ended.append((value, await delivery))
+            except KafkaError as error:
+                ended.append((value, error))
+    return ended
+
+
+async def load(proxied: ProxiedKafka, topic: str, faults: RandomFaults, **settings: Any) -> tuple[list[list[tuple[bytes, Outcome]]], FaultProxy]:
+    """Send to all partitions at once, through trouble; returns each record's outcome, by partition."""
+    async with proxied.proxy() as proxy, Producer(proxied.bootstrap_servers, **{**FAST, **settings}) as producer:
+        await producer.partitions_for(topic)
+        proxy.plan = faults
+        sent = await asyncio.gather(*(send_for_a_while(producer, topic, partition) for partition in range(PARTITIONS)))
+        ended = [await outcomes(each) for each in sent]
+        proxy.plan = None
+        assert producer._pool.available == producer.config.buffer_memory
+        assert not producer._accumulator.incomplete
+        print(f"{proxied.version}: {sum(map(len, sent))} records, {proxy.passed[0]} produce requests, bumps {producer._sender._producer.bumps}, "
+              + ", ".join(f"{kind.__name__} {count}" for kind, count in proxy.done.items()))
+    return ended, proxy
+
+
+def enough_happened(proxy: FaultProxy) -> None:
+    assert all(proxy.done[kind] >= 3 for kind in (CutRequest, CutAnswer, Stall, SingleBytes)), f"too little trouble to prove anything: {proxy.done}"
+
+
+async def read(proxied: ProxiedKafka, topic: str) -> list[list[tuple[int, bytes]]]:
+    return await asyncio.to_thread(read_with_confluent, proxied.kafka.bootstrap_servers, topic)
+
+
+async def test_five_in_flight_lose_double_and_reorder_nothing(proxied: ProxiedKafka) -> None:
+    topic = proxied.new_topic("idempotent")
+    ended, proxy = await load(proxied, topic, RandomFaults(seed=1, probability=0.08, longest_stall_s=0.12), request_timeout_ms=80)
+    enough_happened(proxy)
+    for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
+        acknowledged = [(result.offset, value) for value, result in outcomes_here if isinstance(result, RecordMetadata)]
+        assert len(acknowledged) == len(outcomes_here), "nothing was to be given up"
+        assert log == acknowledged
+
+
+async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -> None:
+    """Their time is up while nobody knows whether they are stored: a new epoch follows (KIP-360), and old requests still arrive."""
+    topic = proxied.new_topic("impatient")
+    faults = RandomFaults(seed=2, probability=0.08, longest_stall_s=0.3)
+    ended, proxy = await load(proxied, topic, faults, request_timeout_ms=60, delivery_timeout_ms=120)
+    enough_happened(proxy)
+    assert any(isinstance(result, DeliveryTimeoutError) for each in ended for _, result in each)
+    for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
+        offsets = {value: offset for offset, value in log}
+        assert len(offsets) == len(log), "a record is stored twice"
+        for value, result in outcomes_here:
+            if isinstance(result, RecordMetadata):
+                assert offsets.get(value) == result.offset, f"{value!r} is not where the acknowledgement says"
+            else:
+                assert isinstance(result, DeliveryTimeoutError)
+        stored = [offsets[value] for value, _ in outcomes_here if value in offsets]
+        assert stored == sorted(stored) and len(stored) == len(log)
+
+
+async def test_one_request_in_flight_keeps_order_without_idempotence(proxied: ProxiedKafka) -> None:
+    """Records may be doubled, which is what acks=1 promises; none is lost or overtaken."""
+    topic = proxied.new_topic("acks-1")
+    settings = {"acks": 1, "enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
+    ended, proxy = await load(proxied, topic, RandomFaults(seed=3, probability=0.08, longest_stall_s=0.02), **settings)
+    enough_happened(proxy)
+    for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
+        at = dict(log)
+        for value, result in outcomes_here:
+            assert isinstance(result, RecordMetadata) and at[result.offset] == value
+        assert list(dict.fromkeys(value for _, value in log)) == [value for value, _ in outcomes_here]
+        assert len(log) > len(outcomes_here), "no acknowledgement was lost: this proves nothing"

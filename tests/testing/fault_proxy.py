@@ -1,0 +1,207 @@
+"""A TCP proxy that does harm between a client and a real broker: cuts connections, loses answers, stalls, delivers byte by byte.
+
+It changes no byte, so the broker must send clients to the proxy's port itself: ``Listener(advertised_port=...)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class CutRequest:
+    """Only the first ``after`` bytes of the request reach the broker, then the connection is cut."""
+
+    after: int
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutAnswer:
+    """The broker has done what was asked; only the first ``after`` bytes of its answer come back, never all, then the connection is cut."""
+
+    after: int = 0
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The request, and what comes behind it, reaches the broker so much later; also when the client has given up meanwhile."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SingleBytes:
+    """Request and answer arrive byte by byte."""
+
+
+Fault = CutRequest | CutAnswer | Stall | SingleBytes
+Plan = Callable[[int, int], Fault | None]
+"""What happens to a request, by its API key and its size in bytes."""
+
+
+class RandomFaults:
+    """A plan by chance, from a seed; ``probability`` is that of any fault, ``longest_stall_s`` bounds each stall."""
+
+    def __init__(self, seed: int, probability: float, longest_stall_s: float) -> None:
+        self._rng = random.Random(seed)
+        self._probability = probability
+        self._longest_stall_s = longest_stall_s
+
+    def __call__(self, api_key: int, size: int) -> Fault | None:
+        rng = self._rng
+        if rng.random() >= self._probability:
+            return None
+        # Lost acknowledgements are what the sequence numbers are for: more of these.
+        match rng.choice(("request", "answer", "answer", "stall", "bytes")):
+            case "request":
+                return CutRequest(rng.randrange(size), reset=rng.random() < 0.5)
+            case "answer":
+                return CutAnswer(rng.choice((0, 0, 0, 3, 4, 9)), reset=rng.random() < 0.5)
+            case "stall":
+                return Stall(rng.uniform(0, self._longest_stall_s))
+            case _:
+                return SingleBytes()
+
+
+class FaultProxy:
+    """Listens on ``listening``, a bound socket that stays open, and passes on to ``target`` ("host:port").
+
+    Attributes:
+        plan: asked for every request; None lets everything pass.
+        done: how often each kind of fault was done.
+        passed: requests that reached the broker whole, by API key.
+    """
+
+    def __init__(self, listening: socket.socket, target: str, plan: Plan | None = None) -> None:
+        self.plan = plan
+        self.done: Counter[type[Fault]] = Counter()
+        self.passed: Counter[int] = Counter()
+        self._listening = listening
+        self._host, _, port = target.rpartition(":")
+        self._port = int(port)
+        self._server: asyncio.Server | None = None
+        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accepted, sock=self._listening.dup())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._server is not None
+        self._server.close()
+        clients = dict(self._clients)
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        await _close(*clients.values())
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = asyncio.get_running_loop().create_task(self._serve(reader, writer), name="fault-proxy")
+        self._clients[client] = writer
+        client.add_done_callback(lambda done: self._clients.pop(done).close())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_broker, to_broker = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            return
+        way = _Way(self, reader, writer, from_broker, to_broker)
+        both = [asyncio.ensure_future(way.pass_requests()), asyncio.ensure_future(way.pass_answers())]
+        try:
+            await asyncio.gather(*both)
+        except (OSError, asyncio.IncompleteReadError, _Cut):
+            pass
+        finally:
+            for each in both:
+                each.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            await _close(writer, to_broker)
+
+
+class _Cut(Exception):
+    """Both connections are to end now."""
+
+
+class _Way:
+    """One client's connection and its own to the broker."""
+
+    def __init__(
+        self,
+        proxy: FaultProxy,
+        from_client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        from_broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+    ) -> None:
+        self._proxy = proxy
+        self._from_client = from_client
+        self._to_client = to_client
+        self._from_broker = from_broker
+        self._to_broker = to_broker
+        self._answers: dict[int, CutAnswer | SingleBytes] = {}
+
+    async def pass_requests(self) -> None:
+        while True:
+            request = await _frame(self._from_client)
+            api_key = int.from_bytes(request[4:6], "big")
+            fault = self._proxy.plan(api_key, len(request)) if self._proxy.plan is not None else None
+            match fault:
+                case CutRequest():
+                    await _write(self._to_broker, request[: fault.after])
+                    self._cut(fault)
+                case Stall():
+                    self._proxy.done[Stall] += 1
+                    await asyncio.sleep(fault.seconds)
+                case CutAnswer() | SingleBytes():
+                    self._answers[int.from_bytes(request[8:12], "big")] = fault
+            await _write(self._to_broker, request, singly=isinstance(fault, SingleBytes))
+            self._proxy.passed[api_key] += 1
+
+    async def pass_answers(self) -> None:
+        while True:
+            answer = await _frame(self._from_broker)
+            fault = self._answers.pop(int.from_bytes(answer[4:8], "big"), None)
+            if isinstance(fault, CutAnswer):
+                await _write(self._to_client, answer[: min(fault.after, len(answer) - 1)])
+                self._cut(fault)
+            if isinstance(fault, SingleBytes):
+                self._proxy.done[SingleBytes] += 1
+            await _write(self._to_client, answer, singly=isinstance(fault, SingleBytes))
+
+    def _cut(self, fault: CutRequest | CutAnswer) -> None:
+        self._proxy.done[type(fault)] += 1
+        if fault.reset:
+            for end in (self._to_client, self._to_broker):
+                # What the other side has not read yet is lost for it.
+                end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raise _Cut
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    """The next request or answer, with the four bytes of its length."""
+    size = await reader.readexactly(4)
+    return size + await reader.readexactly(int.from_bytes(size, "big"))
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes, *, singly: bool = False) -> None:
+    for part in [data[at : at + 1] for at in range(len(data))] if singly else [data]:
+        writer.write(part)
+        await writer.drain()
+        if singly:
+            await asyncio.sleep(0)  # the reader on this loop sees each for itself
+
+
+async def _close(*ends: asyncio.StreamWriter) -> None:
+    for end in ends:
+        end.close()
+    await asyncio.gather(*(end.wait_closed() for end in ends), return_exceptions=True)

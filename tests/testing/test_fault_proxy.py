@@ -1,0 +1,91 @@
+"""The proxy that the tests against real brokers trust: each fault does what it says, and nothing else happens."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+from fault_proxy import CutAnswer, CutRequest, Fault, FaultProxy, RandomFaults, SingleBytes, Stall
+from raw_client import RawClient, make_batch, produce_request, until
+
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import EmbeddedBroker
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound
+
+
+def address(listening: socket.socket) -> str:
+    return f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def stored(broker: EmbeddedBroker) -> list[bytes | None]:
+    return [record.value for record in broker.records("t")]
+
+
+async def test_without_a_plan_all_passes(broker: EmbeddedBroker, listening: socket.socket) -> None:
+    broker.create_topic("t")
+    async with FaultProxy(listening, broker.bootstrap_servers) as proxy, RawClient(address(listening)) as client:
+        assert [(await client.produce("t", make_batch([value]))).base_offset for value in (b"a", b"b")] == [0, 1]
+    assert stored(broker) == [b"a", b"b"]
+    assert proxy.passed == {ApiKey.PRODUCE: 2} and not proxy.done
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("after", [0, 3, 20, -1])
+async def test_a_request_cut_short_is_not_stored(broker: EmbeddedBroker, listening: socket.socket, after: int, reset: bool) -> None:
+    broker.create_topic("t")
+    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: CutRequest(after % size, reset)) as proxy:
+        async with RawClient(address(listening)) as client:
+            client.send(produce_request("t", make_batch([b"a"])), 9)
+            assert await client.is_closed()
+        assert proxy.done == {CutRequest: 1} and not proxy.passed
+    assert stored(broker) == []
+
+
+@pytest.mark.parametrize("after", [0, 3, 9, 10_000])
+async def test_a_lost_answer_is_that_of_a_stored_batch(broker: EmbeddedBroker, listening: socket.socket, after: int) -> None:
+    broker.create_topic("t")
+    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: CutAnswer(after)) as proxy:
+        async with RawClient(address(listening)) as client:
+            client.send(produce_request("t", make_batch([b"a"])), 9)
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.receive_frame()
+        assert proxy.done == {CutAnswer: 1}
+    assert stored(broker) == [b"a"]
+
+
+async def test_a_stalled_request_arrives_also_when_its_client_is_gone(broker: EmbeddedBroker, listening: socket.socket) -> None:
+    broker.create_topic("t")
+    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: Stall(0.05)) as proxy:
+        async with RawClient(address(listening)) as client:
+            client.send(produce_request("t", make_batch([b"a"])), 9)
+            await until(lambda: proxy.done[Stall] == 1)
+            assert stored(broker) == []
+        await until(lambda: stored(broker) == [b"a"])
+
+
+async def test_single_bytes_both_ways(broker: EmbeddedBroker, listening: socket.socket) -> None:
+    broker.create_topic("t")
+    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: SingleBytes()) as proxy:
+        async with RawClient(address(listening)) as client:
+            assert (await client.produce("t", make_batch([b"a", b"b"]))).base_offset == 0
+        assert proxy.done == {SingleBytes: 1}
+    assert stored(broker) == [b"a", b"b"]
+
+
+def drawn(seed: int) -> list[Fault | None]:
+    faults = RandomFaults(seed, 0.5, 0.1)
+    return [faults(0, 100) for _ in range(200)]
+
+
+def test_a_seed_always_gives_the_same_plan() -> None:
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert {type(fault) for fault in drawn(1)} == {type(None), CutRequest, CutAnswer, Stall, SingleBytes}
+    assert 60 < drawn(1).count(None) < 140
