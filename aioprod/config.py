@@ -106,7 +106,11 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
     Raises:
         ConfigError: no address, or one that is not ``host:port``.
     """
+    if isinstance(servers, bytes) or not isinstance(servers, Iterable):
+        raise ConfigError(f"bootstrap_servers={servers!r}: must be 'host:port,host:port' or a list of these")
     listed = servers.split(",") if isinstance(servers, str) else list(servers)
+    if not all(isinstance(address, str) for address in listed):
+        raise ConfigError(f"bootstrap_servers={servers!r}: each must be a string 'host:port'")
     addresses = tuple(address.strip() for address in listed if address.strip())
     if not addresses:
         raise ConfigError("bootstrap_servers is empty: give at least one host:port")

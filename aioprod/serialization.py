@@ -242,6 +242,13 @@ def check_headers(headers: Headers) -> tuple[Header, ...]:
     return tuple(_checked_header(header) for header in given)
 
 
+def _check_text(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise SerializationError(f"header {name!r}: its name is no text that UTF-8 can write ({error.reason})") from None
+
+
 def _checked_header(header: Any) -> Header:
     try:
         name, value = header
@@ -249,6 +256,8 @@ def _checked_header(header: Any) -> Header:
         raise SerializationError(f"a header of type {_name(header)}: must be a (name, value) pair") from None
     if not isinstance(name, str):
         raise SerializationError(f"a header's name is of type {_name(name)}: must be str")
+    if not name.isascii():
+        _check_text(name)
     if not (value is None or isinstance(value, bytes | bytearray | memoryview)):
         raise SerializationError(f"header {name!r} has a value of type {_name(value)}: must be bytes or None")
     return name, None if value is None else bytes(value)

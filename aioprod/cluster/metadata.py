@@ -32,6 +32,7 @@ class Metadata:
         self.last_error: KafkaError | None = None
         self.refreshed_at = 0.0  # loop time
         self.on_update: Callable[[ClusterSnapshot], None] | None = None
+        self.on_fault: Callable[[KafkaError], None] | None = None  # the task has died: there will be no news any more
         self._config = config
         self._brokers = brokers
         self._create_topics = create_topics
@@ -43,19 +44,36 @@ class Metadata:
         self._earliest = 0.0
         self._requested = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._changed = asyncio.Condition()
+        self._waiters: set[asyncio.Future[None]] = set()
         self._attempts = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to refresh on age and on demand."""
         self._task = asyncio.get_running_loop().create_task(self._refresh_always(), name="aioprod-metadata")
-        self._task.add_done_callback(_log_fault)
+        self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
+        """End the task; whoever waits for an update stops waiting."""
         if self._task is not None:
+            self._task.remove_done_callback(self._ended)
             self._task.cancel()
             await asyncio.wait([self._task], timeout=1)
+        self._tell_waiters()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        reason = "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
+        if not task.cancelled():
+            log.error("the metadata task failed", exc_info=task.exception())
+        if self.on_fault is not None:
+            self.on_fault(KafkaError(f"the client's metadata task {reason}; close it and make a new one"))
+        self._tell_waiters()
+
+    def _tell_waiters(self) -> None:
+        self._attempts += 1
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def touch(self, topic: str) -> None:
         """Note that a topic is in use; a new one is asked for at once."""
@@ -72,10 +90,15 @@ class Metadata:
         return self.snapshot.version
 
     async def await_update(self, version: int) -> None:
-        """Wait for a snapshot newer than ``version``, or for a failed try to get one; the caller sets the limit on time."""
-        attempts = self._attempts
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.snapshot.version > version or self._attempts > attempts)
+        """Wait for a snapshot newer than ``version``, for a failed try to get one, or for the end; the caller sets the limit on time."""
+        if self.snapshot.version > version:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
 
     async def _refresh_always(self) -> None:
         loop = asyncio.get_running_loop()
@@ -120,9 +143,7 @@ class Metadata:
             self._failures = 0
             self.last_error = None
             self._earliest = loop.time() + self._config.retry_backoff_ms / 1000
-        self._attempts += 1
-        async with self._changed:
-            self._changed.notify_all()
+        self._tell_waiters()
 
     async def refresh(self, topics: Iterable[str]) -> ClusterSnapshot:
         """Ask now for these topics and put the answer into the snapshot.
@@ -163,8 +184,3 @@ class Metadata:
         for topic in [name for name, used in self._last_used.items() if used < oldest]:
             del self._last_used[topic]
 
-
-def _log_fault(task: asyncio.Task[None]) -> None:
-    # Sends that need metadata then fail at max_block_ms; this says why.
-    if not task.cancelled() and task.exception() is not None:
-        log.error("the metadata task failed", exc_info=task.exception())

@@ -88,6 +88,10 @@ class Brokers:
         if self._bootstrap is not None:
             self._bootstrap.abort(BrokerConnectionError(f"{self._bootstrap.address}: starting again from the bootstrap servers"))
 
+    def knows(self, node_id: int) -> bool:
+        """Whether a node is in the cluster, as far as was told."""
+        return node_id in self._nodes
+
     @property
     def connected(self) -> int:
         """How many connections there are."""

@@ -77,8 +77,8 @@ class RecordAccumulator:
         self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)
         self._stalled: dict[int, float] = {}
         # Only partitions with batches are looked at: thousands of idle ones cost nothing.
+        # Those served last are at the end.
         self._active: dict[PartitionQueue, None] = {}
-        self._rotation: dict[int, int] = {}
 
     # -- topics --------------------------------------------------------------------------------------------------
 
@@ -96,13 +96,18 @@ class RecordAccumulator:
             topic = self.topics[name] = Topic(name, sticky, Codec.from_name(codec), level)
         for partition in info.partitions[len(topic.queues) :]:
             topic.queues.append(PartitionQueue(topic, partition.partition, self._producer))
+        # A broker that lags behind may tell of fewer partitions than there are; only a topic that was made anew can have lost some.
+        if len(info.partitions) > topic.count or info.topic_id != topic.topic_id:
+            topic.count, topic.topic_id = len(info.partitions), info.topic_id
+            for gone in topic.queues[topic.count :]:
+                gone.leader = -1
         for queue, partition in zip(topic.queues, info.partitions, strict=False):
             if queue.leader != partition.leader:
                 queue.leader = partition.leader
                 # A new leader has not asked for a pause.
                 for batch in queue.batches:
                     batch.retry_at = 0.0
-        topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(range(len(topic.queues)))
+        topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(range(topic.count))
         if topic.sticky.current not in topic.available:
             self.switch_sticky(topic)
 
@@ -234,27 +239,23 @@ class RecordAccumulator:
         return found
 
     def drain(self, node_id: int, now: float) -> list[ProducerBatch]:
-        """Take the batches for one request to a node: at most one a partition, within ``max.request.size``, starting elsewhere each time."""
-        queues = [queue for queue in self._active if queue.leader == node_id and queue.batches]
-        if not queues:
-            return []
-        start = self._rotation.get(node_id, 0) % len(queues)
+        """Take the batches for one request to a node: one a partition, within ``max.request.size``, those first that were served longest ago."""
         size = 0
         taken: list[ProducerBatch] = []
-        for position in range(len(queues)):
-            queue = queues[(start + position) % len(queues)]
+        for queue in [queue for queue in self._active if queue.leader == node_id and queue.batches]:
             batch = queue.batches[0]
             if queue.muted or self._due_at(queue) > now:
                 continue
             estimate = self._estimated_size(queue, batch)
             if taken and size + estimate > self.config.max_request_size:
-                self._rotation[node_id] = start + position
                 break
             if not self._may_send(queue, batch):
                 continue
             size += estimate
             batch.closed = True
             queue.batches.popleft()
+            del self._active[queue]
+            self._active[queue] = None
             taken.append(batch)
             if not batch.attempts:
                 self._note_sticky(queue, batch)

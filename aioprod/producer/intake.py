@@ -144,15 +144,15 @@ class RecordIntake:
         partition = record.partition
         if partition is None:
             return known.queues[self._choose(known, record, key, value)]
-        if partition >= len(known.queues):
+        if partition >= known.count:
             # It may be new: look once more before refusing.
             await self._refreshed(known.name, deadline)
-        if partition >= len(known.queues):
-            raise InvalidPartitionError(f"partition={partition} of topic {known.name!r}: it has partitions 0 to {len(known.queues) - 1}")
+        if partition >= known.count:
+            raise InvalidPartitionError(f"partition={partition} of topic {known.name!r}: it has partitions 0 to {known.count - 1}")
         return known.queues[partition]
 
     def _choose(self, known: Topic, record: ProducerRecord, key: bytes | None, value: bytes | None) -> int:
-        count = len(known.queues)
+        count = known.count
         if self._partitioner is not None:
             chosen = self._partitioner.partition(known.name, key, value, Partitions(count, known.available))
             if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import deque
 
 from aioprod.producer.batch import ProducerBatch
@@ -20,14 +21,16 @@ class Topic:
     """What ``send`` needs of a topic, brought up to date with each metadata refresh and not per record.
 
     Attributes:
-        queues: the partitions, by number.
+        topic_id: a topic that is deleted and made again has another one.
+        count: how many partitions it has.
+        queues: the partitions, by number; more than ``count`` where it was made again with fewer (sequence numbers must not be forgotten).
         available: numbers of the partitions that have a leader; all, where none has.
         codec, level: how its batches are compressed.
         ratio: compressed size by uncompressed size, as estimated from the batches before.
         longest: at least the number of batches in the longest of its queues.
     """
 
-    __slots__ = ("available", "codec", "level", "longest", "name", "queues", "ratio", "split_noted", "sticky")
+    __slots__ = ("available", "codec", "count", "level", "longest", "name", "queues", "ratio", "split_noted", "sticky", "topic_id")
 
     def __init__(self, name: str, sticky: StickyPartition, codec: Codec, level: int | None) -> None:
         self.name = name
@@ -37,6 +40,8 @@ class Topic:
         self.ratio = 1.0
         self.longest = 0
         self.split_noted = False
+        self.topic_id: uuid.UUID | None = None
+        self.count = 0
         self.queues: list[PartitionQueue] = []
         self.available: list[int] = []
 

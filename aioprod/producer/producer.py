@@ -117,6 +117,7 @@ class Producer(TransactionInterface):
         self._plain = plain and not config.partitioner_ignore_keys and not self._interceptors
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = False
+        self._starting = asyncio.Lock()
         self._closing: KafkaError | None = None
         self._closed: asyncio.Future[None] | None = None
 
@@ -144,20 +145,26 @@ class Producer(TransactionInterface):
             AuthenticationError: the broker refuses the credentials.
             ProducerClosedError: it was closed before.
         """
-        if self._closing is not None:
-            raise self._closing.with_traceback(None)
-        if self._started:
-            return
+        async with self._starting:
+            if self._closing is not None:
+                raise self._closing.with_traceback(None)
+            if not self._started:
+                await self._start()
+
+    async def _start(self) -> None:
         if self._loop is None and self._observers:
             self._observers.on_start(ObservedProducer(self.config.client_id, self.metrics, self.metrics_by_topic, self.metrics_by_node))
         self._loop = asyncio.get_running_loop()
         self._brokers.open()
         try:
             await self._metadata.refresh(())
+            if self._closing is not None:
+                raise self._closing.with_traceback(None)
         except BaseException:
             await self._brokers.close()
             raise
         self._metadata.on_update = self._take_over
+        self._metadata.on_fault = self._fatal
         self._brokers.on_change = self._sender.wake
         self._metadata.start()
         self._sender.start()
@@ -273,7 +280,7 @@ class Producer(TransactionInterface):
         if key is None:
             queue = known.queues[known.sticky.current]
         elif type(key) is bytes:
-            queue = known.queues[partition_for_key(key, len(known.queues))]
+            queue = known.queues[partition_for_key(key, known.count)]
         else:
             return None
         batch = queue.open
@@ -356,7 +363,7 @@ class Producer(TransactionInterface):
         """
         self._check_running()
         known = await self._intake.topic(topic, asyncio.get_running_loop().time() + self.config.max_block_ms / 1000)
-        return list(range(len(known.queues)))
+        return list(range(known.count))
 
     # -- observing -----------------------------------------------------------------------------------------------
 

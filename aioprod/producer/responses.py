@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_RECORD_ERRORS_SHOWN = 3
+
 
 class ProduceResponseHandler:
     """Ends attempts, and batches.
@@ -79,7 +81,7 @@ class ProduceResponseHandler:
         if outcome is Outcome.SPLIT:
             self._split(batch, now)
             return
-        error = self._error(batch, code, answer.error_message, fatal=outcome is Outcome.FATAL)
+        error = self._error(batch, code, _reason(answer), fatal=outcome is Outcome.FATAL)
         self.last_error = error
         if code.refresh_metadata and not new_leader:
             self.on_stale()
@@ -149,6 +151,7 @@ class ProduceResponseHandler:
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """The broker has the batch."""
         queue = self._accumulator.complete(batch)
+        queue.muted = False
         queue.sequence.stored(batch)
         batch.succeed(base_offset, log_append_time)
 
@@ -193,3 +196,13 @@ class ProduceResponseHandler:
         if code == ErrorCode.PRODUCER_FENCED and self._transactions is not None:
             return ProducerFencedError(code, f"{where}: another producer uses transactional_id={self._config.transactional_id!r}; close this one")
         return FatalProducerError(code, f"{where}: the broker takes nothing from this producer; get it the right to write, then make a new one")
+
+
+def _reason(answer: PartitionProduceResponse) -> str | None:
+    """What the broker says of the batch, and of records in it that it finds fault with (KIP-467)."""
+    reasons = [answer.error_message] if answer.error_message else []
+    for fault in answer.record_errors[:_RECORD_ERRORS_SHOWN]:
+        reasons.append(f"record {fault.batch_index}: {fault.batch_index_error_message or 'refused'}")
+    if len(answer.record_errors) > _RECORD_ERRORS_SHOWN:
+        reasons.append(f"{len(answer.record_errors) - _RECORD_ERRORS_SHOWN} more records")
+    return "; ".join(reasons) or None

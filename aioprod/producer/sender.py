@@ -160,7 +160,7 @@ class Sender:
         """Send what can be sent; returns when to look again without being woken."""
         for batch in self._accumulator.expired(now):
             self.handler.expire(batch, now, self._producer_id.last_error or self._metadata.last_error)
-        if self._config.enable_idempotence and self._producer.identity is None and self._transactions is None:
+        if self._needs_producer_id():
             self._producer_id.start()
         ready = self._accumulator.ready(now)
         if ready.leaderless:
@@ -170,12 +170,23 @@ class Sender:
             look_again_at = min(look_again_at, self._serve(node_id, now))
         return look_again_at
 
+    def _needs_producer_id(self) -> bool:
+        # Once it was refused for good, or the producer is closed, nobody asks again.
+        idempotent = self._config.enable_idempotence and self._transactions is None
+        return idempotent and self._producer.identity is None and self._accumulator.closed is None
+
     def _serve(self, node_id: int, now: float) -> float:
         """Send to one node as much as it may have in flight; returns when to look at it again."""
         connection = self._brokers.live(node_id)
         if connection is None:
             self._accumulator.note_stalled(node_id, now)
+            if not self._brokers.knows(node_id):
+                self._metadata.request_update()  # the leader has left the cluster, and its heir was not told yet
+                return NEVER
             self._brokers.start_connecting(node_id)
+            if self._config.acks == 0 and self._brokers.last_error(node_id) is not None:
+                # Hanging up is all that a broker can do to say that it does not lead the partition any more.
+                self._metadata.request_update()
             retry_at = self._brokers.retry_at(node_id)
             if retry_at <= now:
                 return NEVER  # under way: the end of it wakes this task

@@ -19,7 +19,8 @@ from aioprod import (
     RecordTooLargeError,
 )
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import Action, EmbeddedBroker, close, delay, drop_after, drop_before, fail, hold, hold_answer
+from aioprod.protocol.messages.produce import BatchIndexAndErrorMessage, ProduceResponse
+from aioprod.testing import Action, EmbeddedBroker, change_answer, close, delay, drop_after, drop_before, fail, hold, hold_answer
 
 FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
 
@@ -304,3 +305,15 @@ async def test_a_cancelled_close_still_closes(broker: EmbeddedBroker) -> None:
     with pytest.raises(ProducerClosedError):
         await pending
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod-") and not task.done() and "sender" in task.get_name()]
+
+
+async def test_the_records_that_a_broker_finds_fault_with_are_named(broker: EmbeddedBroker) -> None:
+    def complain(answer: ProduceResponse) -> None:
+        part = answer.responses[0].partition_responses[0]
+        part.error_code, part.error_message = int(ErrorCode.INVALID_RECORD), "one or more records are invalid"
+        part.record_errors = [BatchIndexAndErrorMessage(index, f"no key in {index}") for index in (1, 4, 5, 8, 9)]
+
+    async with quick(broker) as producer:
+        broker.on(ApiKey.PRODUCE, change_answer(complain))
+        with pytest.raises(BrokerError, match="one or more records are invalid; record 1: no key in 1; record 4: no key in 4; .*2 more records"):
+            await producer.send_and_wait("t", b"x")

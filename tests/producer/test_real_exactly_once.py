@@ -12,7 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fault_proxy import CutAnswer, CutRequest, FaultProxy, RandomFaults, SingleBytes, Stall
 
 from aioprod import Delivery, DeliveryTimeoutError, KafkaError, Producer, RecordMetadata, TopicPartition
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
@@ -32,7 +33,6 @@ from aioprod.testing.real_kafka import RealKafka
 pytestmark = pytest.mark.kafka
 
 LIMIT_S = 30.0
-LOAD_S = 2.0
 PARTITIONS = 3
 PADDING = b"." * 60
 FAST: dict[str, Any] = {
@@ -105,12 +105,15 @@ def read_with_confluent(servers: str, topic: str, isolation: str = "read_uncommi
 Outcome = RecordMetadata | KafkaError
 
 
-async def send_for_a_while(producer: Producer, topic: str, partition: int) -> list[tuple[bytes, Delivery]]:
-    """Send to one partition as fast as its buffer allows."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + LOAD_S
-    sent = []
-    while loop.time() < until:
+def enough(proxy: FaultProxy) -> bool:
+    """Whether so much has happened that a test which saw no harm from it proves something."""
+    return proxy.done[CutAnswer, ApiKey.PRODUCE] >= 10 and all(proxy.count(kind) >= 6 for kind in (CutRequest, Stall, SingleBytes))
+
+
+async def send_until_enough(proxy: FaultProxy, producer: Producer, topic: str, partition: int) -> list[tuple[bytes, Delivery]]:
+    """Send to one partition as fast as the buffer allows."""
+    sent: list[tuple[bytes, Delivery]] = []
+    while not enough(proxy):
         value = b"%d %d %s" % (partition, len(sent), PADDING)
         sent.append((value, await producer.send(topic, value, partition=partition)))
     return sent
@@ -118,32 +121,34 @@ async def send_for_a_while(producer: Producer, topic: str, partition: int) -> li
 
 async def outcomes(sent: list[tuple[bytes, Delivery]]) -> list[tuple[bytes, Outcome]]:
     ended: list[tuple[bytes, Outcome]] = []
-    async with asyncio.timeout(LIMIT_S):
-        for value, delivery in sent:
-            try:
-                ended.append((value, await delivery))
-            except KafkaError as error:
-                ended.append((value, error))
+    for value, delivery in sent:
+        try:
+            ended.append((value, await delivery))
+        except KafkaError as error:
+            ended.append((value, error))
     return ended
 
 
-async def load(proxied: ProxiedKafka, topic: str, faults: RandomFaults, **settings: Any) -> tuple[list[list[tuple[bytes, Outcome]]], FaultProxy]:
-    """Send to all partitions at once, through trouble; returns each record's outcome, by partition."""
+async def load(proxied: ProxiedKafka, topic: str, faults: RandomFaults, **settings: Any) -> list[list[tuple[bytes, Outcome]]]:
+    """Send to all partitions at once, through enough trouble; returns each record's outcome, by partition."""
     async with proxied.proxy() as proxy, Producer(proxied.bootstrap_servers, **{**FAST, **settings}) as producer:
         await producer.partitions_for(topic)
         proxy.plan = faults
-        sent = await asyncio.gather(*(send_for_a_while(producer, topic, partition) for partition in range(PARTITIONS)))
-        ended = [await outcomes(each) for each in sent]
+        async with asyncio.timeout(LIMIT_S):
+            sent = await asyncio.gather(*(send_until_enough(proxy, producer, topic, partition) for partition in range(PARTITIONS)))
+            ended = [await outcomes(each) for each in sent]
         proxy.plan = None
         assert producer._pool.available == producer.config.buffer_memory
         assert not producer._accumulator.incomplete
-        print(f"{proxied.version}: {sum(map(len, sent))} records, {proxy.passed[0]} produce requests, bumps {producer._sender._producer.bumps}, "
-              + ", ".join(f"{kind.__name__} {count}" for kind, count in proxy.done.items()))
-    return ended, proxy
+        tell(proxied, proxy, f"{sum(map(len, sent))} records, {producer._sender._producer.bumps} new epochs")
+    return ended
 
 
-def enough_happened(proxy: FaultProxy) -> None:
-    assert all(proxy.done[kind] >= 3 for kind in (CutRequest, CutAnswer, Stall, SingleBytes)), f"too little trouble to prove anything: {proxy.done}"
+def tell(proxied: ProxiedKafka, proxy: FaultProxy, what: str) -> None:
+    """For who runs the tests with -s, or reads of a failure."""
+    faults = ", ".join(f"{kind.__name__} {proxy.count(kind)}" for kind in (CutRequest, CutAnswer, Stall, SingleBytes))
+    lost = proxy.done[CutAnswer, ApiKey.PRODUCE]
+    print(f"Kafka {proxied.version}: {what}, {proxy.passed[ApiKey.PRODUCE]} produce requests, {faults}; {lost} lost acknowledgements")
 
 
 async def read(proxied: ProxiedKafka, topic: str) -> list[list[tuple[int, bytes]]]:
@@ -152,8 +157,7 @@ async def read(proxied: ProxiedKafka, topic: str) -> list[list[tuple[int, bytes]
 
 async def test_five_in_flight_lose_double_and_reorder_nothing(proxied: ProxiedKafka) -> None:
     topic = proxied.new_topic("idempotent")
-    ended, proxy = await load(proxied, topic, RandomFaults(seed=1, probability=0.08, longest_stall_s=0.12), request_timeout_ms=80)
-    enough_happened(proxy)
+    ended = await load(proxied, topic, RandomFaults(seed=1, probability=0.08, longest_stall_s=0.12), request_timeout_ms=80)
     for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
         acknowledged = [(result.offset, value) for value, result in outcomes_here if isinstance(result, RecordMetadata)]
         assert len(acknowledged) == len(outcomes_here), "nothing was to be given up"
@@ -164,8 +168,7 @@ async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -
     """Their time is up while nobody knows whether they are stored: a new epoch follows (KIP-360), and old requests still arrive."""
     topic = proxied.new_topic("impatient")
     faults = RandomFaults(seed=2, probability=0.08, longest_stall_s=0.3)
-    ended, proxy = await load(proxied, topic, faults, request_timeout_ms=60, delivery_timeout_ms=120)
-    enough_happened(proxy)
+    ended = await load(proxied, topic, faults, request_timeout_ms=60, delivery_timeout_ms=120)
     assert any(isinstance(result, DeliveryTimeoutError) for each in ended for _, result in each)
     for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
         offsets = {value: offset for offset, value in log}
@@ -183,11 +186,81 @@ async def test_one_request_in_flight_keeps_order_without_idempotence(proxied: Pr
     """Records may be doubled, which is what acks=1 promises; none is lost or overtaken."""
     topic = proxied.new_topic("acks-1")
     settings = {"acks": 1, "enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
-    ended, proxy = await load(proxied, topic, RandomFaults(seed=3, probability=0.08, longest_stall_s=0.02), **settings)
-    enough_happened(proxy)
+    ended = await load(proxied, topic, RandomFaults(seed=3, probability=0.08, longest_stall_s=0.02), **settings)
     for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
         at = dict(log)
         for value, result in outcomes_here:
             assert isinstance(result, RecordMetadata) and at[result.offset] == value
         assert list(dict.fromkeys(value for _, value in log)) == [value for value, _ in outcomes_here]
         assert len(log) > len(outcomes_here), "no acknowledgement was lost: this proves nothing"
+
+
+# -- transactions --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Told:
+    """What the application was told: the values of committed transactions by partition, and how the others ended."""
+
+    committed: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
+    offset: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+
+
+async def one_transaction(producer: Producer, topic: str, number: int, rng: random.Random, told: Told) -> bool:
+    """Write to all partitions, and commit or abort; False where it was left in the middle."""
+    await producer.begin_transaction()
+    values = [[b"%d %d %s" % (number, index, PADDING) for index in range(rng.randrange(1, 40))] for _ in range(PARTITIONS)]
+    for partition, its_values in enumerate(values):
+        for value in its_values:
+            await producer.send(topic, value, partition=partition)
+    if with_offset := rng.random() < 0.3:
+        await producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, topic)
+    end = rng.choice(("committed", "committed", "committed", "aborted", "aborted after a flush", "left"))
+    told.ends[end] += 1
+    if end == "left":
+        return False
+    if end == "committed":
+        await producer.commit_transaction()
+        for all_values, its_values in zip(told.committed, values, strict=True):
+            all_values += its_values
+        told.offset = number if with_offset else told.offset
+    else:
+        if end == "aborted after a flush":
+            await producer.flush()
+        await producer.abort_transaction()
+    return True
+
+
+async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told:
+    """Transactions through enough trouble; where one is left in the middle, a new producer takes over."""
+    rng, told, number, producers = random.Random(seed), Told(), 0, 0
+    async with proxied.proxy() as proxy, asyncio.timeout(LIMIT_S):
+        faults = RandomFaults(seed, probability=0.08, longest_stall_s=0.12)
+        while not enough(proxy):
+            proxy.plan = None
+            producer = Producer(proxied.bootstrap_servers, transactional_id=topic, request_timeout_ms=80, **FAST)
+            await producer.start()
+            proxy.plan = faults
+            producers += 1
+            try:
+                whole = True
+                while whole and not enough(proxy):
+                    number += 1
+                    whole = await one_transaction(producer, topic, number, rng, told)
+                assert producer._transactions is not None
+                assert producer._transactions.produce_adds_partitions is proxied.version.startswith("4."), "the transaction protocol"
+            finally:
+                await producer.close(timeout_ms=0)
+        tell(proxied, proxy, f"{number} transactions {dict(told.ends)} by {producers} producers")
+    return told
+
+
+async def test_transactions_are_seen_whole_and_once_or_not_at_all(proxied: ProxiedKafka) -> None:
+    topic = proxied.new_topic("transactions")
+    told = await run_transactions(proxied, topic, seed=4)
+    servers = proxied.kafka.bootstrap_servers
+    seen = await asyncio.to_thread(read_with_confluent, servers, topic, "read_committed")
+    assert [[value for _, value in each] for each in seen] == told.committed
+    everything = await read(proxied, topic)
+    assert sum(map(len, everything)) > sum(map(len, seen)), "nothing was written in vain: this proves nothing"

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from aioprod import Delivery, ErrorCode, Producer, RecordMetadata, RecordTooLargeError
+from aioprod import BrokerError, Delivery, ErrorCode, Producer, RecordMetadata, RecordTooLargeError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedBroker, delay, drop_after, fail
 
@@ -120,3 +120,18 @@ async def test_each_topic_has_its_own_codec(broker: EmbeddedBroker) -> None:
 def test_orders_of_parts_lie_between_those_of_their_neighbours() -> None:
     orders: list[tuple[int, ...]] = [(1,), (2, 0), (2, 1, 0), (2, 1, 1), (3,)]
     assert all(before < after for before, after in itertools.pairwise(orders))
+
+
+async def test_a_part_of_what_may_be_stored_whole_is_not_written_again_under_other_numbers(broker: EmbeddedBroker) -> None:
+    """The answer to the whole batch is lost, then the broker calls it too large: somebody lowered the limit meanwhile."""
+    async with Producer(broker.bootstrap_servers, batch_size=5_000, linger_ms=20, retry_backoff_ms=2, reconnect_backoff_ms=2) as producer:
+        await producer.send_and_wait("t", b"first")
+        broker.on(ApiKey.PRODUCE, drop_after())
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.MESSAGE_TOO_LARGE))
+        values = [b"%d" % number for number in range(10)]
+        for delivery in [await producer.send("t", value) for value in values]:
+            with pytest.raises(BrokerError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+                await delivery
+        await producer.send_and_wait("t", b"last")
+        assert producer._pool.available == producer.config.buffer_memory
+    assert stored(broker) == [b"first", *values, b"last"], "each once, though nobody could tell the caller so"

@@ -78,19 +78,23 @@ class FaultProxy:
 
     Attributes:
         plan: asked for every request; None lets everything pass.
-        done: how often each kind of fault was done.
+        done: how often each kind of fault was done, by kind and API key.
         passed: requests that reached the broker whole, by API key.
     """
 
     def __init__(self, listening: socket.socket, target: str, plan: Plan | None = None) -> None:
         self.plan = plan
-        self.done: Counter[type[Fault]] = Counter()
+        self.done: Counter[tuple[type[Fault], int]] = Counter()
         self.passed: Counter[int] = Counter()
         self._listening = listening
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def count(self, kind: type[Fault]) -> int:
+        """How often this kind of fault was done, whatever the API."""
+        return sum(times for (done, _), times in self.done.items() if done is kind)
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accepted, sock=self._listening.dup())
@@ -103,7 +107,7 @@ class FaultProxy:
         for client in clients:
             client.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
-        await _close(*clients.values())
+        await asyncio.gather(*(writer.wait_closed() for writer in clients.values()), return_exceptions=True)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = asyncio.get_running_loop().create_task(self._serve(reader, writer), name="fault-proxy")
@@ -122,10 +126,12 @@ class FaultProxy:
         except (OSError, asyncio.IncompleteReadError, _Cut):
             pass
         finally:
+            # First, for the proxy may be closing, and cancel this a second time.
+            writer.close()
+            to_broker.close()
             for each in both:
                 each.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-            await _close(writer, to_broker)
+            await asyncio.gather(*both, writer.wait_closed(), to_broker.wait_closed(), return_exceptions=True)
 
 
 class _Cut(Exception):
@@ -148,7 +154,7 @@ class _Way:
         self._to_client = to_client
         self._from_broker = from_broker
         self._to_broker = to_broker
-        self._answers: dict[int, CutAnswer | SingleBytes] = {}
+        self._answers: dict[int, tuple[CutAnswer | SingleBytes, int]] = {}
 
     async def pass_requests(self) -> None:
         while True:
@@ -158,28 +164,28 @@ class _Way:
             match fault:
                 case CutRequest():
                     await _write(self._to_broker, request[: fault.after])
-                    self._cut(fault)
+                    self._cut(fault, api_key)
                 case Stall():
-                    self._proxy.done[Stall] += 1
+                    self._proxy.done[Stall, api_key] += 1
                     await asyncio.sleep(fault.seconds)
                 case CutAnswer() | SingleBytes():
-                    self._answers[int.from_bytes(request[8:12], "big")] = fault
+                    self._answers[int.from_bytes(request[8:12], "big")] = fault, api_key
             await _write(self._to_broker, request, singly=isinstance(fault, SingleBytes))
             self._proxy.passed[api_key] += 1
 
     async def pass_answers(self) -> None:
         while True:
             answer = await _frame(self._from_broker)
-            fault = self._answers.pop(int.from_bytes(answer[4:8], "big"), None)
+            fault, api_key = self._answers.pop(int.from_bytes(answer[4:8], "big"), (None, -1))
             if isinstance(fault, CutAnswer):
                 await _write(self._to_client, answer[: min(fault.after, len(answer) - 1)])
-                self._cut(fault)
+                self._cut(fault, api_key)
             if isinstance(fault, SingleBytes):
-                self._proxy.done[SingleBytes] += 1
+                self._proxy.done[SingleBytes, api_key] += 1
             await _write(self._to_client, answer, singly=isinstance(fault, SingleBytes))
 
-    def _cut(self, fault: CutRequest | CutAnswer) -> None:
-        self._proxy.done[type(fault)] += 1
+    def _cut(self, fault: CutRequest | CutAnswer, api_key: int) -> None:
+        self._proxy.done[type(fault), api_key] += 1
         if fault.reset:
             for end in (self._to_client, self._to_broker):
                 # What the other side has not read yet is lost for it.
@@ -200,8 +206,3 @@ async def _write(writer: asyncio.StreamWriter, data: bytes, *, singly: bool = Fa
         if singly:
             await asyncio.sleep(0)  # the reader on this loop sees each for itself
 
-
-async def _close(*ends: asyncio.StreamWriter) -> None:
-    for end in ends:
-        end.close()
-    await asyncio.gather(*(end.wait_closed() for end in ends), return_exceptions=True)
