@@ -90,14 +90,15 @@ def spy_on(broker: EmbeddedBroker, api_key: int) -> list[Any]:
 # -- the caller's side -------------------------------------------------------------------------------------------------------
 
 
-async def test_memory_gets_what_metadata_left_of_max_block(broker: EmbeddedBroker) -> None:
+async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedBroker) -> None:
     loop = asyncio.get_running_loop()
-    async with producer_of(broker, max_block_ms=400, buffer_memory=2_000, batch_size=1_500) as producer:
-        await producer.send_and_wait("t", b"first")
+    async with producer_of(three, max_block_ms=400, buffer_memory=2_000, batch_size=1_500) as producer:
+        for partition in (0, 1):
+            await producer.send_and_wait("t", b"first", partition=partition)
         answer = asyncio.Event()
-        broker.on(ApiKey.PRODUCE, hold(answer), times=None)
-        kept = await producer.send("t", b"x" * 1_000)
-        broker.on(ApiKey.METADATA, delay(0.25), times=1)
+        three.on(ApiKey.PRODUCE, hold(answer), times=None, node=1)
+        kept = await producer.send("t", b"x" * 1_000, partition=0)
+        three.on(ApiKey.METADATA, delay(0.25), times=1)
         begun = loop.time()
         with pytest.raises(BufferExhaustedError, match="what was left of max_block_ms"):
             await producer.send("new", b"x" * 1_000)
@@ -195,7 +196,7 @@ async def test_a_delivery_may_be_awaited_by_many_and_often(broker: EmbeddedBroke
 @pytest.mark.parametrize("headers", [[("\ud800", b"")], [("a", b"1"), ("b\udfff", None)]])
 async def test_a_header_that_utf_8_can_not_write_is_named(broker: EmbeddedBroker, headers: list[tuple[str, bytes | None]]) -> None:
     async with producer_of(broker) as producer:
-        with pytest.raises(SerializationError, match="header .* UTF-8"):
+        with pytest.raises(SerializationError, match=r"header .* UTF-8"):
             await producer.send("t", b"x", headers=headers)
         assert producer._pool.available == producer.config.buffer_memory
 
@@ -214,7 +215,7 @@ async def test_without_acknowledgements_a_partition_goes_on_and_offsets_are_unkn
     async with producer_of(broker, **WITHOUT_ANSWERS, max_in_flight_requests_per_connection=in_flight, batch_size=0) as producer:
         for number in range(20):
             assert (await producer.send_and_wait("t", b"%d" % number)).offset == -1
-    assert [value for value in await values_of(broker, 20)] == [b"%d" % number for number in range(20)]
+    assert await values_of(broker, 20) == [b"%d" % number for number in range(20)]
 
 
 async def values_of(broker: EmbeddedBroker, count: int) -> list[bytes | None]:
@@ -320,7 +321,7 @@ async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(broker: 
 # -- metadata ---------------------------------------------------------------------------------------------------------------------
 
 
-async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: EmbeddedBroker) -> None:
     seen: list[MetadataRequest] = spy_on(broker, ApiKey.METADATA)
     async with producer_of(broker, metadata_max_idle_ms=5_000, metadata_max_age_ms=20) as producer:
         for topic in ("idle", "used"):
@@ -393,7 +394,7 @@ async def test_a_topic_that_was_made_again_with_fewer_partitions(broker: Embedde
         broker.delete_topic("t")
         broker.create_topic("t", 2)
         async with asyncio.timeout(LIMIT_SECONDS):
-            while await producer.partitions_for("t") != [0, 1]:
+            while await producer.partitions_for("t") != [0, 1]:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         for number in range(20):
             await producer.send_and_wait("t", b"%d" % number, b"key %d" % number)

@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault_proxy import CutAnswer, CutRequest, FaultProxy, RandomFaults, SingleBytes, Stall
 
-from aioprod import Delivery, DeliveryTimeoutError, KafkaError, Producer, RecordMetadata, TopicPartition
+from aioprod import AbortableTransactionError, Delivery, DeliveryTimeoutError, KafkaError, Producer, RecordMetadata, TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.kafka_listener import Listener
@@ -207,29 +207,39 @@ class Told:
     ends: Counter[str] = field(default_factory=Counter)
 
 
-async def one_transaction(producer: Producer, topic: str, number: int, rng: random.Random, told: Told) -> bool:
-    """Write to all partitions, and commit or abort; False where it was left in the middle."""
+async def write(producer: Producer, topic: str, number: int, rng: random.Random, told: Told) -> tuple[str, list[list[bytes]]]:
+    """Write to all partitions, and commit or abort, or leave it in the middle."""
     await producer.begin_transaction()
     values = [[b"%d %d %s" % (number, index, PADDING) for index in range(rng.randrange(1, 40))] for _ in range(PARTITIONS)]
+    end = rng.choice(("committed", "committed", "committed", "aborted", "aborted after a flush", "left"))
     for partition, its_values in enumerate(values):
         for value in its_values:
             await producer.send(topic, value, partition=partition)
-    if with_offset := rng.random() < 0.3:
+    if rng.random() < 0.3:
         await producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, topic)
-    end = rng.choice(("committed", "committed", "committed", "aborted", "aborted after a flush", "left"))
-    told.ends[end] += 1
-    if end == "left":
-        return False
+    if end == "aborted after a flush":
+        await producer.flush()
     if end == "committed":
         await producer.commit_transaction()
+    elif end != "left":
+        await producer.abort_transaction()
+    return end, values
+
+
+async def one_transaction(producer: Producer, topic: str, number: int, rng: random.Random, told: Told) -> bool:
+    """Returns False where it was left in the middle."""
+    try:
+        async with asyncio.timeout(5):
+            end, values = await write(producer, topic, number, rng, told)
+    except AbortableTransactionError as error:
+        end = f"failed by {error.code.name}"
+        async with asyncio.timeout(5):
+            await producer.abort_transaction()
+    told.ends[end] += 1
+    if end == "committed":
         for all_values, its_values in zip(told.committed, values, strict=True):
             all_values += its_values
-        told.offset = number if with_offset else told.offset
-    else:
-        if end == "aborted after a flush":
-            await producer.flush()
-        await producer.abort_transaction()
-    return True
+    return end != "left"
 
 
 async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told:

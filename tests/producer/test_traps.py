@@ -143,7 +143,7 @@ def time_stands_still() -> Iterator[None]:
     try:
         yield
     finally:
-        del loop.time  # type: ignore[method-assign]
+        del loop.time
 
 
 async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedBroker) -> None:
