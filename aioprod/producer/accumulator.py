@@ -355,9 +355,12 @@ class RecordAccumulator:
         await self.wait_for(list(self.incomplete))
 
     def drop_unsent(self, error: KafkaError) -> None:
-        """Fail what was never sent, because its transaction is given up. What may be with the broker stays until its outcome is known."""
+        """Fail what was never sent, because its transaction is given up. What may be with the broker stays until its outcome is known.
+
+        Behind a hole nothing is stored, so what waits there to go again is dropped too: it could go only under another epoch.
+        """
         for batch, queue in list(self.incomplete.items()):
-            if batch.identity is None and not batch.in_flight:
+            if not batch.in_flight and (batch.identity is None or queue.sequence.broken):
                 queue.sequence.given_up(batch)
                 self.complete(batch)
                 batch.fail(error, BatchState.ABORTED)

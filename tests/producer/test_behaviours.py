@@ -14,6 +14,7 @@ import pytest
 from aioprod import (
     BufferExhaustedError,
     ConfigError,
+    DeliveryTimeoutError,
     ErrorCode,
     InvalidPartitionError,
     KafkaError,
@@ -176,8 +177,10 @@ async def test_flush_has_a_limit_and_breaks_nothing(broker: EmbeddedBroker) -> N
         answer = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(answer))
         pending = await producer.send("t", b"x")
+        begun = asyncio.get_running_loop().time()
         with pytest.raises(TimeoutError):
             await producer.flush(timeout_ms=20)
+        assert asyncio.get_running_loop().time() - begun < 2
         answer.set()
         assert (await pending).offset == 1
 
@@ -235,23 +238,25 @@ async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(three
 
 
 async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: EmbeddedBroker) -> None:
-    """max.in.flight.requests.per.connection=1 keeps the order without idempotence: a partition is muted while its batch is away."""
+    """Also where another node leads it meanwhile: it is muted, or its order would change without idempotence."""
     settings = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1, "batch_size": 0}
     async with producer_of(three, **settings) as producer:
         for partition in range(3):
-            await producer.send_and_wait("t", b"first", partition=partition)
+            await producer.send_and_wait("t", b"before", partition=partition)
         answer = asyncio.Event()
-        three.on(ApiKey.PRODUCE, hold_answer(answer), node=1)
-        before = asked(three, ApiKey.PRODUCE)
-        waiting = [await producer.send("t", b"%d" % number, partition=0) for number in range(3)]
-        await until(lambda: asked(three, ApiKey.PRODUCE) == before + 1)
+        rule = three.on(ApiKey.PRODUCE, hold(answer), node=1)
+        first = await producer.send("t", b"first", partition=0)
+        await until(lambda: rule.used == 1)
+        three.move_leader("t", 0, 2)
+        await until(lambda: producer._topics["t"].queues[0].leader == 2 or not producer._metadata.request_update())
+        second = await producer.send("t", b"second", partition=0)
         for number in range(20):
             await producer.send_and_wait("t", b"%d" % number, partition=1)
-        assert asked(three, ApiKey.PRODUCE) == before + 21, "not one for partition 0, though its records have lingered long enough"
+        assert not second.done()
         answer.set()
-        for delivery in waiting:
-            await delivery
-    assert stored(three, partition=0) == [b"first", b"0", b"1", b"2"]
+        await first
+        await second
+    assert stored(three, partition=0) == [b"before", b"first", b"second"]
 
 
 async def test_no_more_requests_are_in_flight_than_allowed(broker: EmbeddedBroker) -> None:
@@ -401,6 +406,22 @@ async def test_a_topic_that_was_made_again_with_fewer_partitions(broker: Embedde
         with pytest.raises(InvalidPartitionError, match="partition=7 of topic 't': it has partitions 0 to 1"):
             await producer.send_and_wait("t", b"x", partition=7)
     assert len(stored(broker)) == 20
+
+
+async def test_records_that_find_no_leader_in_time_are_counted() -> None:
+    async with EmbeddedBroker(nodes=2, replication_factor=1) as broker:
+        broker.create_topic("t", 2)
+        settings = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 20}
+        async with producer_of(broker, **settings) as producer:
+            await producer.partitions_for("t")
+            await broker.stop_node(1)
+            lost = [await producer.send("t", b"x", partition=0) for _ in range(7)]
+            with pytest.raises(DeliveryTimeoutError, match="7 records to t-0 not acknowledged"):
+                await lost[3]
+            assert all(isinstance(delivery.exception(), DeliveryTimeoutError) for delivery in lost)
+            assert asked(broker, ApiKey.METADATA) > 2, "the leader was asked after meanwhile"
+            await broker.start_node(1)
+            assert (await producer.send_and_wait("t", b"later", partition=0)).offset == 0
 
 
 # -- sockets ---------------------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ Outcome = RecordMetadata | KafkaError
 
 def enough(proxy: FaultProxy) -> bool:
     """Whether so much has happened that a test which saw no harm from it proves something."""
-    return proxy.done[CutAnswer, ApiKey.PRODUCE] >= 10 and all(proxy.count(kind) >= 6 for kind in (CutRequest, Stall, SingleBytes))
+    return proxy.done[CutAnswer, ApiKey.PRODUCE] >= 8 and all(proxy.count(kind) >= 6 for kind in (CutRequest, Stall, SingleBytes))
 
 
 async def send_until_enough(proxy: FaultProxy, producer: Producer, topic: str, partition: int) -> list[tuple[bytes, Delivery]]:
@@ -246,10 +246,10 @@ async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told
     """Transactions through enough trouble; where one is left in the middle, a new producer takes over."""
     rng, told, number, producers = random.Random(seed), Told(), 0, 0
     async with proxied.proxy() as proxy, asyncio.timeout(LIMIT_S):
-        faults = RandomFaults(seed, probability=0.08, longest_stall_s=0.12)
+        faults = RandomFaults(seed, probability=0.1, longest_stall_s=0.05)
         while not enough(proxy):
             proxy.plan = None
-            producer = Producer(proxied.bootstrap_servers, transactional_id=topic, request_timeout_ms=80, **FAST)
+            producer = Producer(proxied.bootstrap_servers, transactional_id=topic, **FAST)
             await producer.start()
             proxy.plan = faults
             producers += 1

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,13 +137,18 @@ async def test_each_record_of_a_batch_has_its_own_timestamp(broker: EmbeddedBrok
 
 @contextmanager
 def time_stands_still() -> Iterator[None]:
-    """No timer of the event loop comes due any more, and its clock shows the same for ever."""
+    """No timer of the event loop comes due any more, and its clock shows the same for ever. A test that hangs then is cancelled."""
     loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    limit = threading.Timer(LIMIT_SECONDS, loop.call_soon_threadsafe, [task.cancel])
+    limit.start()
     frozen = loop.time()
     loop.time = lambda: frozen  # type: ignore[method-assign]
     try:
         yield
     finally:
+        limit.cancel()
         del loop.time
 
 
@@ -251,7 +257,7 @@ async def test_rejected_sends_leave_no_memory_behind(broker: EmbeddedBroker, exp
 # -- 26: nothing runs idle, nothing outlives ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["idle", "no broker", "no answer", "no room", "no leader"])
+@pytest.mark.parametrize("state", ["idle", "no broker", "silent broker", "no answer", "no room", "no leader"])
 async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
     """kafka-python's new loop was busy with two brokers, and went on after close."""
     async with EmbeddedBroker(nodes=2) as broker:
@@ -265,6 +271,11 @@ async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
         elif state == "no leader":
             broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=None)
             await broker.stop_node(1)
+        elif state == "silent broker":
+            await broker.stop_node(1)
+            await broker.start_node(1)
+            broker.move_leader("t", 0, 1)
+            broker.freeze_node(1)
         else:
             broker.on(ApiKey.PRODUCE, hold(asyncio.Event()), times=None)
         count = {"idle": 0, "no room": 10}.get(state, 1)

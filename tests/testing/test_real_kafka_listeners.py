@@ -111,17 +111,17 @@ async def test_mutual_tls_asks_for_a_certificate(secured: Secured) -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_scram_over_tls(secured: Secured, mechanism: str) -> None:
-    settings = {"security_protocol": "SASL_SSL", "ssl_context": secured.context(), "sasl_mechanism": mechanism, "sasl_plain_username": "alice"}
+    settings: dict[str, Any] = {"security_protocol": "SASL_SSL", "ssl_context": secured.context(), "sasl_mechanism": mechanism, "sasl_plain_username": "alice"}
     await goes_in_and_comes_out(secured, "SASL_SSL", **settings, sasl_plain_password=SCRAM_PASSWORD)
     await is_refused(secured, "SASL_SSL", **settings, sasl_plain_password="wrong")
 
 
 async def test_plain(secured: Secured) -> None:
-    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "bob"}
+    settings: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "bob"}
     await goes_in_and_comes_out(secured, "SASL_PLAINTEXT", **settings, sasl_plain_password=PLAIN_PASSWORD)
     await is_refused(secured, "SASL_PLAINTEXT", **settings, sasl_plain_password="wrong")
 
 
 async def test_oauthbearer(secured: Secured) -> None:
-    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": UnsignedToken()}
+    settings: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": UnsignedToken()}
     await goes_in_and_comes_out(secured, "SASL_PLAINTEXT", **settings)
