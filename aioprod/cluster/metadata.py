@@ -42,6 +42,10 @@ class Metadata:
         self._failing_since = 0.0
         self._noted = False
         self._earliest = 0.0
+        # What is asked for next: all topics, or only those of which nothing is known (KIP-526); thousands of others need not be told again then.
+        self._everything = False
+        self._everything_at = 0.0
+        self._wanted: dict[str, None] = {}
         self._requested = asyncio.Event()
         self._urgent = asyncio.Event()
         self._waiters: set[asyncio.Future[None]] = set()
@@ -82,10 +86,19 @@ class Metadata:
         if new:
             if not self._failures:
                 self._urgent.set()
+            self._wanted[topic] = None
             self._requested.set()
 
+    def request_topic(self, topic: str) -> int:
+        """Ask for one topic soon: at once where it is new, else not before the back-off; returns the version that is present now."""
+        self.touch(topic)
+        self._wanted[topic] = None
+        self._requested.set()
+        return self.snapshot.version
+
     def request_update(self) -> int:
-        """Ask for a refresh soon (not before the back-off); returns the version that is present now."""
+        """Ask for a refresh of all topics soon (not before the back-off); returns the version that is present now."""
+        self._everything = True
         self._requested.set()
         return self.snapshot.version
 
@@ -103,25 +116,39 @@ class Metadata:
     async def _refresh_always(self) -> None:
         loop = asyncio.get_running_loop()
         max_age = self._config.metadata_max_age_ms / 1000
+        self._everything_at = loop.time()
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max_age):
+                async with asyncio.timeout_at(self._everything_at + max_age):
                     await self._requested.wait()
             # Wait out the back-off, but not when a topic is new.
-            pause = self._earliest - loop.time()
-            if pause > 0:
+            if self._earliest > loop.time():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
+                    async with asyncio.timeout_at(self._earliest):
                         await self._urgent.wait()
-            self._requested.clear()
             self._urgent.clear()
             self._forget_idle(loop.time())
-            await self._refresh_once()
+            await self._refresh_once(self._choose_topics(loop.time()))
 
-    async def _refresh_once(self) -> None:
+    def _choose_topics(self, now: float) -> list[str]:
+        """What to ask for now. A flow of new topics can't hold up the others for longer than the back-off."""
+        age = now - self._everything_at
+        due = now >= self._earliest or age * 1000 >= self._config.retry_backoff_ms
+        if not self._wanted or (self._everything and due) or age * 1000 >= self._config.metadata_max_age_ms:
+            self._everything = False
+            self._everything_at = now
+            wanted = list(self._last_used)
+        else:
+            wanted = list(self._wanted)
+        self._wanted.clear()
+        if not self._everything:
+            self._requested.clear()
+        return wanted
+
+    async def _refresh_once(self, topics: list[str]) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await self.refresh(self._last_used)
+            await self.refresh(topics)
         except KafkaError as error:
             self._failures += 1
             if self._failures == 1:
@@ -134,6 +161,7 @@ class Metadata:
                 self._noted = True
                 log.warning("metadata refresh failed, trying on: %s", error)
             self.last_error = error
+            self._everything = True
             self._requested.set()
             self._earliest = loop.time() + self._backoff.seconds(self._failures)
         else:

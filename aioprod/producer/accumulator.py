@@ -14,6 +14,7 @@ from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
+from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
@@ -76,16 +77,15 @@ class RecordAccumulator:
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
         self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)
         self._stalled: dict[int, float] = {}
-        # Only partitions with batches are looked at: thousands of idle ones cost nothing.
-        # Those served last are at the end.
-        self._active: dict[PartitionQueue, None] = {}
+        self._schedule = Schedule(self._due_at, wake)
 
     # -- topics --------------------------------------------------------------------------------------------------
 
     def update(self, snapshot: ClusterSnapshot) -> None:
         """Take over partitions and leaders from fresh metadata."""
         for name, info in snapshot.topics.items():
-            if info.partitions:
+            known = self.topics.get(name)
+            if info.partitions and (known is None or known.info is not info):
                 self._update_topic(name, info)
 
     def _update_topic(self, name: str, info: TopicInfo) -> None:
@@ -94,22 +94,29 @@ class RecordAccumulator:
             codec, level = self.config.compression_of(name)
             sticky = StickyPartition(self.config.batch_size, self._rng, adaptive=self.config.partitioner_adaptive_partitioning_enable)
             topic = self.topics[name] = Topic(name, sticky, Codec.from_name(codec), level)
+        topic.info = info
         for partition in info.partitions[len(topic.queues) :]:
             topic.queues.append(PartitionQueue(topic, partition.partition, self._producer))
         # A broker that lags behind may tell of fewer partitions than there are; only a topic that was made anew can have lost some.
         if len(info.partitions) > topic.count or info.topic_id != topic.topic_id:
             topic.count, topic.topic_id = len(info.partitions), info.topic_id
             for gone in topic.queues[topic.count :]:
-                gone.leader = -1
+                self._lead(gone, -1)
         for queue, partition in zip(topic.queues, info.partitions, strict=False):
             if queue.leader != partition.leader:
-                queue.leader = partition.leader
                 # A new leader has not asked for a pause.
                 for batch in queue.batches:
                     batch.retry_at = 0.0
+                self._lead(queue, partition.leader)
         topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(range(topic.count))
         if topic.sticky.current not in topic.available:
             self.switch_sticky(topic)
+
+    def _lead(self, queue: PartitionQueue, leader: int) -> None:
+        old, queue.leader = queue.leader, leader
+        if queue.batches:
+            self._schedule.moved(queue, old)
+            self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def switch_sticky(self, topic: Topic) -> None:
         """Choose another partition for keyless records, rather one with a short queue whose leader takes requests."""
@@ -206,9 +213,9 @@ class RecordAccumulator:
             batch.records = []
         queue.opened += 1
         queue.batches.append(batch)
-        topic.longest = max(topic.longest, len(queue.batches))
+        topic.grew(len(queue.batches))
         self.incomplete[batch] = queue
-        self._active[queue] = None
+        self._schedule.look_at(queue, now)
         if self.on_open is not None:
             self.on_open(queue.tp)
         # The one before it is full now, and can go at once.
@@ -219,32 +226,26 @@ class RecordAccumulator:
 
     def ready(self, now: float) -> Ready:
         """Which nodes have a batch to be sent: one that is full or has lingered, or any when room is needed or a flush waits."""
-        found = Ready()
-        nodes: dict[int, None] = {}
-        for queue in self._active:
-            queue.topic.longest = 0
-        for queue in list(self._active):
-            if not queue.batches:
-                del self._active[queue]
-                continue
-            queue.topic.longest = max(queue.topic.longest, len(queue.batches))
-            due = self._due_at(queue)
-            if due > now:
-                found.look_again_at = min(found.look_again_at, due)
-            elif queue.leader < 0:
-                found.leaderless = True
-            elif not queue.muted:
-                nodes[queue.leader] = None
-        found.nodes = list(nodes)
+        found = Ready(look_again_at=self._advance(now))
+        for node_id in self._schedule.leaders():
+            if any(not queue.muted for queue in self._schedule.due(node_id, now)):
+                if node_id < 0:
+                    found.leaderless = True
+                else:
+                    found.nodes.append(node_id)
         return found
+
+    def _advance(self, now: float) -> float:
+        return self._schedule.advance(now, hurry=bool(self.flushes) or self.closed is not None or bool(self.pool.waiting))
 
     def drain(self, node_id: int, now: float) -> list[ProducerBatch]:
         """Take the batches for one request to a node: one a partition, within ``max.request.size``, those first that were served longest ago."""
+        self._advance(now)
         size = 0
         taken: list[ProducerBatch] = []
-        for queue in [queue for queue in self._active if queue.leader == node_id and queue.batches]:
+        for queue in self._schedule.due(node_id, now):
             batch = queue.batches[0]
-            if queue.muted or self._due_at(queue) > now:
+            if queue.muted:
                 continue
             estimate = self._estimated_size(queue, batch)
             if taken and size + estimate > self.config.max_request_size:
@@ -253,9 +254,9 @@ class RecordAccumulator:
                 continue
             size += estimate
             batch.closed = True
+            queue.topic.shrank(len(queue.batches))
             queue.batches.popleft()
-            del self._active[queue]
-            self._active[queue] = None
+            self._schedule.served(queue, now)
             taken.append(batch)
             if not batch.attempts:
                 self._note_sticky(queue, batch)
@@ -298,7 +299,8 @@ class RecordAccumulator:
         queue = self.incomplete[batch]
         batch.retry_at = retry_at
         queue.put_back(batch)
-        self._active[queue] = None
+        queue.topic.grew(len(queue.batches))
+        self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Queue a batch that is too large again as two; memory and sequence numbers go over to them."""
@@ -318,7 +320,9 @@ class RecordAccumulator:
         """A batch is about to end: forget it and give its memory back. Once for each batch."""
         queue = self.incomplete.pop(batch)
         if batch in queue.batches:
+            queue.topic.shrank(len(queue.batches))
             queue.batches.remove(batch)
+            self._schedule.look_at(queue, asyncio.get_running_loop().time())
         self.pool.deallocate(batch.leased)
         return queue
 

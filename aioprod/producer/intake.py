@@ -208,8 +208,7 @@ class RecordIntake:
 
     async def _refreshed(self, name: str, deadline: float) -> None:
         """Wait for one refresh of metadata with this topic."""
-        self._metadata.touch(name)
-        version = self._metadata.request_update()
+        version = self._metadata.request_topic(name)
         try:
             async with asyncio.timeout_at(deadline):
                 await self._metadata.await_update(version)

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections import deque
 
+from aioprod.cluster.snapshot import TopicInfo
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.sequences import PartitionSequence, ProducerState
@@ -25,12 +26,15 @@ class Topic:
         count: how many partitions it has.
         queues: the partitions, by number; more than ``count`` where it was made again with fewer (sequence numbers must not be forgotten).
         available: numbers of the partitions that have a leader; all, where none has.
+        info: what metadata has told of it last.
         codec, level: how its batches are compressed.
         ratio: compressed size by uncompressed size, as estimated from the batches before.
-        longest: at least the number of batches in the longest of its queues.
+        longest: the number of batches in the longest of its queues.
     """
 
-    __slots__ = ("available", "codec", "count", "level", "longest", "name", "queues", "ratio", "split_noted", "sticky", "topic_id")
+    __slots__ = (
+        "_of_length", "available", "codec", "count", "info", "level", "longest", "name", "queues", "ratio", "split_noted", "sticky", "topic_id",
+    )  # fmt: skip
 
     def __init__(self, name: str, sticky: StickyPartition, codec: Codec, level: int | None) -> None:
         self.name = name
@@ -39,7 +43,9 @@ class Topic:
         self.level = level
         self.ratio = 1.0
         self.longest = 0
+        self._of_length: dict[int, int] = {}  # how many queues have at least so many batches
         self.split_noted = False
+        self.info: TopicInfo | None = None
         self.topic_id: uuid.UUID | None = None
         self.count = 0
         self.queues: list[PartitionQueue] = []
@@ -48,6 +54,17 @@ class Topic:
     def queue_length(self, partition: int) -> int:
         """Batches that wait for a partition."""
         return len(self.queues[partition].batches)
+
+    def grew(self, length: int) -> None:
+        """One of the queues has got a batch, and has ``length`` of them now."""
+        self._of_length[length] = self._of_length.get(length, 0) + 1
+        self.longest = max(self.longest, length)
+
+    def shrank(self, length: int) -> None:
+        """One of the queues loses a batch, and has had ``length`` of them."""
+        self._of_length[length] -= 1
+        while self.longest and not self._of_length[self.longest]:
+            self.longest -= 1
 
     def observe_ratio(self, observed: float) -> None:
         """Learn from a batch that was compressed."""

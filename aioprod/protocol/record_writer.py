@@ -86,6 +86,9 @@ def estimate_upper_bound(key: bytes | None, value: bytes | None, headers: Sequen
         size += length + (1 if length < 64 else 2 if length < 8192 else varint_size(length))
     return size + _headers_size(headers) - 1 if headers else size
 
+# By timestamp delta in milliseconds; a dict, for a negative delta is no index.
+_STAMPS = {delta: b"\0" + _varint(delta) for delta in range(_TABLE_SIZE)}
+
 
 class RecordBatchWriter:
     """Encodes records for one batch and builds the batch.
@@ -122,16 +125,21 @@ class RecordBatchWriter:
         ``timestamp`` is in milliseconds since 1970. TypeError, and an unchanged batch, where key or value are not bytes.
         """
         chunks = self.chunks
-        if headers or timestamp != self._timestamp:
+        if headers:
             return self._append_any(timestamp, key, value, headers)
+        stamp = self._stamp
         try:
+            if timestamp != self._timestamp:
+                stamp = _STAMPS[timestamp - self.base_timestamp]
             if key is None:
-                rest = _join((self._stamp, _OFFSET_AND_NULL_KEY[len(chunks)], _VARINTS[len(value)], value, b"\0"))  # type: ignore[arg-type]
+                rest = _join((stamp, _OFFSET_AND_NULL_KEY[len(chunks)], _VARINTS[len(value)], value, b"\0"))  # type: ignore[arg-type]
             else:
-                rest = _join((self._stamp, _VARINTS[len(chunks)], _VARINTS[len(key)], key, _VARINTS[len(value)], value, b"\0"))  # type: ignore[arg-type]
+                rest = _join((stamp, _VARINTS[len(chunks)], _VARINTS[len(key)], key, _VARINTS[len(value)], value, b"\0"))  # type: ignore[arg-type]
             record = _VARINTS[len(rest)] + rest
-        except (IndexError, TypeError):  # a number past the tables, or no value
+        except (KeyError, IndexError, TypeError):  # a number past the tables, or no value
             return self._append_any(timestamp, key, value, headers)
+        if stamp is not self._stamp:
+            self._start_run(timestamp, stamp)
         chunks.append(record)
         size = len(record)
         self.size += size

@@ -1,0 +1,92 @@
+"""Which partitions have a batch to be sent now, found without looking at all that wait: a thousand lingering ones cost what one costs."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+
+from aioprod.producer.partition_queue import PartitionQueue
+
+NEVER = float("inf")
+
+_Entry = tuple[float, int, PartitionQueue]
+
+
+class Schedule:
+    """Queues by the time at which their first batch is due, and those that are due by leader.
+
+    A queue is looked at when it changes (:meth:`look_at`) and when its time comes; a time that turns out to be no longer true is put right then.
+
+    Args:
+        due_at: tells the loop time at which a queue with batches is due.
+        wake: called with a time at which :meth:`advance` has to be called, at the latest.
+    """
+
+    def __init__(self, due_at: Callable[[PartitionQueue], float], wake: Callable[[float], None]) -> None:
+        self._due_at = due_at
+        self._wake = wake
+        self._due: dict[int, dict[PartitionQueue, None]] = {}
+        self._later: list[_Entry] = []
+        self._numbers = itertools.count()
+
+    def look_at(self, queue: PartitionQueue, now: float) -> None:
+        """A queue has got or lost a batch, or its first one another due time."""
+        if not queue.batches or queue in self._due.get(queue.leader, ()):
+            return
+        due = self._due_at(queue)
+        if due <= now:
+            self._due.setdefault(queue.leader, {})[queue] = None
+        else:
+            heapq.heappush(self._later, (due, next(self._numbers), queue))
+            self._wake(due)
+
+    def moved(self, queue: PartitionQueue, old_leader: int) -> None:
+        """A queue has another leader; its due time may have changed too, so :meth:`look_at` it afterwards."""
+        if self._due.get(old_leader, {}).pop(queue, self) is None:
+            self._due.setdefault(queue.leader, {})[queue] = None
+
+    def advance(self, now: float, *, hurry: bool) -> float:
+        """Let time go on to ``now``; returns when the next queue is due.
+
+        Args:
+            hurry: nothing lingers any more, so the times of all that wait have changed.
+        """
+        if hurry:
+            waiting, self._later = self._later, []
+            for _, _, queue in waiting:
+                self.look_at(queue, now)
+        while self._later and self._is_settled(now):
+            pass
+        return self._later[0][0] if self._later else NEVER
+
+    def _is_settled(self, now: float) -> bool:
+        """Deal with the earliest entry if its time has come or is wrong."""
+        at, _, queue = self._later[0]
+        if not queue.batches or queue in self._due.get(queue.leader, ()):
+            heapq.heappop(self._later)
+            return True
+        due = self._due_at(queue)
+        if due == at > now:
+            return False
+        heapq.heappop(self._later)
+        self.look_at(queue, now)
+        return True
+
+    def leaders(self) -> list[int]:
+        """Nodes that lead a due queue, -1 among them for queues without a leader."""
+        return [leader for leader, queues in self._due.items() if queues]
+
+    def due(self, leader: int, now: float) -> Iterator[PartitionQueue]:
+        """The due queues of a node, those that were served least recently first. They may be taken while this runs."""
+        for queue in list(self._due.get(leader, ())):
+            if queue.batches and self._due_at(queue) <= now:
+                yield queue
+            else:
+                del self._due[leader][queue]
+                self.look_at(queue, now)
+
+    def served(self, queue: PartitionQueue, now: float) -> None:
+        """A queue's first batch was taken: it goes behind the others."""
+        self._due.get(queue.leader, {}).pop(queue, None)
+        self.look_at(queue, now)
