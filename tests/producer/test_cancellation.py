@@ -6,11 +6,11 @@ import asyncio
 import gc
 
 import pytest
+from cancel_points import cancel_at_each_point
 
 from aioprod import Delivery, KafkaError, Producer, ProducerRecord
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedBroker, delay, hold
-from cancel_points import cancel_at_each_point
 
 
 def quick(broker: EmbeddedBroker, **settings: object) -> Producer:
