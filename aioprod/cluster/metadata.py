@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError
+from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -185,9 +185,10 @@ class Metadata:
         if reply.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._rebootstrap("the broker asks for it")
             raise BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, f"{connection.address}: Metadata")
-        if reply.brokers:
-            self.refreshed_at = asyncio.get_running_loop().time()
-            self._replace(self.snapshot.updated(reply, self._last_used))
+        if not reply.brokers:
+            raise ProtocolError(f"{connection.address}: metadata without a broker")
+        self.refreshed_at = asyncio.get_running_loop().time()
+        self._replace(self.snapshot.updated(reply, self._last_used))
         return self.snapshot
 
     def take_leaders(self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]) -> None:

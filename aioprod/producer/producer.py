@@ -272,7 +272,10 @@ class Producer(TransactionInterface):
 
     def _append_at_once(self, topic: str, value: Any, key: Any) -> Delivery | None:
         """The record in its partition's open batch, if all that it takes is there."""
-        known = self._topics.get(topic)
+        try:
+            known = self._topics.get(topic)
+        except TypeError:
+            return None  # no string; the other way says so
         if known is None or not (value is None or type(value) is bytes):
             return None
         if self._transactions is not None and not self._transactions.may_append:

@@ -201,6 +201,8 @@ class ProduceResponseHandler:
 def _reason(answer: PartitionProduceResponse) -> str | None:
     """What the broker says of the batch, and of records in it that it finds fault with (KIP-467)."""
     reasons = [answer.error_message] if answer.error_message else []
+    if ErrorCode.of(answer.error_code) != answer.error_code:
+        reasons.append(f"error code {answer.error_code}, which this version does not know")
     for fault in answer.record_errors[:_RECORD_ERRORS_SHOWN]:
         reasons.append(f"record {fault.batch_index}: {fault.batch_index_error_message or 'refused'}")
     if len(answer.record_errors) > _RECORD_ERRORS_SHOWN:

@@ -11,7 +11,7 @@ from aioprod import (
     BrokerError,
     DeliveryTimeoutError,
     ErrorCode,
-    FatalProducerError,
+    InvalidTopicError,
     KafkaError,
     MetadataTimeoutError,
     Producer,
@@ -159,20 +159,6 @@ async def test_an_error_that_no_retry_helps_fails_the_records_by_name(broker: Em
         await producer.send_and_wait("t", b"y")
 
 
-@pytest.mark.parametrize("code", [code for code in ErrorCode if code != ErrorCode.NONE], ids=lambda code: code.name)
-async def test_every_error_code_has_an_outcome(broker: EmbeddedBroker, code: ErrorCode) -> None:
-    async with quick(broker) as producer:
-        broker.on(ApiKey.PRODUCE, fail(code), times=1)
-        async with asyncio.timeout(10):
-            first = await outcome(await producer.send("t", b"one"))
-            if isinstance(first, FatalProducerError):
-                with pytest.raises(FatalProducerError, match=code.name):
-                    await producer.send("t", b"two")
-                return
-            await producer.send_and_wait("t", b"two")
-    assert stored(broker)[-1] == b"two"
-
-
 async def test_a_broker_that_dies_and_comes_back(broker: EmbeddedBroker) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
@@ -315,5 +301,30 @@ async def test_the_records_that_a_broker_finds_fault_with_are_named(broker: Embe
 
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, change_answer(complain))
-        with pytest.raises(BrokerError, match="one or more records are invalid; record 1: no key in 1; record 4: no key in 4; .*2 more records"):
+        with pytest.raises(BrokerError, match=r"one or more records are invalid; record 1: no key in 1; record 4: no key in 4; .*2 more records"):
             await producer.send_and_wait("t", b"x")
+
+
+async def test_a_code_that_this_version_does_not_know_is_named(broker: EmbeddedBroker) -> None:
+    def change(answer: ProduceResponse) -> None:
+        answer.responses[0].partition_responses[0].error_code = 999
+
+    async with quick(broker) as producer:
+        broker.on(ApiKey.PRODUCE, change_answer(change))
+        with pytest.raises(BrokerError, match="error code 999, which this version does not know"):
+            await producer.send_and_wait("t", b"x")
+
+
+async def test_a_topic_that_is_no_string_is_named(broker: EmbeddedBroker) -> None:
+    async with quick(broker) as producer:
+        await producer.send_and_wait("t", b"x")
+        with pytest.raises(InvalidTopicError, match=r"topic=\['t'\]"):
+            await producer.send_and_wait(["t"], b"x")  # type: ignore[arg-type]
+
+
+async def test_metadata_without_brokers_is_no_success(broker: EmbeddedBroker) -> None:
+    async with quick(broker, max_block_ms=200) as producer:
+        await producer.send_and_wait("t", b"x")
+        broker.on(ApiKey.METADATA, change_answer(lambda answer: answer.brokers.clear()), times=None)
+        with pytest.raises(MetadataTimeoutError, match="metadata without a broker"):
+            await producer.send_and_wait("new", b"x")

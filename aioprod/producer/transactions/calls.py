@@ -91,9 +91,10 @@ class Repetition:
         self.attempts += 1
         self._on_its_way = True
 
-    def landed(self) -> None:
-        """The attempt has an answer, or won't get one."""
-        self._on_its_way = False
+    def landed(self) -> bool:
+        """The attempt has an answer, or won't get one. Returns whether it had left at all."""
+        had_left, self._on_its_way = self._on_its_way, False
+        return had_left
 
     def check_go_on(self) -> None:
         """Raises CancelledError where it was to stop."""
@@ -102,7 +103,11 @@ class Repetition:
 
 
 class CoordinatorCalls:
-    """Makes calls in the name of one transactional id."""
+    """Makes calls in the name of one transactional id.
+
+    Attributes:
+        unanswered: whether a request got no answer since this was last set False: a copy of it may still arrive.
+    """
 
     def __init__(self, config: ProducerConfig, coordinators: CoordinatorRequests, rng: random.Random) -> None:
         assert config.transactional_id is not None
@@ -110,6 +115,7 @@ class CoordinatorCalls:
         self._config = config
         self._coordinators = coordinators
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self.unanswered = False
 
     async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
         """The answer of success. Has no limit of time: whoever waits for it has one, and ``repetition`` ends it.
@@ -129,8 +135,10 @@ class CoordinatorCalls:
         told = False
         while True:
             code = ErrorCode.NONE
+            answered = False
             try:
                 reply = await self._coordinators.request(kind, key, prepare)
+                answered = True
                 verdict, code = judge_all(call.api, call.codes(reply))
             except AuthenticationError:
                 raise
@@ -152,7 +160,8 @@ class CoordinatorCalls:
                     self._coordinators.forget(kind, key)
                 repetition.last_error = BrokerError(code, self._what(call))
             finally:
-                repetition.landed()
+                if repetition.landed() and not answered:
+                    self.unanswered = True
             repetition.check_go_on()
             failures += 1
             behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS

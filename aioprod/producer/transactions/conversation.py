@@ -72,7 +72,7 @@ class Conversation:
 
         reply = await self._calls.perform(CoordinatorCall(Api.INIT_PRODUCER_ID, prepare, _code), repetition)
         self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
-        self.epoch_needed = False
+        self.epoch_needed = self._calls.unanswered = False
         self.v2 = self._v2_seen
         log.log(
             logging.INFO if old is None else logging.DEBUG,
@@ -152,10 +152,14 @@ class Conversation:
         self._begun = self.perhaps_begun = False
         self.added.clear()
         self.to_add.clear()
+        if self._calls.unanswered and not self.v2:
+            # A late copy, of the EndTxn above all, would act on the next transaction: only an epoch of its own keeps it off (KIP-890).
+            self.epoch_needed = True
         if self._v2_seen and not self.v2:
             # The cluster has gone over to the second protocol. That starts with an epoch which the first has not used.
             self.epoch_needed = True
         self.v2 = self.v2 and self._v2_seen
+        self._calls.unanswered = False
 
 
 def _adding(transactional_id: str, asked: list[TopicPartition]) -> Callable[[Peer, Identity], _Prepared]:
