@@ -16,7 +16,10 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 GENERATED = ROOT / "protocol" / "messages"
 
-BASE_MODULES = {"types", "errors", "error_codes", "security", "config", "producer_config", "properties", "parts", "serialization", "interceptors", "metrics"}
+BASE_MODULES = {
+    "types", "errors", "error_codes", "security", "config", "producer_config", "properties", "parts",
+    "serialization", "interceptors", "metrics",
+}  # fmt: skip
 CLIENT = {"base", "protocol", "net", "cluster"}
 # What each room may import besides itself. Siblings (producer, consumer, admin) don't know each other.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -22,7 +22,9 @@ from aioprod.testing.java import find_java
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 JAVAS = Path(__file__).with_name("java_producer_config.txt")
 # Those whose default in Java is another one; the page says so.
-OTHER_DEFAULTS = {"bootstrap.servers", "client.id", "key.serializer", "value.serializer", "sasl.mechanism", "send.buffer.bytes", "receive.buffer.bytes"}
+OTHER_DEFAULTS = {
+    "bootstrap.servers", "client.id", "key.serializer", "value.serializer", "sasl.mechanism", "send.buffer.bytes", "receive.buffer.bytes",
+}  # fmt: skip
 IN_JAVAS_WORDS = {"None": "null", "True": "true", "False": "false", "()": '""'}
 
 

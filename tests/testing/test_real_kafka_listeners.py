@@ -111,7 +111,8 @@ async def test_mutual_tls_asks_for_a_certificate(secured: Secured) -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_scram_over_tls(secured: Secured, mechanism: str) -> None:
-    settings: dict[str, Any] = {"security_protocol": "SASL_SSL", "ssl_context": secured.context(), "sasl_mechanism": mechanism, "sasl_plain_username": "alice"}
+    settings: dict[str, Any] = {"security_protocol": "SASL_SSL", "ssl_context": secured.context(), "sasl_mechanism": mechanism}
+    settings["sasl_plain_username"] = "alice"
     await goes_in_and_comes_out(secured, "SASL_SSL", **settings, sasl_plain_password=SCRAM_PASSWORD)
     await is_refused(secured, "SASL_SSL", **settings, sasl_plain_password="wrong")
 
