@@ -14,7 +14,7 @@ from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
-from aioprod.producer.schedule import Schedule
+from aioprod.producer.schedule import NEVER, Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
@@ -22,7 +22,6 @@ from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, TopicPartition
 
-NEVER = float("inf")
 # What a batch may be larger than estimated (Java's factor).
 _RATIO_MARGIN = 1.05
 

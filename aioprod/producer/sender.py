@@ -19,10 +19,11 @@ from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
-from aioprod.producer.accumulator import NEVER, RecordAccumulator
+from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.producer_id import ProducerIdRequest
 from aioprod.producer.responses import ProduceResponseHandler
+from aioprod.producer.schedule import NEVER
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec

@@ -11,10 +11,11 @@ import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.errors import ProducerClosedError
-from aioprod.producer.accumulator import NEVER, RecordAccumulator
+from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import Identity, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue
+from aioprod.producer.schedule import NEVER
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer_config import ProducerConfig
 
