@@ -104,6 +104,10 @@ class RecordIntake:
         tp = _place(record)
         self._metrics.batch_failed(tp.topic, 1, asyncio.get_running_loop().time())
         self._on_refused(tp, error)
+        return self.failed(tp, error)
+
+    def failed(self, tp: TopicPartition, error: KafkaError) -> Delivery:
+        """The delivery of a record that was never taken; where nobody looks at it, the log says so."""
         batch = ProducerBatch.refused(tp, error)
         batch.on_dropped = self._accumulator.on_dropped
         return Delivery(batch, 0)

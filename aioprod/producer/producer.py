@@ -20,7 +20,6 @@ from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
 from aioprod.parts import close_parts
 from aioprod.producer.accumulator import RecordAccumulator
-from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import RecordIntake
@@ -341,7 +340,7 @@ class Producer(TransactionInterface):
                 raise SerializationError(f"a record for topic {record.topic!r} among those for {topic!r}")
             return await self._intake.take(record)
         except (SerializationError, KafkaTimeoutError) as error:
-            return Delivery(ProducerBatch.refused(TopicPartition(topic, -1), error), 0)
+            return self._intake.failed(TopicPartition(topic, -1), error)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends are not waited for.

@@ -13,7 +13,6 @@ from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.outcomes import Outcome, judge
-from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
@@ -165,15 +164,9 @@ class ProduceResponseHandler:
             batch.failure()
         queue.sequence.given_up(batch)
         if self.giving_up is not None and queue.sequence.broken:
-            self._drop_rest(queue, self.giving_up)
+            # What waits behind the hole could go only under another epoch, and the transaction has none.
+            self._accumulator.drop_unsent(self.giving_up)
         batch.fail(error, state)
-
-    def _drop_rest(self, queue: PartitionQueue, error: KafkaError) -> None:
-        """What waits behind a hole could go only under another epoch, and the transaction has none."""
-        for batch in list(queue.batches):
-            self._accumulator.complete(batch)
-            queue.sequence.given_up(batch)
-            batch.fail(error, BatchState.ABORTED)
 
     def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
         """The batch's time is up."""

@@ -6,6 +6,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.cluster import GROUP, TRANSACTION
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.store import StoreError
+from aioprod.types import TopicPartition
 
 
 def check_coordinator(exchange: Exchange, transactional_id: str) -> None:
@@ -21,6 +22,15 @@ def check_group_coordinator(exchange: Exchange, group_id: str) -> None:
 def _check(exchange: Exchange, kind: int, key: str) -> None:
     if exchange.store.coordinator_node(kind, key) != exchange.node.node_id:
         raise StoreError(ErrorCode.NOT_COORDINATOR, f"another node coordinates {key!r}")
+
+
+def check_place(exchange: Exchange, place: TopicPartition, refusal: ErrorCode) -> ErrorCode:
+    """Why no offset is committed for a partition: a test wants it so, there is none such, or the request is refused as a whole; else NONE."""
+    topic = exchange.store.find_topic(place.topic)
+    code = exchange.failure(*place)
+    if not code and (topic is None or topic.partition(place.partition) is None):
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return code or refusal
 
 
 def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:

@@ -11,7 +11,7 @@ from aioprod.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
 from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.store import StoreError
 from aioprod.types import TopicPartition
@@ -50,12 +50,9 @@ def _commit(
     topic_name: str, asked: OffsetCommitRequestPartition, refusal: ErrorCode, request: OffsetCommitRequest, exchange: Exchange
 ) -> ErrorCode:
     place = TopicPartition(topic_name, asked.partition_index)
-    code = exchange.failure(*place)
-    topic = exchange.store.find_topic(topic_name)
-    if not code and (topic is None or topic.partition(place.partition) is None):
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if code or refusal:
-        return code or refusal
+    code = check_place(exchange, place, refusal)
+    if code:
+        return code
     try:
         exchange.store.offsets.commit(request.group_id, place, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata)
     except StoreError as error:

@@ -12,7 +12,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
 )
 from aioprod.testing.broker.enlistment import Support, enlist_group
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
 from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.store import StoreError
 from aioprod.testing.broker.transactions import Identity
@@ -62,12 +62,9 @@ def _commit(
     topic_name: str, asked: TxnOffsetCommitRequestPartition, refusal: ErrorCode, request: TxnOffsetCommitRequest, exchange: Exchange
 ) -> ErrorCode:
     place = TopicPartition(topic_name, asked.partition_index)
-    code = exchange.failure(*place)
-    topic = exchange.store.find_topic(topic_name)
-    if not code and (topic is None or topic.partition(place.partition) is None):
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if code or refusal:
-        return code or refusal
+    code = check_place(exchange, place, refusal)
+    if code:
+        return code
     try:
         exchange.store.offsets.commit_in_transaction(
             request.group_id, request.producer_id, place, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata
