@@ -152,7 +152,7 @@ def _broker(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(host: str, port: int, partitions: int) -> None:
-    from aioprod.testing import EmbeddedBroker
+    from aioprod.testing import EmbeddedCluster
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ async def _serve(host: str, port: int, partitions: int) -> None:
             loop.add_signal_handler(number, ended.set)
         except NotImplementedError:  # Windows: KeyboardInterrupt ends the loop
             break
-    async with EmbeddedBroker(host=host, port=port, num_partitions=partitions) as broker:
+    async with EmbeddedCluster(host=host, port=port, num_partitions=partitions) as broker:
         print(f"Broker on {broker.bootstrap_servers}, everything in memory only. Ctrl-C ends it.", flush=True)
         await ended.wait()
 

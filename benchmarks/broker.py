@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 from benchmarks.harness import loop_factory
 
 _REPOSITORY = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
 
 
 async def _serve(topics: Mapping[str, int]) -> None:
-    async with EmbeddedBroker(max_memory_bytes=16 << 30) as broker:
+    async with EmbeddedCluster(max_memory_bytes=16 << 30) as broker:
         for name, partitions in topics.items():
             broker.create_topic(name, partitions)
         print(broker.bootstrap_servers, flush=True)

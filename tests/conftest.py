@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioprod.testing import EmbeddedBroker, ThreadedBroker
+from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars, spark_kafka_connector_jars
 from aioprod.testing.real_kafka import RealKafka
@@ -50,16 +50,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[EmbeddedBroker]:
+async def broker() -> AsyncIterator[EmbeddedCluster]:
     """An embedded broker on the test's own event loop."""
-    async with EmbeddedBroker() as running:
+    async with EmbeddedCluster() as running:
         yield running
 
 
 @pytest.fixture
-def threaded_broker() -> Iterator[ThreadedBroker]:
+def threaded_broker() -> Iterator[ThreadedCluster]:
     """An embedded broker on an event loop in a thread of its own, for clients that block."""
-    with EmbeddedBroker.in_thread() as running:
+    with EmbeddedCluster.in_thread() as running:
         yield running
 
 
@@ -83,7 +83,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     if request.param == "real":
         servers: str = request.getfixturevalue("kafka")
         return servers
-    running: EmbeddedBroker = request.getfixturevalue("broker")
+    running: EmbeddedCluster = request.getfixturevalue("broker")
     return running.bootstrap_servers
 
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from aioprod import Producer, TopicPartition
-from aioprod.testing import EmbeddedBroker, ThreadedBroker
+from aioprod.testing import EmbeddedCluster, ThreadedCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
-async def test_the_fastapi_application_sends(broker: EmbeddedBroker) -> None:
+async def test_the_fastapi_application_sends(broker: EmbeddedCluster) -> None:
     app = run_block("FastAPI(lifespan", broker.bootstrap_servers)["app"]
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client:
         response = await client.post("/orders/17", content=b"two apples")
@@ -57,7 +57,7 @@ async def test_the_fastapi_application_sends(broker: EmbeddedBroker) -> None:
     assert [(record.key, record.value) for record in broker.records("orders")] == [(b"17", b"two apples")]
 
 
-async def test_the_transaction_is_committed(broker: EmbeddedBroker) -> None:
+async def test_the_transaction_is_committed(broker: EmbeddedCluster) -> None:
     (source,) = [block for block in python_blocks(README) if "producer.transaction()" in block]
     code = compile(source.replace("localhost:9092", broker.bootstrap_servers), "README.md", "exec", flags=_TOP_LEVEL_AWAIT)
     broker.create_topic("orders")
@@ -66,7 +66,7 @@ async def test_the_transaction_is_committed(broker: EmbeddedBroker) -> None:
     assert broker.committed_offsets("order-service") == {TopicPartition("orders", 0): 42}
 
 
-def test_the_script_sends(threaded_broker: ThreadedBroker) -> None:
+def test_the_script_sends(threaded_broker: ThreadedCluster) -> None:
     run_block("asyncio.run(main())", threaded_broker.bootstrap_servers)
     assert [record.value for record in threaded_broker.records("readings")] == [str(number).encode() for number in range(1000)]
 
@@ -75,7 +75,7 @@ async def test_the_test_passes() -> None:
     await run_block("test_an_order_survives")["test_an_order_survives_a_change_of_leader"]()
 
 
-def test_the_spark_example_shows_records(spark: SparkSession, threaded_broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_spark_example_shows_records(spark: SparkSession, threaded_broker: ThreadedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     async def send() -> None:
         async with Producer(threaded_broker.bootstrap_servers) as producer:
             await producer.send_and_wait("orders", b"two apples", key=b"17")

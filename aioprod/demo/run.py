@@ -29,7 +29,7 @@ from aioprod.demo.spark_job import SparkJob
 from aioprod.demo.summary import summarise
 from aioprod.demo.topics import count_records, create_topics
 from aioprod.producer_config import ProducerSettings
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.java import find_java
 from aioprod.testing.real_kafka import RealKafka
@@ -110,7 +110,7 @@ class _Demo:
             async with _real_kafka(self._console, interrupt) as servers:
                 yield servers
         else:
-            async with EmbeddedBroker() as broker:
+            async with EmbeddedCluster() as broker:
                 self._console.print(f"embedded broker on {broker.bootstrap_servers}, everything in memory", highlight=False)
                 yield broker.bootstrap_servers
 

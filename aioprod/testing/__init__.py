@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from aioprod.testing.broker.control import Action, Rule, change_answer, close, delay, drop_after, drop_before, fail, hold, hold_answer, throttle
 from aioprod.testing.broker.dispatcher import SeenRequest
-from aioprod.testing.broker.embedded import EmbeddedBroker
+from aioprod.testing.broker.embedded import EmbeddedCluster
 from aioprod.testing.broker.security import BrokerSecurity
-from aioprod.testing.broker.threaded import ThreadedBroker
+from aioprod.testing.broker.threaded import ThreadedCluster
 
 __all__ = [
     "Action",
     "BrokerSecurity",
-    "EmbeddedBroker",
+    "EmbeddedCluster",
     "Rule",
     "SeenRequest",
-    "ThreadedBroker",
+    "ThreadedCluster",
     "change_answer",
     "close",
     "delay",

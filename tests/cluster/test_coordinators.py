@@ -19,31 +19,31 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioprod.testing import EmbeddedBroker, change_answer, drop_after, fail, hold
+from aioprod.testing import EmbeddedCluster, change_answer, drop_after, fail, hold
 
 TRANSACTION, GROUP = CoordinatorType.TRANSACTION, CoordinatorType.GROUP
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(nodes=3) as running:
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(nodes=3) as running:
         yield running
 
 
 @pytest.fixture
-async def brokers(cluster: EmbeddedBroker) -> AsyncIterator[Brokers]:
+async def brokers(cluster: EmbeddedCluster) -> AsyncIterator[Brokers]:
     made = Brokers(config(cluster), random.Random(1))
     yield made
     await made.close()
 
 
-def config(cluster: EmbeddedBroker, **settings: int) -> ClientConfig:
+def config(cluster: EmbeddedCluster, **settings: int) -> ClientConfig:
     fast = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20, "request_timeout_ms": 3_000}
     return ClientConfig(bootstrap_servers=cluster.bootstrap_servers, **{**fast, **settings})  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def coordinators(cluster: EmbeddedBroker, brokers: Brokers) -> Coordinators:
+def coordinators(cluster: EmbeddedCluster, brokers: Brokers) -> Coordinators:
     return Coordinators(config(cluster), brokers, random.Random(1))
 
 
@@ -57,11 +57,11 @@ async def identity(coordinators: Coordinators) -> int:
     return reply.error_code or reply.producer_epoch
 
 
-def searches(cluster: EmbeddedBroker) -> int:
+def searches(cluster: EmbeddedCluster) -> int:
     return sum(seen.api_key == ApiKey.FIND_COORDINATOR for seen in cluster.requests)
 
 
-async def test_a_coordinator_is_found_once(cluster: EmbeddedBroker, coordinators: Coordinators) -> None:
+async def test_a_coordinator_is_found_once(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
     for node_id in (3, 1):
         cluster.move_coordinator("transaction", "x", node_id)
         coordinators.forget(TRANSACTION, "x")
@@ -72,7 +72,7 @@ async def test_a_coordinator_is_found_once(cluster: EmbeddedBroker, coordinators
     assert searches(cluster) == 2
 
 
-async def test_groups_and_transactional_ids_of_one_name_are_two(cluster: EmbeddedBroker, coordinators: Coordinators) -> None:
+async def test_groups_and_transactional_ids_of_one_name_are_two(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
     cluster.move_coordinator("transaction", "x", 1)
     cluster.move_coordinator("group", "x", 2)
     one, other = await coordinators.connection(TRANSACTION, "x"), await coordinators.connection(GROUP, "x")
@@ -82,7 +82,7 @@ async def test_groups_and_transactional_ids_of_one_name_are_two(cluster: Embedde
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("kind", CoordinatorType)
 async def test_every_version(
-    cluster: EmbeddedBroker, coordinators: Coordinators, monkeypatch: pytest.MonkeyPatch, kind: CoordinatorType, version: int
+    cluster: EmbeddedCluster, coordinators: Coordinators, monkeypatch: pytest.MonkeyPatch, kind: CoordinatorType, version: int
 ) -> None:
     picked = Connection.pick_version
 
@@ -99,13 +99,13 @@ async def test_every_version(
     assert [seen.api_version for seen in cluster.requests if seen.api_key == ApiKey.FIND_COORDINATOR] == [version]
 
 
-async def test_no_coordinator_yet_is_waited_for(cluster: EmbeddedBroker, coordinators: Coordinators) -> None:
+async def test_no_coordinator_yet_is_waited_for(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=3)
     assert await identity(coordinators) == 0
     assert searches(cluster) == 4
 
 
-async def test_no_coordinator_ever_is_an_error_in_time(cluster: EmbeddedBroker, brokers: Brokers) -> None:
+async def test_no_coordinator_ever_is_an_error_in_time(cluster: EmbeddedCluster, brokers: Brokers) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=None)
     impatient = Coordinators(config(cluster, request_timeout_ms=100), brokers, random.Random(1))
     with pytest.raises(BrokerError, match=r"no coordinator of transaction 'x'.*COORDINATOR_NOT_AVAILABLE"):
@@ -113,7 +113,7 @@ async def test_no_coordinator_ever_is_an_error_in_time(cluster: EmbeddedBroker, 
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR])
-async def test_a_refusal_is_not_tried_again(cluster: EmbeddedBroker, coordinators: Coordinators, code: ErrorCode) -> None:
+async def test_a_refusal_is_not_tried_again(cluster: EmbeddedCluster, coordinators: Coordinators, code: ErrorCode) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(code), times=None)
     with pytest.raises(BrokerError) as caught:
         await identity(coordinators)
@@ -121,7 +121,7 @@ async def test_a_refusal_is_not_tried_again(cluster: EmbeddedBroker, coordinator
     assert searches(cluster) == 1
 
 
-async def test_a_dead_coordinator_is_looked_for_again(cluster: EmbeddedBroker, coordinators: Coordinators) -> None:
+async def test_a_dead_coordinator_is_looked_for_again(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
     """aiokafka#1134: the dead one was never looked up again."""
     cluster.move_coordinator("transaction", "x", 2)
     assert await identity(coordinators) == 0
@@ -135,7 +135,7 @@ async def test_a_dead_coordinator_is_looked_for_again(cluster: EmbeddedBroker, c
     assert cluster.requests[-1].node_id != 2
 
 
-async def test_a_coordinator_that_comes_back_elsewhere(cluster: EmbeddedBroker, coordinators: Coordinators) -> None:
+async def test_a_coordinator_that_comes_back_elsewhere(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
     """Its id is known with an address that is out of date, and no record is sent that would refresh metadata."""
     cluster.move_coordinator("transaction", "x", 2)
     old = (await coordinators.connection(TRANSACTION, "x")).address
@@ -148,7 +148,7 @@ async def test_a_coordinator_that_comes_back_elsewhere(cluster: EmbeddedBroker, 
 
 @pytest.mark.parametrize("action", [drop_after, lambda: hold(asyncio.Event())], ids=["broken", "silent"])
 async def test_a_request_without_an_answer_makes_the_next_one_search(
-    cluster: EmbeddedBroker, brokers: Brokers, action: Callable[[], Any]
+    cluster: EmbeddedCluster, brokers: Brokers, action: Callable[[], Any]
 ) -> None:
     quick = Coordinators(config(cluster, request_timeout_ms=200), brokers, random.Random(1))
     brokers._config = config(cluster, request_timeout_ms=200)
@@ -159,7 +159,7 @@ async def test_a_request_without_an_answer_makes_the_next_one_search(
     assert searches(cluster) == 2
 
 
-async def test_an_answer_about_another_key_is_refused(cluster: EmbeddedBroker, brokers: Brokers) -> None:
+async def test_an_answer_about_another_key_is_refused(cluster: EmbeddedCluster, brokers: Brokers) -> None:
     def other_key(reply: FindCoordinatorResponse) -> None:
         reply.coordinators[0].key = "y"
 
@@ -169,7 +169,7 @@ async def test_an_answer_about_another_key_is_refused(cluster: EmbeddedBroker, b
         await identity(impatient)
 
 
-async def test_cancelled_at_every_step_it_can_be_asked_again(cluster: EmbeddedBroker, coordinators: Coordinators) -> None:
+async def test_cancelled_at_every_step_it_can_be_asked_again(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
     for steps in range(200):
         coordinators.forget(TRANSACTION, "x")
         waiter = asyncio.create_task(identity(coordinators))

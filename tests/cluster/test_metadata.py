@@ -14,7 +14,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, ConfigError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 TOPIC_ID = uuid.UUID(int=5)
 
@@ -39,7 +39,7 @@ def test_a_snapshot_is_never_changed() -> None:
     assert (before.version, after.version) == (1, 2)
 
 
-async def test_a_client_learns_topics(broker: EmbeddedBroker) -> None:
+async def test_a_client_learns_topics(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=3)
     async with ClusterClient(broker.bootstrap_servers) as client:
         snapshot = await client.refresh_topics(["t", "missing"])
@@ -48,7 +48,7 @@ async def test_a_client_learns_topics(broker: EmbeddedBroker) -> None:
         assert "missing" not in broker.topics
 
 
-async def test_many_tasks_with_an_unknown_topic_ask_a_few_times_only(broker: EmbeddedBroker) -> None:
+async def test_many_tasks_with_an_unknown_topic_ask_a_few_times_only(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         await asyncio.gather(*(producer.send_and_wait("t", b"x") for _ in range(500)))
         asked = sum(1 for request in broker.requests if request.api_key == ApiKey.METADATA)
@@ -56,7 +56,7 @@ async def test_many_tasks_with_an_unknown_topic_ask_a_few_times_only(broker: Emb
     assert len(broker.records("t")) == 500
 
 
-async def test_partitions_that_grow_are_seen(broker: EmbeddedBroker) -> None:
+async def test_partitions_that_grow_are_seen(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=1)
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send_and_wait("t", b"x", partition=0)

@@ -9,12 +9,12 @@ from typing import Any
 from aioprod import Producer
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, delay, fail
+from aioprod.testing import EmbeddedCluster, delay, fail
 
 LIMIT_SECONDS = 10.0
 
 
-def listen(broker: EmbeddedBroker) -> list[set[str]]:
+def listen(broker: EmbeddedCluster) -> list[set[str]]:
     """What every metadata request from now on asks for."""
     asked: list[set[str]] = []
 
@@ -32,7 +32,7 @@ async def until(happens: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_a_new_topic_is_asked_for_alone(broker: EmbeddedBroker) -> None:
+async def test_a_new_topic_is_asked_for_alone(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         asked = listen(broker)
         for number in range(20):
@@ -44,14 +44,14 @@ async def test_a_new_topic_is_asked_for_alone(broker: EmbeddedBroker) -> None:
         assert len(asked) == 20
 
 
-async def test_new_topics_of_many_tasks_share_a_request(broker: EmbeddedBroker) -> None:
+async def test_new_topics_of_many_tasks_share_a_request(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         asked = listen(broker)
         await asyncio.gather(*(producer.send_and_wait(f"topic-{number}", b"x") for number in range(100)))
         assert len(asked) < 10
 
 
-async def test_a_stale_leader_asks_for_all(broker: EmbeddedBroker) -> None:
+async def test_a_stale_leader_asks_for_all(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, retry_backoff_ms=5) as producer:
         for name in ("a", "b"):
             await producer.send_and_wait(name, b"x")
@@ -61,7 +61,7 @@ async def test_a_stale_leader_asks_for_all(broker: EmbeddedBroker) -> None:
         assert {"a", "b"} in asked
 
 
-async def test_age_asks_for_all_and_new_topics_do_not_put_it_off(broker: EmbeddedBroker) -> None:
+async def test_age_asks_for_all_and_new_topics_do_not_put_it_off(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, metadata_max_age_ms=100, retry_backoff_ms=5) as producer:
         await producer.send_and_wait("old", b"x")
         asked = listen(broker)
@@ -78,14 +78,14 @@ async def test_age_asks_for_all_and_new_topics_do_not_put_it_off(broker: Embedde
         await asyncio.wait([flow])
 
 
-async def test_a_refusal_of_a_new_topic_does_not_lose_the_others_that_are_wanted(broker: EmbeddedBroker) -> None:
+async def test_a_refusal_of_a_new_topic_does_not_lose_the_others_that_are_wanted(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20) as producer:
         broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=3)
         async with asyncio.timeout(LIMIT_SECONDS):
             await asyncio.gather(*(producer.send_and_wait(f"topic-{number}", b"x") for number in range(5)))
 
 
-async def test_a_failed_request_for_a_new_topic_is_made_again(broker: EmbeddedBroker) -> None:
+async def test_a_failed_request_for_a_new_topic_is_made_again(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5, reconnect_backoff_max_ms=20) as producer:
         await producer.send_and_wait("old", b"x")
         await broker.stop()

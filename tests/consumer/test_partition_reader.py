@@ -12,13 +12,13 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import EARLIEST, LATEST, FetchSettings, PartitionReader, list_offsets, partitions_of
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.record_reader import Record
-from aioprod.testing import EmbeddedBroker, close, drop_after, fail
+from aioprod.testing import EmbeddedCluster, close, drop_after, fail
 
 TP = TopicPartition("numbers", 0)
 SMALL = FetchSettings(max_partition_fetch_bytes=300, fetch_max_wait_ms=20, retry_limit_ms=5_000)
 
 
-async def fill(broker: EmbeddedBroker, count: int, first: int = 0) -> None:
+async def fill(broker: EmbeddedCluster, count: int, first: int = 0) -> None:
     """Write the numbers from ``first`` on, in batches of ten."""
     async with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for start in range(first, first + count, 10):
@@ -35,7 +35,7 @@ def values(records: list[Record]) -> list[int]:
     return [int(record.value or b"-1") for record in records]
 
 
-async def test_reads_each_record_once_and_in_order_over_many_fetches(broker: EmbeddedBroker) -> None:
+async def test_reads_each_record_once_and_in_order_over_many_fetches(broker: EmbeddedCluster) -> None:
     await fill(broker, 100)
     async with ClusterClient(broker.bootstrap_servers) as client:
         records = await read(client, 0, 100)
@@ -48,7 +48,7 @@ async def test_reads_each_record_once_and_in_order_over_many_fetches(broker: Emb
 
 
 @pytest.mark.parametrize(("start", "end"), [(3, 7), (15, 38), (0, 1), (99, 100), (40, 40), (50, 20)])
-async def test_takes_only_the_offsets_asked_for_out_of_whole_batches(broker: EmbeddedBroker, start: int, end: int) -> None:
+async def test_takes_only_the_offsets_asked_for_out_of_whole_batches(broker: EmbeddedCluster, start: int, end: int) -> None:
     await fill(broker, 100)
     async with ClusterClient(broker.bootstrap_servers) as client:
         assert values(await read(client, start, end)) == list(range(start, end))
@@ -57,7 +57,7 @@ async def test_takes_only_the_offsets_asked_for_out_of_whole_batches(broker: Emb
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.KAFKA_STORAGE_ERROR]
 )
-async def test_a_leader_that_moved_is_looked_up_again(broker: EmbeddedBroker, code: ErrorCode) -> None:
+async def test_a_leader_that_moved_is_looked_up_again(broker: EmbeddedCluster, code: ErrorCode) -> None:
     await fill(broker, 50)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         rule = broker.on(ApiKey.FETCH, fail(code), times=2)
@@ -65,7 +65,7 @@ async def test_a_leader_that_moved_is_looked_up_again(broker: EmbeddedBroker, co
     assert rule.spent
 
 
-async def test_lost_connections_and_replies_lose_no_record(broker: EmbeddedBroker) -> None:
+async def test_lost_connections_and_replies_lose_no_record(broker: EmbeddedCluster) -> None:
     await fill(broker, 50)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5, request_timeout_ms=300) as client:
         broker.on(ApiKey.FETCH, close(), times=2)
@@ -73,7 +73,7 @@ async def test_lost_connections_and_replies_lose_no_record(broker: EmbeddedBroke
         assert values(await read(client, 0, 50)) == list(range(50))
 
 
-async def test_goes_on_where_it_stood_when_the_broker_comes_back(broker: EmbeddedBroker) -> None:
+async def test_goes_on_where_it_stood_when_the_broker_comes_back(broker: EmbeddedCluster) -> None:
     await fill(broker, 50)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5) as client:
         found: list[Record] = []
@@ -85,7 +85,7 @@ async def test_goes_on_where_it_stood_when_the_broker_comes_back(broker: Embedde
         assert values(found) == list(range(50))
 
 
-async def test_gives_up_with_the_last_error_after_the_limit(broker: EmbeddedBroker) -> None:
+async def test_gives_up_with_the_last_error_after_the_limit(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20) as client:
         broker.on(ApiKey.FETCH, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=None)
@@ -96,7 +96,7 @@ async def test_gives_up_with_the_last_error_after_the_limit(broker: EmbeddedBrok
         assert 0.3 <= time.monotonic() - started < 3
 
 
-async def test_an_error_that_cannot_pass_is_not_retried(broker: EmbeddedBroker) -> None:
+async def test_an_error_that_cannot_pass_is_not_retried(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
         rule = broker.on(ApiKey.FETCH, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=2)
@@ -105,7 +105,7 @@ async def test_an_error_that_cannot_pass_is_not_retried(broker: EmbeddedBroker) 
     assert not rule.spent
 
 
-async def test_an_offset_out_of_range_names_the_range(broker: EmbeddedBroker) -> None:
+async def test_an_offset_out_of_range_names_the_range(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
         with pytest.raises(BrokerError, match=r"at offset 500: the log holds offsets 0 to 10") as caught:
@@ -113,14 +113,14 @@ async def test_an_offset_out_of_range_names_the_range(broker: EmbeddedBroker) ->
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_an_end_that_is_never_reached_fails_and_says_where_the_log_ends(broker: EmbeddedBroker) -> None:
+async def test_an_end_that_is_never_reached_fails_and_says_where_the_log_ends(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
         with pytest.raises(RequestTimedOutError, match=r"from offset 10 \(to read up to 20\).*the log ends at 10"):
             await read(client, 0, 20, FetchSettings(retry_limit_ms=200, fetch_max_wait_ms=20))
 
 
-async def test_without_an_end_it_waits_for_more(broker: EmbeddedBroker) -> None:
+async def test_without_an_end_it_waits_for_more(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     found: list[int] = []
     async with ClusterClient(broker.bootstrap_servers) as client:
@@ -134,14 +134,14 @@ async def test_without_an_end_it_waits_for_more(broker: EmbeddedBroker) -> None:
     assert found == list(range(15))
 
 
-async def test_a_topic_that_does_not_exist_is_said_to_be_unknown(broker: EmbeddedBroker) -> None:
+async def test_a_topic_that_does_not_exist_is_said_to_be_unknown(broker: EmbeddedCluster) -> None:
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         with pytest.raises(BrokerError, match="topic nothing: UNKNOWN_TOPIC_OR_PARTITION"):
             await partitions_of(client, ["nothing"], limit_s=0.1)
     assert "nothing" not in broker.topics
 
 
-async def test_a_partition_that_does_not_exist_is_said_to_be_unknown(broker: EmbeddedBroker) -> None:
+async def test_a_partition_that_does_not_exist_is_said_to_be_unknown(broker: EmbeddedCluster) -> None:
     await fill(broker, 1)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         with pytest.raises(BrokerError, match=r"numbers-7 \(the topic has 1 partitions\)"):
@@ -160,7 +160,7 @@ async def test_offsets_by_end_beginning_and_time(bootstrap: str) -> None:
             assert await list_offsets(client, {tp: timestamp}) == {tp: expected}
 
 
-async def test_offset_lookups_are_retried_on_a_leader_that_moved(broker: EmbeddedBroker) -> None:
+async def test_offset_lookups_are_retried_on_a_leader_that_moved(broker: EmbeddedCluster) -> None:
     broker.create_topic("numbers", 4)
     partitions = [TopicPartition("numbers", number) for number in range(4)]
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
@@ -226,7 +226,7 @@ def _write_transactions(servers: str, topic: str) -> int:
     return ends[-1] + 1
 
 
-async def test_bytes_that_are_no_batch_are_an_error_and_no_endless_loop(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_that_are_no_batch_are_an_error_and_no_endless_loop(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
         reader = PartitionReader(client, TP, 0, 10, SMALL)

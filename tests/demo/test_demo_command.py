@@ -19,7 +19,7 @@ import aioprod
 from aioprod import cli
 from aioprod.demo import options
 from aioprod.demo.options import DemoError, check_extras, prepare_out
-from aioprod.testing import ThreadedBroker
+from aioprod.testing import ThreadedCluster
 
 ROOT = Path(aioprod.__file__).parent.parent
 SPARK_LIMIT_S = 200
@@ -70,7 +70,7 @@ def _run_until(directory: Path, when: Callable[[], bool], *arguments: str, limit
     return Ended((directory / "output.txt").read_text(encoding="utf-8"), status, seconds)
 
 
-def _count(broker: ThreadedBroker, topic: str) -> int:
+def _count(broker: ThreadedCluster, topic: str) -> int:
     return len(broker.records(topic)) if topic in broker.topics else 0
 
 
@@ -164,7 +164,7 @@ def test_no_java_is_one_line_with_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_topics_that_hold_records_are_not_mixed_with_ours(tmp_path: Path, threaded_broker: ThreadedBroker) -> None:
+def test_topics_that_hold_records_are_not_mixed_with_ours(tmp_path: Path, threaded_broker: ThreadedCluster) -> None:
     first = _run_until(
         tmp_path,
         lambda: _count(threaded_broker, "mine.flights") > 0,
@@ -181,7 +181,7 @@ def test_topics_that_hold_records_are_not_mixed_with_ours(tmp_path: Path, thread
 # -- Ctrl-C --------------------------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_while_sending_ends_with_what_was_acknowledged(tmp_path: Path, threaded_broker: ThreadedBroker) -> None:
+def test_ctrl_c_while_sending_ends_with_what_was_acknowledged(tmp_path: Path, threaded_broker: ThreadedCluster) -> None:
     ended = _run_until(
         tmp_path,
         lambda: _count(threaded_broker, "flights") >= 300,
@@ -239,7 +239,7 @@ def test_the_demo_on_a_real_kafka_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(SPARK_LIMIT_S + 60)
-def test_follow_goes_on_until_ctrl_c(tmp_path: Path, threaded_broker: ThreadedBroker) -> None:
+def test_follow_goes_on_until_ctrl_c(tmp_path: Path, threaded_broker: ThreadedCluster) -> None:
     ended = _run_until(
         tmp_path,
         lambda: _count(threaded_broker, "flights.delays") > 0,

@@ -14,7 +14,7 @@ from aioprod.demo.sending import FlightSender, FlightTopics
 from aioprod.demo.topics import PARTITIONS, count_records, create_topics
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, drop_before, fail
+from aioprod.testing import EmbeddedCluster, drop_before, fail
 
 TOPICS = FlightTopics("flights", "flights.cancelled")
 
@@ -26,7 +26,7 @@ def some() -> Flights:
     return Flights(year.lines[39_000:49_000])
 
 
-async def test_each_flight_arrives_once_under_its_carrier(broker: EmbeddedBroker, some: Flights) -> None:
+async def test_each_flight_arrives_once_under_its_carrier(broker: EmbeddedCluster, some: Flights) -> None:
     progress: list[int] = []
     async with Producer(broker.bootstrap_servers) as producer:
         sender = FlightSender(producer, some, TOPICS, on_progress=progress.append)
@@ -44,7 +44,7 @@ async def test_each_flight_arrives_once_under_its_carrier(broker: EmbeddedBroker
         assert sorted(stored, key=str) == sorted(((key, value) for key, value, is_cancelled in events if is_cancelled is wanted), key=str)
 
 
-async def test_a_lost_connection_loses_and_doubles_nothing(broker: EmbeddedBroker, some: Flights) -> None:
+async def test_a_lost_connection_loses_and_doubles_nothing(broker: EmbeddedCluster, some: Flights) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         sender = FlightSender(producer, some, TOPICS)
         broker.on(ApiKey.PRODUCE, drop_before(), times=2)
@@ -53,7 +53,7 @@ async def test_a_lost_connection_loses_and_doubles_nothing(broker: EmbeddedBroke
     assert len(broker.records(TOPICS.flights)) + len(broker.records(TOPICS.cancelled)) == 10_000
 
 
-async def test_failed_deliveries_are_counted_with_their_reason(broker: EmbeddedBroker, some: Flights) -> None:
+async def test_failed_deliveries_are_counted_with_their_reason(broker: EmbeddedCluster, some: Flights) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=1)
         sender = FlightSender(producer, some, TOPICS)
@@ -66,7 +66,7 @@ async def test_failed_deliveries_are_counted_with_their_reason(broker: EmbeddedB
     assert len(broker.records(TOPICS.flights)) + len(broker.records(TOPICS.cancelled)) == report.acknowledged
 
 
-async def test_a_rate_is_kept(broker: EmbeddedBroker, some: Flights) -> None:
+async def test_a_rate_is_kept(broker: EmbeddedCluster, some: Flights) -> None:
     few = Flights(some.lines[:300])
     async with Producer(broker.bootstrap_servers) as producer:
         started_at = time.perf_counter()
@@ -74,7 +74,7 @@ async def test_a_rate_is_kept(broker: EmbeddedBroker, some: Flights) -> None:
         assert time.perf_counter() - started_at >= 0.5
 
 
-async def test_cancelled_in_the_middle_it_knows_what_was_acknowledged(broker: EmbeddedBroker, some: Flights) -> None:
+async def test_cancelled_in_the_middle_it_knows_what_was_acknowledged(broker: EmbeddedCluster, some: Flights) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         sent_some = asyncio.Event()
         sender = FlightSender(producer, some, TOPICS, rate=2000, on_progress=lambda sent: sent_some.set() if sent >= 400 else None)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 import aioprod
-from aioprod.testing import ThreadedBroker
+from aioprod.testing import ThreadedCluster
 
 ROOT = Path(aioprod.__file__).parent.parent
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -67,7 +67,7 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Pat
 
 
 @pytest.mark.parametrize("application", ["fastapi", "aiohttp"])
-def test_an_order_over_http_is_a_record_in_kafka(application: str, threaded_broker: ThreadedBroker, tmp_path: Path) -> None:
+def test_an_order_over_http_is_a_record_in_kafka(application: str, threaded_broker: ThreadedCluster, tmp_path: Path) -> None:
     orders = [{"customer": str(number % 3), "item": "tea", "quantity": number} for number in range(20)]
     with _running(application, threaded_broker.bootstrap_servers, tmp_path / "log") as client:
         answers = [client.post("/orders", json=order) for order in orders]

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from aioprod import Producer
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "observability.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -26,7 +26,7 @@ def compiled(number: int, bootstrap_servers: str) -> CodeType:
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-async def test_the_code_works(number: int, broker: EmbeddedBroker) -> None:
+async def test_the_code_works(number: int, broker: EmbeddedCluster) -> None:
     names: dict[str, Any] = {}
     coroutine = eval(compiled(number, broker.bootstrap_servers), names)
     if inspect.isawaitable(coroutine):

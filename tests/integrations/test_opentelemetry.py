@@ -36,7 +36,7 @@ from aioprod.integrations.opentelemetry import OpenTelemetryInterceptor, OpenTel
 from aioprod.interceptors import InterceptorChain, ProducerInterceptor
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, fail, hold
+from aioprod.testing import EmbeddedCluster, fail, hold
 from aioprod.types import Header, Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 
@@ -360,7 +360,7 @@ async def until(happens: Callable[[], bool]) -> None:
 # -- with a producer -----------------------------------------------------------------------------------------------------
 
 
-async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_context(spans: Spans, broker: EmbeddedBroker) -> None:
+async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_context(spans: Spans, broker: EmbeddedCluster) -> None:
     observer = OpenTelemetryObserver(MeterProvider([InMemoryMetricReader()]))
     interceptor = OpenTelemetryInterceptor(spans.provider, observer=observer)
     async with Producer(broker.bootstrap_servers, interceptors=[interceptor], observers=[observer], client_id="shop") as producer:
@@ -381,7 +381,7 @@ async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_contex
         assert f"{attributes(span)['server.address']}:{attributes(span)['server.port']}" == broker.bootstrap_servers
 
 
-async def test_no_span_outlives_its_record_whatever_becomes_of_that(spans: Spans, broker: EmbeddedBroker) -> None:
+async def test_no_span_outlives_its_record_whatever_becomes_of_that(spans: Spans, broker: EmbeddedCluster) -> None:
     interceptor = OpenTelemetryInterceptor(spans.provider)
     settings: dict[str, Any] = {"linger_ms": 0, "buffer_memory": 1_100, "batch_size": 1_000, "max_block_ms": 100, "interceptors": [interceptor]}
     async with Producer(broker.bootstrap_servers, **settings) as producer:

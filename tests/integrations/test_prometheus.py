@@ -15,7 +15,7 @@ from aioprod import Producer
 from aioprod.integrations import prometheus
 from aioprod.integrations.prometheus import PrometheusObserver
 from aioprod.metrics import BatchDone, ObservedProducer, Observers, ProducerMetrics, RequestDone
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_name_that_somebody_else_uses_is_refused_and_nothing_stays_behind(regi
     assert registry not in prometheus._BY_REGISTRY
 
 
-async def test_a_producer_is_scraped_as_long_as_it_runs(registry: CollectorRegistry, broker: EmbeddedBroker) -> None:
+async def test_a_producer_is_scraped_as_long_as_it_runs(registry: CollectorRegistry, broker: EmbeddedCluster) -> None:
     observer = PrometheusObserver(registry)
     async with Producer(broker.bootstrap_servers, client_id="shop", observers=[observer]) as producer:
         await producer.send_and_wait("orders", b"x")

@@ -13,18 +13,18 @@ import pytest
 from aioprod.config import ClientConfig
 from aioprod.errors import BrokerConnectionError
 from aioprod.net.brokers import Brokers, Node
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 LIMIT_SECONDS = 5.0
 
 
 @pytest.fixture
-async def many() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(nodes=6) as broker:
+async def many() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(nodes=6) as broker:
         yield broker
 
 
-def node_of(broker: EmbeddedBroker, node_id: int, *, at: int | None = None) -> Node:
+def node_of(broker: EmbeddedCluster, node_id: int, *, at: int | None = None) -> Node:
     """A node as metadata would name it; ``at`` gives it another one's address."""
     host, _, port = broker.address(at or node_id).rpartition(":")
     return Node(node_id, host, int(port))
@@ -48,7 +48,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_silent_brokers_do_not_keep_the_others_from_being_asked(many: EmbeddedBroker, known: bool) -> None:
+async def test_silent_brokers_do_not_keep_the_others_from_being_asked(many: EmbeddedCluster, known: bool) -> None:
     for node_id in (1, 2, 3, 5, 6):
         many.freeze_node(node_id)
     async with brokers_of(many.bootstrap_servers) as brokers:
@@ -57,7 +57,7 @@ async def test_silent_brokers_do_not_keep_the_others_from_being_asked(many: Embe
         assert (await brokers.any()).address == many.address(4)
 
 
-async def test_brokers_that_refuse_are_passed_at_once(many: EmbeddedBroker) -> None:
+async def test_brokers_that_refuse_are_passed_at_once(many: EmbeddedCluster) -> None:
     addresses = [many.address(node_id) for node_id in many.node_ids]
     for node_id in many.node_ids[1:]:
         await many.stop_node(node_id)
@@ -69,7 +69,7 @@ async def test_brokers_that_refuse_are_passed_at_once(many: EmbeddedBroker) -> N
     assert loop.time() - started < 2  # with a quarter of a second for each broker that refuses it would be six
 
 
-async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(many: EmbeddedBroker) -> None:
+async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(many: EmbeddedCluster) -> None:
     many.freeze_node(1)
     async with brokers_of(many.address(1)) as brokers:
         brokers.update_nodes({1: node_of(many, 1)})
@@ -81,7 +81,7 @@ async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(many:
         assert (await brokers.connection(1)).address == many.address(2)
 
 
-async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(many: EmbeddedBroker) -> None:
+async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(many: EmbeddedCluster) -> None:
     many.freeze_node(1)
     async with brokers_of(many.address(1)) as brokers:
         brokers.update_nodes({1: node_of(many, 1)})
@@ -94,7 +94,7 @@ async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(many
         assert many.connection_count(1) == 1
 
 
-async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(many: EmbeddedBroker) -> None:
+async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(many: EmbeddedCluster) -> None:
     """Otherwise a bootstrap server that sends its clients away (REBOOTSTRAP_REQUIRED) would be asked for ever."""
     async with brokers_of(",".join(many.address(node_id) for node_id in (1, 2))) as brokers:
         first = await brokers.any()
@@ -103,7 +103,7 @@ async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(many: Em
         assert not (await brokers.any()).closed
 
 
-async def test_after_all_has_failed_the_error_names_every_address_once(many: EmbeddedBroker) -> None:
+async def test_after_all_has_failed_the_error_names_every_address_once(many: EmbeddedCluster) -> None:
     addresses = [many.address(node_id) for node_id in (1, 2)]
     await many.stop_all()
     async with brokers_of(",".join(addresses)) as brokers:
@@ -113,7 +113,7 @@ async def test_after_all_has_failed_the_error_names_every_address_once(many: Emb
         assert [str(failure.value).count(address) for address in addresses] == [1, 1]
 
 
-async def test_without_a_way_back_only_known_brokers_are_asked(many: EmbeddedBroker) -> None:
+async def test_without_a_way_back_only_known_brokers_are_asked(many: EmbeddedCluster) -> None:
     await many.stop_node(2)
     async with brokers_of(many.address(1), metadata_recovery_strategy="none", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1) as brokers:
         assert (await brokers.any()).address == many.address(1)  # at first there is nothing else

@@ -20,7 +20,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
-from aioprod.testing import EmbeddedBroker, delay, hold_answer
+from aioprod.testing import EmbeddedCluster, delay, hold_answer
 from aioprod.testing.broker import dispatcher
 from aioprod.testing.broker.handlers import SUPPORTED
 
@@ -47,12 +47,12 @@ def config(**settings: int) -> ClientConfig:
     return ClientConfig(**{"request_timeout_ms": 2_000, "socket_connection_setup_timeout_ms": 2_000, **settings})  # type: ignore[arg-type]
 
 
-def address(broker: EmbeddedBroker) -> tuple[str, int]:
+def address(broker: EmbeddedCluster) -> tuple[str, int]:
     host, _, port = broker.bootstrap_servers.rpartition(":")
     return host, int(port)
 
 
-async def test_replies_find_their_requests(broker: EmbeddedBroker) -> None:
+async def test_replies_find_their_requests(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config())
     replies = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(20)))
     assert all(reply.brokers[0].port == address(broker)[1] for reply in replies)
@@ -79,7 +79,7 @@ async def test_garbage_ends_the_connection_with_a_protocol_error(garbage: bytes)
                 await connect("127.0.0.1", port, config())
 
 
-async def test_a_server_that_hangs_up(broker: EmbeddedBroker) -> None:
+async def test_a_server_that_hangs_up(broker: EmbeddedCluster) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
 
@@ -97,7 +97,7 @@ async def test_a_server_that_says_nothing() -> None:
             await connect("127.0.0.1", port, config(socket_connection_setup_timeout_ms=100))
 
 
-async def test_a_time_out_ends_the_connection_and_all_that_waits(broker: EmbeddedBroker) -> None:
+async def test_a_time_out_ends_the_connection_and_all_that_waits(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config(request_timeout_ms=150))
     broker.on(ApiKey.METADATA, delay(30), times=1)
     results = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(3)), return_exceptions=True)
@@ -106,7 +106,7 @@ async def test_a_time_out_ends_the_connection_and_all_that_waits(broker: Embedde
     await connection.close()
 
 
-async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(broker: EmbeddedBroker) -> None:
+async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config())
     released = asyncio.Event()
     broker.on(ApiKey.METADATA, hold_answer(released), times=1)
@@ -119,7 +119,7 @@ async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(broker: Em
     await connection.close()
 
 
-async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: EmbeddedBroker) -> None:
+async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config())
     connection._writer.transport.abort()
     with pytest.raises(BrokerConnectionError, match="closed by the broker"):
@@ -129,7 +129,7 @@ async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: Embedd
     await connection.close()
 
 
-async def test_an_idle_connection_is_closed(broker: EmbeddedBroker) -> None:
+async def test_an_idle_connection_is_closed(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config())
     ended = asyncio.Event()
     connection.on_closed = lambda _: ended.set()
@@ -140,7 +140,7 @@ async def test_an_idle_connection_is_closed(broker: EmbeddedBroker) -> None:
     assert "connections_max_idle_ms=30" in str(connection.error)
 
 
-async def test_versions_that_do_not_meet(broker: EmbeddedBroker) -> None:
+async def test_versions_that_do_not_meet(broker: EmbeddedCluster) -> None:
     connection: Connection = await connect(*address(broker), config())
     connection.versions[ApiKey.PRODUCE] = (90, 95)
     with pytest.raises(UnsupportedVersionError, match="ProduceRequest versions 90 to 95, this client 3 to"):
@@ -151,7 +151,7 @@ async def test_versions_that_do_not_meet(broker: EmbeddedBroker) -> None:
     await connection.close()
 
 
-async def test_one_connection_is_shared_and_comes_back(broker: EmbeddedBroker) -> None:
+async def test_one_connection_is_shared_and_comes_back(broker: EmbeddedCluster) -> None:
     brokers = Brokers(config(reconnect_backoff_ms=1), random.Random(1))
     host, port = address(broker)
     brokers.update_nodes({1: Node(1, host, port)})
@@ -165,7 +165,7 @@ async def test_one_connection_is_shared_and_comes_back(broker: EmbeddedBroker) -
         await brokers.connection(1)
 
 
-async def test_all_bootstrap_addresses_are_tried_and_named(broker: EmbeddedBroker) -> None:
+async def test_all_bootstrap_addresses_are_tried_and_named(broker: EmbeddedCluster) -> None:
     good = ClientConfig(bootstrap_servers=("127.0.0.1:1", broker.bootstrap_servers, "127.0.0.1:2"))
     brokers = Brokers(good, random.Random(3))
     assert (await brokers.any()).address == broker.bootstrap_servers
@@ -189,7 +189,7 @@ def test_backoff_doubles_with_jitter_up_to_its_limit() -> None:
 
 
 @pytest.mark.parametrize("newest", [3, 0])
-async def test_a_broker_that_does_not_know_the_newest_apiversions(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, newest: int) -> None:
+async def test_a_broker_that_does_not_know_the_newest_apiversions(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, newest: int) -> None:
     # Brokers answer in version 0 then, and since Kafka 2.4 name the versions that they know (KIP-511).
     monkeypatch.setitem(SUPPORTED, ApiKey.API_VERSIONS, (0, newest))
     known = [ApiVersion(ApiKey.API_VERSIONS, 0, newest)] if newest else []
@@ -201,7 +201,7 @@ async def test_a_broker_that_does_not_know_the_newest_apiversions(broker: Embedd
     await connection.close()
 
 
-async def test_close_sends_what_gets_no_answer_before(broker: EmbeddedBroker) -> None:
+async def test_close_sends_what_gets_no_answer_before(broker: EmbeddedCluster) -> None:
     received = 0
     complete = asyncio.Event()
 

@@ -11,7 +11,7 @@ import pytest
 from certificates import Certificates
 
 import aioprod
-from aioprod.testing import BrokerSecurity, EmbeddedBroker
+from aioprod.testing import BrokerSecurity, EmbeddedCluster
 
 TEXT = (Path(aioprod.__file__).parents[1] / "docs" / "security.md").read_text()
 
@@ -45,7 +45,7 @@ def example(function: str, broker: str, truststore: str) -> Any:
 async def test_the_examples_send(certificates: Certificates, monkeypatch: pytest.MonkeyPatch, function: str, security: BrokerSecurity) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "pencil")
     security.ssl_context = certificates.server_context()
-    async with EmbeddedBroker(security=security) as broker:
+    async with EmbeddedCluster(security=security) as broker:
         await example(function, broker.bootstrap_servers, certificates.truststore)()
         assert [record.value for record in broker.records("orders")] == [b"42"]
 

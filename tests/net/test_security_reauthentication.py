@@ -22,7 +22,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.security import OAuthToken
-from aioprod.testing import BrokerSecurity, EmbeddedBroker, Rule, drop_before, hold, hold_answer
+from aioprod.testing import BrokerSecurity, EmbeddedCluster, Rule, drop_before, hold, hold_answer
 
 LIMIT_S = 10.0
 SESSION_MS = 600
@@ -43,15 +43,15 @@ def security() -> BrokerSecurity:
 
 
 @pytest.fixture
-async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedBroker]:
+async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
     """A broker whose clients have to log in again and again."""
-    async with EmbeddedBroker(security=security) as running:
+    async with EmbeddedCluster(security=security) as running:
         running.create_topic("t")
         yield running
 
 
 @asynccontextmanager
-async def connected(broker: EmbeddedBroker, **settings: Any) -> AsyncIterator[Connection]:
+async def connected(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Connection]:
     host, _, port = broker.bootstrap_servers.rpartition(":")
     config = ClientConfig(**{"security_protocol": "SASL_PLAINTEXT", "request_timeout_ms": 5_000, **(settings or SCRAM)})
     async with asyncio.timeout(LIMIT_S):
@@ -68,7 +68,7 @@ async def used(rule: Rule, times: int = 1) -> None:
         await asyncio.sleep(0.001)
 
 
-def logins(broker: EmbeddedBroker) -> int:
+def logins(broker: EmbeddedCluster) -> int:
     return sum(seen.api_key == ApiKey.SASL_HANDSHAKE for seen in broker.requests)
 
 
@@ -88,7 +88,7 @@ def produce(value: bytes, acks: int) -> ProduceRequest:
     return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[data])
 
 
-async def test_a_busy_connection_outlives_many_sessions(broker: EmbeddedBroker) -> None:
+async def test_a_busy_connection_outlives_many_sessions(broker: EmbeddedCluster) -> None:
     async with connected(broker) as connection:
         workers = [busy_until(connection, lambda: logins(broker) >= 5) for _ in range(10)]
         assert sum(await asyncio.gather(*workers)) > 10
@@ -96,7 +96,7 @@ async def test_a_busy_connection_outlives_many_sessions(broker: EmbeddedBroker) 
 
 
 @pytest.mark.parametrize("settings", [{}, {"acks": 0, "enable_idempotence": False}])
-async def test_a_producer_under_load_loses_doubles_and_reorders_nothing(broker: EmbeddedBroker, settings: dict[str, Any]) -> None:
+async def test_a_producer_under_load_loses_doubles_and_reorders_nothing(broker: EmbeddedCluster, settings: dict[str, Any]) -> None:
     sent = 0
     async with asyncio.timeout(30):
         producer = Producer(
@@ -114,7 +114,7 @@ async def test_a_producer_under_load_loses_doubles_and_reorders_nothing(broker: 
     assert sum(seen.api_key == ApiKey.API_VERSIONS for seen in broker.requests) <= 2
 
 
-async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_sent_afterwards(broker: EmbeddedBroker) -> None:
+async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_sent_afterwards(broker: EmbeddedCluster) -> None:
     async with connected(broker) as connection:
         answered, begun = asyncio.Event(), asyncio.Event()
         held_answer = broker.on(ApiKey.METADATA, hold_answer(answered))
@@ -137,7 +137,7 @@ async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_s
     assert keys == [ApiKey.METADATA, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA]
 
 
-async def test_requests_with_and_without_an_answer_keep_their_order(broker: EmbeddedBroker) -> None:
+async def test_requests_with_and_without_an_answer_keep_their_order(broker: EmbeddedCluster) -> None:
     async with connected(broker) as connection:
         begun = asyncio.Event()
         handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
@@ -157,7 +157,7 @@ async def test_requests_with_and_without_an_answer_keep_their_order(broker: Embe
 
 
 class TestFailure:
-    async def test_refused_credentials_end_the_connection_and_all_that_waits(self, broker: EmbeddedBroker, security: BrokerSecurity) -> None:
+    async def test_refused_credentials_end_the_connection_and_all_that_waits(self, broker: EmbeddedCluster, security: BrokerSecurity) -> None:
         async with connected(broker) as connection:
             ended = asyncio.Event()
             connection.on_closed = lambda _: ended.set()
@@ -176,14 +176,14 @@ class TestFailure:
             assert isinstance(connection.error, AuthenticationError)
             assert connection.in_flight == 0
 
-    async def test_another_user_is_refused(self, broker: EmbeddedBroker, security: BrokerSecurity) -> None:
+    async def test_another_user_is_refused(self, broker: EmbeddedCluster, security: BrokerSecurity) -> None:
         names = iter(["alice", "bob"])
         security.token_validator = lambda token, _: next(names)
         async with connected(broker, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=tokens()) as connection:
             with pytest.raises(AuthenticationError, match="Cannot change principals"):
                 await busy_until(connection, lambda: False)
 
-    async def test_a_connection_that_breaks_meanwhile(self, broker: EmbeddedBroker) -> None:
+    async def test_a_connection_that_breaks_meanwhile(self, broker: EmbeddedCluster) -> None:
         async with connected(broker) as connection:
             rule = broker.on(ApiKey.SASL_AUTHENTICATE, drop_before())
             with pytest.raises(BrokerConnectionError, match="closed by the broker"):
@@ -192,7 +192,7 @@ class TestFailure:
 
     @pytest.mark.parametrize("how", ["cancelled", "closed"])
     @pytest.mark.parametrize("api", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-    async def test_an_interruption_lets_nobody_wait(self, broker: EmbeddedBroker, api: ApiKey, how: str) -> None:
+    async def test_an_interruption_lets_nobody_wait(self, broker: EmbeddedCluster, api: ApiKey, how: str) -> None:
         async with connected(broker) as connection:
             stuck = broker.on(api, hold(asyncio.Event()))
             await busy_until(connection, lambda: connection.holding)
@@ -225,7 +225,7 @@ def tokens(*moments: Awaitable[None] | Exception | None) -> Callable[[], Awaitab
 
 
 class TestTokenProvider:
-    async def test_requests_go_out_while_it_is_asked(self, broker: EmbeddedBroker) -> None:
+    async def test_requests_go_out_while_it_is_asked(self, broker: EmbeddedCluster) -> None:
         asked, go_on = asyncio.Event(), asyncio.Event()
 
         async def slow() -> None:
@@ -240,7 +240,7 @@ class TestTokenProvider:
             go_on.set()
             await busy_until(connection, lambda: logins(broker) >= 3)
 
-    async def test_it_may_fail_for_a_while(self, broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_it_may_fail_for_a_while(self, broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
         provider = tokens(None, OSError("unreachable"), OSError("unreachable"))
         settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider, "reconnect_backoff_max_ms": 5}
         async with connected(broker, **settings) as connection:
@@ -249,7 +249,7 @@ class TestTokenProvider:
             f"{broker.bootstrap_servers}: sasl_oauth_token_provider failed with OSError; asking again until the session ends"
         ]
 
-    async def test_one_that_fails_for_good_ends_the_connection_before_the_broker_does(self, broker: EmbeddedBroker) -> None:
+    async def test_one_that_fails_for_good_ends_the_connection_before_the_broker_does(self, broker: EmbeddedCluster) -> None:
         provider = tokens(None, *[OSError("unreachable")] * 100)
         settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider, "reconnect_backoff_max_ms": 5}
         async with connected(broker, **settings) as connection:
@@ -257,7 +257,7 @@ class TestTokenProvider:
                 await busy_until(connection, lambda: False)
 
 
-async def test_a_connection_that_nobody_uses_is_closed_instead(broker: EmbeddedBroker) -> None:
+async def test_a_connection_that_nobody_uses_is_closed_instead(broker: EmbeddedCluster) -> None:
     async with connected(broker) as connection:
         ended = asyncio.Event()
         connection.on_closed = lambda _: ended.set()
@@ -266,7 +266,7 @@ async def test_a_connection_that_nobody_uses_is_closed_instead(broker: EmbeddedB
     assert logins(broker) == 1
 
 
-async def test_a_broker_that_ends_its_limit_is_not_asked_again(broker: EmbeddedBroker, security: BrokerSecurity) -> None:
+async def test_a_broker_that_ends_its_limit_is_not_asked_again(broker: EmbeddedCluster, security: BrokerSecurity) -> None:
     async with connected(broker) as connection:
         security.session_lifetime_ms = 0
         await busy_until(connection, lambda: logins(broker) == 2 and not connection.holding)
@@ -275,7 +275,7 @@ async def test_a_broker_that_ends_its_limit_is_not_asked_again(broker: EmbeddedB
     assert logins(broker) == 2
 
 
-async def test_the_moment_is_chosen_at_random_in_the_last_part_of_the_session(broker: EmbeddedBroker, security: BrokerSecurity) -> None:
+async def test_the_moment_is_chosen_at_random_in_the_last_part_of_the_session(broker: EmbeddedCluster, security: BrokerSecurity) -> None:
     security.session_lifetime_ms = 100_000
     async with connected(broker) as connection:
         loop = asyncio.get_running_loop()

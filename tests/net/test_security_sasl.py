@@ -20,7 +20,7 @@ from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.security import OAuthToken
-from aioprod.testing import BrokerSecurity, EmbeddedBroker, delay, fail
+from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 USER = "alice, of =2C"
@@ -38,9 +38,9 @@ def security() -> BrokerSecurity:
 
 
 @pytest.fixture
-async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedBroker]:
+async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
     """A broker that wants its clients to log in."""
-    async with EmbeddedBroker(security=security) as running:
+    async with EmbeddedCluster(security=security) as running:
         yield running
 
 
@@ -51,13 +51,13 @@ def config(mechanism: str = "SCRAM-SHA-256", **settings: Any) -> ClientConfig:
     return ClientConfig(**{**given, **settings})
 
 
-async def log_in(broker: EmbeddedBroker, settings: ClientConfig) -> Connection:
+async def log_in(broker: EmbeddedCluster, settings: ClientConfig) -> Connection:
     host, _, port = broker.bootstrap_servers.rpartition(":")
     async with asyncio.timeout(10):
         return await connect(host, int(port), settings)
 
 
-def logins(broker: EmbeddedBroker) -> int:
+def logins(broker: EmbeddedCluster) -> int:
     return sum(seen.api_key == ApiKey.SASL_HANDSHAKE for seen in broker.requests)
 
 
@@ -73,14 +73,14 @@ def giving(*tokens: OAuthToken) -> Callable[[], Awaitable[OAuthToken]]:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_passwords(broker: EmbeddedBroker, mechanism: str) -> None:
+async def test_passwords(broker: EmbeddedCluster, mechanism: str) -> None:
     connection = await log_in(broker, config(mechanism))
     assert (await connection.request(MetadataRequest(topics=[]))).brokers
     assert connection.companion is None  # the session has no end: nothing to renew
     await connection.close()
 
 
-async def test_tokens_and_their_extensions(broker: EmbeddedBroker) -> None:
+async def test_tokens_and_their_extensions(broker: EmbeddedCluster) -> None:
     connection = await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=giving(OAuthToken("good", {"cluster": "lkc"}))))
     assert (await connection.request(MetadataRequest(topics=[]))).brokers
     await connection.close()
@@ -88,7 +88,7 @@ async def test_tokens_and_their_extensions(broker: EmbeddedBroker) -> None:
 
 async def test_over_tls(certificates: Certificates) -> None:
     security = BrokerSecurity(certificates.server_context(), users={USER: PASSWORD})
-    async with EmbeddedBroker(security=security) as broker:
+    async with EmbeddedCluster(security=security) as broker:
         settings = config("SCRAM-SHA-512", security_protocol="SASL_SSL", ssl_truststore_location=certificates.truststore)
         connection = await log_in(broker, settings)
         assert (await connection.request(MetadataRequest(topics=[]))).brokers
@@ -97,37 +97,37 @@ async def test_over_tls(certificates: Certificates) -> None:
 
 @pytest.mark.parametrize("wrong", [{"sasl_password": "wrong"}, {"sasl_username": "nobody"}])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_wrong_credentials_give_the_brokers_reason(broker: EmbeddedBroker, mechanism: str, wrong: dict[str, str]) -> None:
+async def test_wrong_credentials_give_the_brokers_reason(broker: EmbeddedCluster, mechanism: str, wrong: dict[str, str]) -> None:
     with pytest.raises(AuthenticationError) as raised:
         await log_in(broker, config(mechanism, **wrong))
     assert str(raised.value).startswith(f"{broker.bootstrap_servers}: {mechanism}: Authentication failed")
 
 
-async def test_a_refused_token_gives_the_brokers_reason(broker: EmbeddedBroker) -> None:
+async def test_a_refused_token_gives_the_brokers_reason(broker: EmbeddedCluster) -> None:
     for token in (OAuthToken("bad"), OAuthToken("good", {"cluster": "other"})):
         with pytest.raises(AuthenticationError, match=r'OAUTHBEARER: {"status":"invalid_token"}'):
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=giving(token)))
 
 
 async def test_a_mechanism_that_the_broker_does_not_have() -> None:
-    async with EmbeddedBroker(security=BrokerSecurity(users={USER: PASSWORD}, mechanisms=("PLAIN",))) as broker:
+    async with EmbeddedCluster(security=BrokerSecurity(users={USER: PASSWORD}, mechanisms=("PLAIN",))) as broker:
         with pytest.raises(AuthenticationError, match="does not offer sasl_mechanism='SCRAM-SHA-256' there, but PLAIN"):
             await log_in(broker, config())
 
 
 async def test_a_listener_without_sasl() -> None:
-    async with EmbeddedBroker() as broker:
+    async with EmbeddedCluster() as broker:
         with pytest.raises(AuthenticationError, match="this listener does not use SASL"):
             await log_in(broker, config())
 
 
-async def test_a_client_without_sasl_at_a_listener_with_it(broker: EmbeddedBroker) -> None:
+async def test_a_client_without_sasl_at_a_listener_with_it(broker: EmbeddedCluster) -> None:
     connection = await log_in(broker, ClientConfig())
     with pytest.raises(BrokerConnectionError, match=r"after 1 replies; is its security_protocol another one?"):
         await connection.request(MetadataRequest(topics=[]))
 
 
-async def test_any_other_error_of_the_broker_ends_the_login(broker: EmbeddedBroker) -> None:
+async def test_any_other_error_of_the_broker_ends_the_login(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.SASL_HANDSHAKE, fail(ErrorCode.UNKNOWN_SERVER_ERROR))
     with pytest.raises(AuthenticationError, match="SaslHandshake: UNKNOWN_SERVER_ERROR"):
         await log_in(broker, config())
@@ -157,13 +157,13 @@ async def test_a_broker_from_before_saslauthenticate() -> None:
             await connect("127.0.0.1", server.sockets[0].getsockname()[1], config())
 
 
-async def test_a_broker_that_does_not_answer_the_login(broker: EmbeddedBroker) -> None:
+async def test_a_broker_that_does_not_answer_the_login(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.SASL_AUTHENTICATE, delay(30))
     with pytest.raises(RequestTimedOutError, match="no reply to SaslAuthenticateRequest within request_timeout_ms=150"):
         await log_in(broker, config(request_timeout_ms=150))
 
 
-async def test_login_may_be_cancelled_anywhere(broker: EmbeddedBroker) -> None:
+async def test_login_may_be_cancelled_anywhere(broker: EmbeddedCluster) -> None:
     for api in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
         rule = broker.on(api, delay(30))
         task = asyncio.create_task(log_in(broker, config()))
@@ -177,7 +177,7 @@ async def test_login_may_be_cancelled_anywhere(broker: EmbeddedBroker) -> None:
 
 
 class TestTokenProvider:
-    async def test_the_loop_runs_on_while_it_works(self, broker: EmbeddedBroker) -> None:
+    async def test_the_loop_runs_on_while_it_works(self, broker: EmbeddedCluster) -> None:
         asked, go_on = asyncio.Event(), asyncio.Event()
 
         async def provide() -> OAuthToken:
@@ -192,7 +192,7 @@ class TestTokenProvider:
             connection = await connecting
         await connection.close()
 
-    async def test_it_has_a_limit(self, broker: EmbeddedBroker) -> None:
+    async def test_it_has_a_limit(self, broker: EmbeddedCluster) -> None:
         async def provide() -> OAuthToken:
             await asyncio.sleep(30)
             return OAuthToken("good")
@@ -200,7 +200,7 @@ class TestTokenProvider:
         with pytest.raises(AuthenticationError, match="gave no token within request_timeout_ms=100"):
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provide, request_timeout_ms=100))
 
-    async def test_its_errors_are_named_and_kept_as_the_cause(self, broker: EmbeddedBroker) -> None:
+    async def test_its_errors_are_named_and_kept_as_the_cause(self, broker: EmbeddedCluster) -> None:
         async def provide() -> OAuthToken:
             raise ZeroDivisionError("with some secret")
 
@@ -212,16 +212,16 @@ class TestTokenProvider:
         ("provider", "fault"),
         [(lambda: OAuthToken("good"), "must be an async function"), (giving("good"), "must return an OAuthToken, not str")],  # type: ignore[arg-type]
     )
-    async def test_what_is_no_provider(self, broker: EmbeddedBroker, provider: Any, fault: str) -> None:
+    async def test_what_is_no_provider(self, broker: EmbeddedCluster, provider: Any, fault: str) -> None:
         with pytest.raises(AuthenticationError, match=fault):
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provider))
 
-    async def test_a_token_that_can_not_be_sent(self, broker: EmbeddedBroker) -> None:
+    async def test_a_token_that_can_not_be_sent(self, broker: EmbeddedCluster) -> None:
         with pytest.raises(AuthenticationError, match="token is empty or has characters") as raised:
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=giving(OAuthToken("good\x01token"))))
         assert "good" not in str(raised.value)
 
-    async def test_each_connection_asks_for_a_token_of_its_own(self, broker: EmbeddedBroker) -> None:
+    async def test_each_connection_asks_for_a_token_of_its_own(self, broker: EmbeddedCluster) -> None:
         provider = giving(OAuthToken("good1"), OAuthToken("good2"))
         for _ in range(2):
             await (await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provider))).close()
@@ -233,7 +233,7 @@ class TestNotHammered:
     PAUSE_S = 0.4
 
     @pytest.fixture
-    async def brokers(self, broker: EmbeddedBroker) -> AsyncIterator[Brokers]:
+    async def brokers(self, broker: EmbeddedCluster) -> AsyncIterator[Brokers]:
         """A client of that broker with a wrong password."""
         settings = config(
             sasl_password="wrong",
@@ -245,7 +245,7 @@ class TestNotHammered:
         yield running
         await running.close()
 
-    async def test_any_gives_the_brokers_reason_at_once_and_asks_again_only_after_the_pause(self, broker: EmbeddedBroker, brokers: Brokers) -> None:
+    async def test_any_gives_the_brokers_reason_at_once_and_asks_again_only_after_the_pause(self, broker: EmbeddedCluster, brokers: Brokers) -> None:
         began = time.monotonic()
         for _ in range(50):
             with pytest.raises(AuthenticationError, match=r"SCRAM-SHA-256: Authentication failed"):
@@ -257,7 +257,7 @@ class TestNotHammered:
             await brokers.any()
         assert logins(broker) == tried + 1
 
-    async def test_a_node_likewise(self, broker: EmbeddedBroker, brokers: Brokers) -> None:
+    async def test_a_node_likewise(self, broker: EmbeddedCluster, brokers: Brokers) -> None:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         brokers.update_nodes({1: Node(1, host, int(port))})
         began = time.monotonic()
@@ -283,15 +283,15 @@ class TestNotHammered:
                     await asyncio.sleep(0.01)
         assert (await connection.request(MetadataRequest(topics=[]))).brokers
 
-    async def test_one_broker_that_refuses_does_not_keep_the_client_from_another(self, broker: EmbeddedBroker) -> None:
-        async with EmbeddedBroker(security=BrokerSecurity(users={USER: "another"})) as other:
+    async def test_one_broker_that_refuses_does_not_keep_the_client_from_another(self, broker: EmbeddedCluster) -> None:
+        async with EmbeddedCluster(security=BrokerSecurity(users={USER: "another"})) as other:
             settings = config(bootstrap_servers=[other.bootstrap_servers, broker.bootstrap_servers])
             for seed in range(4):
                 brokers = Brokers(settings, random.Random(seed))
                 assert (await brokers.any()).address == broker.bootstrap_servers
                 await brokers.close()
 
-    async def test_a_refusal_is_told_rather_than_an_address_where_nobody_listens(self, broker: EmbeddedBroker) -> None:
+    async def test_a_refusal_is_told_rather_than_an_address_where_nobody_listens(self, broker: EmbeddedCluster) -> None:
         for seed in range(4):
             settings = config(sasl_password="wrong", bootstrap_servers=["127.0.0.1:1", broker.bootstrap_servers])
             brokers = Brokers(settings, random.Random(seed))

@@ -21,7 +21,7 @@ from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.security import OAuthToken
-from aioprod.testing import Action, BrokerSecurity, EmbeddedBroker, delay, drop_before, fail
+from aioprod.testing import Action, BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
 
 SECRET = "hunter2-hunter2"
 SHORT = "hunter2"  # also cut short it must not appear
@@ -64,10 +64,10 @@ def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]
 
 
 @pytest.fixture
-async def refusing() -> AsyncIterator[EmbeddedBroker]:
+async def refusing() -> AsyncIterator[EmbeddedCluster]:
     """A broker that knows another password, and no token."""
     security = BrokerSecurity(users={"alice": "other"}, token_validator=lambda token, _: None)
-    async with EmbeddedBroker(security=security) as running:
+    async with EmbeddedCluster(security=security) as running:
         yield running
 
 
@@ -91,7 +91,7 @@ def whole_text(error: BaseException) -> str:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_no_error_of_a_login_shows_them(refusing: EmbeddedBroker, everything_logged: io.StringIO, mechanism: str, fault: str) -> None:
+async def test_no_error_of_a_login_shows_them(refusing: EmbeddedCluster, everything_logged: io.StringIO, mechanism: str, fault: str) -> None:
     if FAULTS[fault]:
         refusing.on(ApiKey.SASL_AUTHENTICATE, *FAULTS[fault])
     asyncio.get_running_loop().set_debug(True)
@@ -105,7 +105,7 @@ async def test_no_error_of_a_login_shows_them(refusing: EmbeddedBroker, everythi
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_a_producer_that_is_refused_shows_none(refusing: EmbeddedBroker, everything_logged: io.StringIO, mechanism: str) -> None:
+async def test_a_producer_that_is_refused_shows_none(refusing: EmbeddedCluster, everything_logged: io.StringIO, mechanism: str) -> None:
     producer = Producer(refusing.bootstrap_servers, **{**settings(mechanism), "delivery_timeout_ms": 400, "linger_ms": 0})
     with pytest.raises(KafkaError) as raised:
         await producer.start()
@@ -118,7 +118,7 @@ async def test_a_producer_that_is_refused_shows_none(refusing: EmbeddedBroker, e
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_a_second_login_that_is_refused_shows_none(everything_logged: io.StringIO, mechanism: str) -> None:
     security = BrokerSecurity(users=RIGHT, token_validator=lambda token, _: "alice", session_lifetime_ms=200)
-    async with EmbeddedBroker(security=security) as broker:
+    async with EmbeddedCluster(security=security) as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         connection = await connect(host, int(port), ClientConfig(**settings(mechanism)))
         security.users, security.token_validator = {"alice": "other"}, lambda token, _: None
@@ -132,7 +132,7 @@ async def test_a_second_login_that_is_refused_shows_none(everything_logged: io.S
     assert SHORT not in everything_logged.getvalue()
 
 
-async def test_a_token_provider_that_breaks_shows_none(refusing: EmbeddedBroker, everything_logged: io.StringIO) -> None:
+async def test_a_token_provider_that_breaks_shows_none(refusing: EmbeddedCluster, everything_logged: io.StringIO) -> None:
     async def stall() -> OAuthToken:
         await asyncio.sleep(30)
         return OAuthToken(SECRET)
@@ -149,7 +149,7 @@ async def test_a_token_provider_that_breaks_shows_none(refusing: EmbeddedBroker,
     assert SHORT not in everything_logged.getvalue()
 
 
-async def test_tasks_and_futures_show_none(refusing: EmbeddedBroker) -> None:
+async def test_tasks_and_futures_show_none(refusing: EmbeddedCluster) -> None:
     """asyncio prints tasks and futures in its own log lines, such as the one for an exception that nobody looked at."""
     refusing.on(ApiKey.SASL_AUTHENTICATE, delay(30))
     host, _, port = refusing.bootstrap_servers.rpartition(":")

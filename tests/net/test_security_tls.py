@@ -19,7 +19,7 @@ from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaErro
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.messages.metadata import MetadataRequest
-from aioprod.testing import BrokerSecurity, EmbeddedBroker
+from aioprod.testing import BrokerSecurity, EmbeddedCluster
 
 
 def config(**settings: Any) -> ClientConfig:
@@ -27,7 +27,7 @@ def config(**settings: Any) -> ClientConfig:
 
 
 @asynccontextmanager
-async def connected(broker: EmbeddedBroker, host: str = "127.0.0.1", **settings: Any) -> AsyncIterator[Connection]:
+async def connected(broker: EmbeddedCluster, host: str = "127.0.0.1", **settings: Any) -> AsyncIterator[Connection]:
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     connection = await connect(host, port, config(**settings))
     try:
@@ -36,7 +36,7 @@ async def connected(broker: EmbeddedBroker, host: str = "127.0.0.1", **settings:
         await connection.close()
 
 
-async def fails(broker: EmbeddedBroker, kind: type[KafkaError], host: str = "127.0.0.1", **settings: Any) -> str:
+async def fails(broker: EmbeddedCluster, kind: type[KafkaError], host: str = "127.0.0.1", **settings: Any) -> str:
     """Connect and ask for metadata; returns the error's text."""
     with pytest.raises(kind) as raised:
         async with connected(broker, host, **settings) as connection:
@@ -62,20 +62,20 @@ def refuse_one(listener: socket.socket, context: ssl.SSLContext) -> None:
 
 
 @pytest.fixture
-async def broker(certificates: Certificates) -> AsyncIterator[EmbeddedBroker]:
+async def broker(certificates: Certificates) -> AsyncIterator[EmbeddedCluster]:
     """A broker that speaks TLS and is 127.0.0.1."""
-    async with EmbeddedBroker(security=BrokerSecurity(certificates.server_context())) as running:
+    async with EmbeddedCluster(security=BrokerSecurity(certificates.server_context())) as running:
         yield running
 
 
 @pytest.fixture
-async def mutual_broker(certificates: Certificates) -> AsyncIterator[EmbeddedBroker]:
+async def mutual_broker(certificates: Certificates) -> AsyncIterator[EmbeddedCluster]:
     """A broker that wants certificates of its clients."""
-    async with EmbeddedBroker(security=BrokerSecurity(certificates.server_context(mutual=True))) as running:
+    async with EmbeddedCluster(security=BrokerSecurity(certificates.server_context(mutual=True))) as running:
         yield running
 
 
-async def test_a_truststore_or_the_callers_own_context(broker: EmbeddedBroker, certificates: Certificates) -> None:
+async def test_a_truststore_or_the_callers_own_context(broker: EmbeddedCluster, certificates: Certificates) -> None:
     own = ssl.create_default_context(cafile=certificates.truststore)
     for settings in (
         {"ssl_truststore_location": certificates.truststore},
@@ -94,13 +94,13 @@ async def test_a_broker_certificate_in_the_truststore_is_trusted_by_itself(certi
     pinned = tmp_path / "pinned.pem"
     leaf.cert_chain_pems[0].write_to_path(str(pinned))
     async with (
-        EmbeddedBroker(security=BrokerSecurity(context)) as broker,
+        EmbeddedCluster(security=BrokerSecurity(context)) as broker,
         connected(broker, security_protocol="SSL", ssl_truststore_location=pinned) as connection,
     ):
         assert connection.versions
 
 
-async def test_an_unknown_authority_is_refused(broker: EmbeddedBroker, tmp_path: Path) -> None:
+async def test_an_unknown_authority_is_refused(broker: EmbeddedCluster, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
     text = await fails(broker, AuthenticationError, security_protocol="SSL", ssl_truststore_location=other)
@@ -110,7 +110,7 @@ async def test_an_unknown_authority_is_refused(broker: EmbeddedBroker, tmp_path:
 
 async def test_a_certificate_of_another_host_is_refused_unless_the_check_is_off(certificates: Certificates) -> None:
     settings: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": certificates.truststore}
-    async with EmbeddedBroker(security=BrokerSecurity(certificates.server_context("kafka.example.org"))) as broker:
+    async with EmbeddedCluster(security=BrokerSecurity(certificates.server_context("kafka.example.org"))) as broker:
         for host, said in [("127.0.0.1", "IP address mismatch"), ("localhost", "not valid for 'localhost'")]:
             text = await fails(broker, AuthenticationError, host, **settings)
             assert said in text and "(ssl_endpoint_identification_algorithm)" in text
@@ -118,7 +118,7 @@ async def test_a_certificate_of_another_host_is_refused_unless_the_check_is_off(
             assert connection.versions
 
 
-async def test_a_client_without_tls_at_a_port_with_it(broker: EmbeddedBroker) -> None:
+async def test_a_client_without_tls_at_a_port_with_it(broker: EmbeddedCluster) -> None:
     text = await fails(broker, BrokerConnectionError)
     assert "security_protocol" in text
 
@@ -137,7 +137,7 @@ async def test_a_tls_alert_is_told_from_garbage() -> None:
 
 
 async def test_a_client_with_tls_at_a_port_without_it(certificates: Certificates) -> None:
-    async with EmbeddedBroker() as broker:
+    async with EmbeddedCluster() as broker:
         text = await fails(broker, BrokerConnectionError, security_protocol="SSL", ssl_truststore_location=certificates.truststore)
         assert "does this port speak TLS (security_protocol)" in text
 
@@ -166,12 +166,12 @@ async def test_a_port_that_takes_the_handshake_and_says_nothing() -> None:
 
 class TestMutual:
     @pytest.mark.parametrize("password", [None, KEY_PASSWORD])
-    async def test_a_client_with_a_certificate(self, mutual_broker: EmbeddedBroker, certificates: Certificates, password: str | None) -> None:
+    async def test_a_client_with_a_certificate(self, mutual_broker: EmbeddedCluster, certificates: Certificates, password: str | None) -> None:
         settings: dict[str, Any] = {"ssl_truststore_location": certificates.truststore, "ssl_keystore_location": certificates.keystore(password)}
         async with connected(mutual_broker, security_protocol="SSL", ssl_key_password=password, **settings) as connection:
             assert (await connection.request(MetadataRequest(topics=[]))).brokers
 
-    async def test_a_client_without_one_is_told(self, mutual_broker: EmbeddedBroker, certificates: Certificates) -> None:
+    async def test_a_client_without_one_is_told(self, mutual_broker: EmbeddedCluster, certificates: Certificates) -> None:
         # With TLS 1.3 the refusal comes after the handshake, with the first reply; it may be overtaken by the end of the connection.
         with pytest.raises(KafkaError) as raised:
             async with connected(mutual_broker, security_protocol="SSL", ssl_truststore_location=certificates.truststore) as connection:
@@ -203,7 +203,7 @@ class TestMutual:
             assert isinstance(raised.value, AuthenticationError)
             assert "the broker refused this client's certificate" in str(raised.value)
 
-    async def test_a_client_of_another_authority_is_refused(self, mutual_broker: EmbeddedBroker, certificates: Certificates, tmp_path: Path) -> None:
+    async def test_a_client_of_another_authority_is_refused(self, mutual_broker: EmbeddedCluster, certificates: Certificates, tmp_path: Path) -> None:
         stranger = Certificates(trustme.CA(), tmp_path / "stranger")
         stranger.directory.mkdir()
         settings: dict[str, Any] = {"ssl_truststore_location": certificates.truststore, "ssl_keystore_location": stranger.keystore()}

@@ -31,7 +31,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
-from aioprod.testing import EmbeddedBroker, delay, fail, hold, hold_answer
+from aioprod.testing import EmbeddedCluster, delay, fail, hold, hold_answer
 
 LIMIT_SECONDS = 10.0
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
@@ -39,7 +39,7 @@ WITHOUT_ANSWERS: dict[str, Any] = {"acks": 0, "enable_idempotence": False}
 
 
 @asynccontextmanager
-async def producer_of(broker: EmbeddedBroker, **settings: Any) -> AsyncIterator[Producer]:
+async def producer_of(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Producer]:
     """A producer for at most ten seconds, and one that a failed test does not wait for."""
     producer = Producer(broker.bootstrap_servers, **{**FAST, **settings})
     try:
@@ -52,8 +52,8 @@ async def producer_of(broker: EmbeddedBroker, **settings: Any) -> AsyncIterator[
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(nodes=3) as broker:
+async def three() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", 3)
         yield broker
 
@@ -64,11 +64,11 @@ async def until(happens: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def stored(broker: EmbeddedBroker, topic: str = "t", partition: int | None = None) -> list[bytes | None]:
+def stored(broker: EmbeddedCluster, topic: str = "t", partition: int | None = None) -> list[bytes | None]:
     return [record.value for record in broker.records(topic, partition)]
 
 
-def asked(broker: EmbeddedBroker, api_key: int) -> int:
+def asked(broker: EmbeddedCluster, api_key: int) -> int:
     return sum(seen.api_key == api_key for seen in broker.requests)
 
 
@@ -83,7 +83,7 @@ class Spy:
         return False
 
 
-def spy_on(broker: EmbeddedBroker, api_key: int) -> list[Any]:
+def spy_on(broker: EmbeddedCluster, api_key: int) -> list[Any]:
     spy = Spy()
     broker.on(api_key, delay(0), times=None, where=spy)
     return spy.requests
@@ -92,7 +92,7 @@ def spy_on(broker: EmbeddedBroker, api_key: int) -> list[Any]:
 # -- the caller's side -------------------------------------------------------------------------------------------------------
 
 
-async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedBroker) -> None:
+async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedCluster) -> None:
     async with producer_of(three, max_block_ms=400, buffer_memory=2_000, batch_size=1_500) as producer:
         for partition in (0, 1):
             await producer.send_and_wait("t", b"first", partition=partition)
@@ -108,14 +108,14 @@ async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedBroker
         await kept
 
 
-async def test_a_record_larger_than_the_buffer_names_both_numbers(broker: EmbeddedBroker) -> None:
+async def test_a_record_larger_than_the_buffer_names_both_numbers(broker: EmbeddedCluster) -> None:
     async with producer_of(broker, buffer_memory=5_000, batch_size=1_000) as producer:
         with pytest.raises(RecordTooLargeError, match=r"a record of up to \d{4} bytes .* is larger than buffer_memory=5000"):
             await producer.send_and_wait("t", b"x" * 6_000)
         assert producer._pool.available == 5_000
 
 
-async def test_start_by_several_tasks_starts_once(broker: EmbeddedBroker) -> None:
+async def test_start_by_several_tasks_starts_once(broker: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers)
         await asyncio.gather(*(producer.start() for _ in range(5)))
@@ -125,7 +125,7 @@ async def test_start_by_several_tasks_starts_once(broker: EmbeddedBroker) -> Non
         await producer.close()
 
 
-async def test_close_while_starting_leaves_nothing_open(broker: EmbeddedBroker) -> None:
+async def test_close_while_starting_leaves_nothing_open(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.METADATA, delay(0.02), times=None)
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers)
@@ -138,7 +138,7 @@ async def test_close_while_starting_leaves_nothing_open(broker: EmbeddedBroker) 
         await until(lambda: broker.connection_count(1) == 0)
 
 
-async def test_close_ends_sends_that_wait_for_metadata(broker: EmbeddedBroker) -> None:
+async def test_close_ends_sends_that_wait_for_metadata(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
     broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE, topic="new"), times=None)
     async with producer_of(broker, max_block_ms=60_000) as producer:
@@ -152,7 +152,7 @@ async def test_close_ends_sends_that_wait_for_metadata(broker: EmbeddedBroker) -
                     await task
 
 
-async def test_flush_does_not_wait_for_later_sends(broker: EmbeddedBroker) -> None:
+async def test_flush_does_not_wait_for_later_sends(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 2)
     async with producer_of(broker) as producer:
         for partition in (0, 1):
@@ -171,7 +171,7 @@ async def test_flush_does_not_wait_for_later_sends(broker: EmbeddedBroker) -> No
         await later
 
 
-async def test_flush_has_a_limit_and_breaks_nothing(broker: EmbeddedBroker) -> None:
+async def test_flush_has_a_limit_and_breaks_nothing(broker: EmbeddedCluster) -> None:
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", b"first")
         answer = asyncio.Event()
@@ -185,7 +185,7 @@ async def test_flush_has_a_limit_and_breaks_nothing(broker: EmbeddedBroker) -> N
         assert (await pending).offset == 1
 
 
-async def test_a_delivery_may_be_awaited_by_many_and_often(broker: EmbeddedBroker) -> None:
+async def test_a_delivery_may_be_awaited_by_many_and_often(broker: EmbeddedCluster) -> None:
     async with producer_of(broker, linger_ms=10) as producer:
         delivery = await producer.send("t", b"x")
 
@@ -197,7 +197,7 @@ async def test_a_delivery_may_be_awaited_by_many_and_often(broker: EmbeddedBroke
 
 
 @pytest.mark.parametrize("headers", [[("\ud800", b"")], [("a", b"1"), ("b\udfff", None)]])
-async def test_a_header_that_utf_8_can_not_write_is_named(broker: EmbeddedBroker, headers: list[tuple[str, bytes | None]]) -> None:
+async def test_a_header_that_utf_8_can_not_write_is_named(broker: EmbeddedCluster, headers: list[tuple[str, bytes | None]]) -> None:
     async with producer_of(broker) as producer:
         with pytest.raises(SerializationError, match=r"header .* UTF-8"):
             await producer.send("t", b"x", headers=headers)
@@ -214,18 +214,18 @@ def test_servers_that_are_none_are_named(servers: Any) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
-async def test_without_acknowledgements_a_partition_goes_on_and_offsets_are_unknown(broker: EmbeddedBroker, in_flight: int) -> None:
+async def test_without_acknowledgements_a_partition_goes_on_and_offsets_are_unknown(broker: EmbeddedCluster, in_flight: int) -> None:
     async with producer_of(broker, **WITHOUT_ANSWERS, max_in_flight_requests_per_connection=in_flight, batch_size=0) as producer:
         for number in range(20):
             assert (await producer.send_and_wait("t", b"%d" % number)).offset == -1
     assert await values_of(broker, 20) == [b"%d" % number for number in range(20)]
 
 
-async def values_of(broker: EmbeddedBroker, count: int) -> list[bytes | None]:
+async def values_of(broker: EmbeddedCluster, count: int) -> list[bytes | None]:
     return [record.value for record in await broker.wait_for_records("t", count)]
 
 
-async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(three: EmbeddedBroker) -> None:
+async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(three: EmbeddedCluster) -> None:
     """The old leader hangs up, which is all that it can do."""
     async with producer_of(three, **WITHOUT_ANSWERS) as producer:
         await producer.send_and_wait("t", b"first", partition=0)
@@ -237,7 +237,7 @@ async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(three
                 await asyncio.sleep(0.03)  # longer than reconnecting may take: nothing else asks for metadata then
 
 
-async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: EmbeddedBroker) -> None:
+async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: EmbeddedCluster) -> None:
     """Also where another node leads it meanwhile: it is muted, or its order would change without idempotence."""
     settings = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1, "batch_size": 0}
     async with producer_of(three, **settings) as producer:
@@ -259,7 +259,7 @@ async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: 
     assert stored(three, partition=0) == [b"before", b"first", b"second"]
 
 
-async def test_no_more_requests_are_in_flight_than_allowed(broker: EmbeddedBroker) -> None:
+async def test_no_more_requests_are_in_flight_than_allowed(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 8)
     async with producer_of(broker, max_in_flight_requests_per_connection=3, batch_size=0, max_request_size=150) as producer:
         for partition in range(8):
@@ -275,7 +275,7 @@ async def test_no_more_requests_are_in_flight_than_allowed(broker: EmbeddedBroke
             await delivery
 
 
-async def test_one_request_carries_all_topics_and_partitions_of_a_node(three: EmbeddedBroker) -> None:
+async def test_one_request_carries_all_topics_and_partitions_of_a_node(three: EmbeddedCluster) -> None:
     three.create_topic("u", 3)
     seen: list[ProduceRequest] = spy_on(three, ApiKey.PRODUCE)
     async with producer_of(three, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
@@ -292,7 +292,7 @@ async def test_one_request_carries_all_topics_and_partitions_of_a_node(three: Em
     assert {part.index for request in seen for topic in request.topic_data for part in topic.partition_data} == {0, 1, 2}
 
 
-async def test_a_request_without_an_answer_costs_its_own_connection_only(three: EmbeddedBroker) -> None:
+async def test_a_request_without_an_answer_costs_its_own_connection_only(three: EmbeddedCluster) -> None:
     async with producer_of(three, request_timeout_ms=150) as producer:
         for partition in range(3):
             await producer.send_and_wait("t", b"first", partition=partition)
@@ -305,7 +305,7 @@ async def test_a_request_without_an_answer_costs_its_own_connection_only(three: 
     assert stored(three, partition=0) == [b"first", b"second"]
 
 
-async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedBroker) -> None:
+async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedCluster) -> None:
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
@@ -313,7 +313,7 @@ async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedBroker)
         assert producer._sender._producer.bumps == 0
 
 
-async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(broker: EmbeddedBroker) -> None:
+async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(broker: EmbeddedCluster) -> None:
     rule = broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), times=None)
     async with producer_of(broker) as producer:
         for _ in range(3):
@@ -326,7 +326,7 @@ async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(broker: 
 # -- metadata ---------------------------------------------------------------------------------------------------------------------
 
 
-async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: EmbeddedBroker) -> None:
+async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: EmbeddedCluster) -> None:
     seen: list[MetadataRequest] = spy_on(broker, ApiKey.METADATA)
     async with producer_of(broker, metadata_max_idle_ms=5_000, metadata_max_age_ms=20) as producer:
         for topic in ("idle", "used"):
@@ -341,14 +341,14 @@ async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: Embed
         assert (await producer.send_and_wait("idle", b"y")).offset == 1, "it is learned again when it is needed"
 
 
-async def test_many_refused_topics_make_no_storm_of_refreshes(broker: EmbeddedBroker) -> None:
+async def test_many_refused_topics_make_no_storm_of_refreshes(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=None)
     async with producer_of(broker, retry_backoff_ms=100, retry_backoff_max_ms=100, max_block_ms=450) as producer:
         await asyncio.gather(*(producer.send(f"t-{number % 50}", b"x") for number in range(500)))
     assert asked(broker, ApiKey.METADATA) <= 10, "one for each back-off of 100 ms, the first at once"
 
 
-async def test_refreshes_come_one_at_a_time(broker: EmbeddedBroker) -> None:
+async def test_refreshes_come_one_at_a_time(broker: EmbeddedCluster) -> None:
     async with producer_of(broker) as producer:
         answer = asyncio.Event()
         rule = broker.on(ApiKey.METADATA, hold(answer), times=None)
@@ -361,7 +361,7 @@ async def test_refreshes_come_one_at_a_time(broker: EmbeddedBroker) -> None:
         await asyncio.gather(*sends)
 
 
-async def test_whoever_waits_for_an_update_is_told_of_success_failure_and_end(broker: EmbeddedBroker) -> None:
+async def test_whoever_waits_for_an_update_is_told_of_success_failure_and_end(broker: EmbeddedCluster) -> None:
     async with producer_of(broker) as producer:
         metadata = producer._metadata
         await metadata.await_update(metadata.snapshot.version - 1)
@@ -379,7 +379,7 @@ async def test_whoever_waits_for_an_update_is_told_of_success_failure_and_end(br
         assert not metadata._waiters
 
 
-async def test_a_leader_that_left_the_cluster_is_asked_after(three: EmbeddedBroker) -> None:
+async def test_a_leader_that_left_the_cluster_is_asked_after(three: EmbeddedCluster) -> None:
     """Metadata knows nothing of the topic at first, and of the old leader nothing any more: nobody but the producer can ask again."""
     async with producer_of(three, metadata_max_age_ms=60_000) as producer:
         for partition in range(3):
@@ -391,7 +391,7 @@ async def test_a_leader_that_left_the_cluster_is_asked_after(three: EmbeddedBrok
     assert stored(three, partition=0) == [b"first", b"second"]
 
 
-async def test_a_topic_that_was_made_again_with_fewer_partitions(broker: EmbeddedBroker) -> None:
+async def test_a_topic_that_was_made_again_with_fewer_partitions(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 8)
     async with producer_of(broker, metadata_max_age_ms=20) as producer:
         for partition in range(8):
@@ -409,7 +409,7 @@ async def test_a_topic_that_was_made_again_with_fewer_partitions(broker: Embedde
 
 
 async def test_records_that_find_no_leader_in_time_are_counted() -> None:
-    async with EmbeddedBroker(nodes=2, replication_factor=1) as broker:
+    async with EmbeddedCluster(nodes=2, replication_factor=1) as broker:
         broker.create_topic("t", 2)
         settings = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 20}
         async with producer_of(broker, **settings) as producer:
@@ -427,7 +427,7 @@ async def test_records_that_find_no_leader_in_time_are_counted() -> None:
 # -- sockets ---------------------------------------------------------------------------------------------------------------------
 
 
-async def test_sockets_have_their_options(broker: EmbeddedBroker) -> None:
+async def test_sockets_have_their_options(broker: EmbeddedCluster) -> None:
     async with producer_of(broker, send_buffer_bytes=40_000, receive_buffer_bytes=50_000) as producer:
         await producer.send_and_wait("t", b"x")
         connection = producer._brokers.live(1)
@@ -440,7 +440,7 @@ async def test_sockets_have_their_options(broker: EmbeddedBroker) -> None:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
 
 
-async def test_every_address_of_a_name_is_tried(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_address_of_a_name_is_tried(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """client.dns.lookup=use_all_dns_ips: the first address of the name refuses."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     names = {"kafka.example": ["127.0.0.2", "127.0.0.1"]}
@@ -467,7 +467,7 @@ async def test_canonical_names_become_bootstrap_servers_of_their_own(monkeypatch
     assert await bootstrap_addresses(config) == [("broker-1.example", 9092), ("broker-2.example", 9092)]
 
 
-async def test_connections_are_opened_for_those_that_are_needed(three: EmbeddedBroker) -> None:
+async def test_connections_are_opened_for_those_that_are_needed(three: EmbeddedCluster) -> None:
     async with producer_of(three) as producer:
         await producer.send_and_wait("t", b"x", partition=1)
         await until(lambda: [three.connection_count(node_id) for node_id in three.node_ids] == [0, 1, 0])

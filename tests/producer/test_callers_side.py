@@ -26,7 +26,7 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, fail, hold
+from aioprod.testing import EmbeddedCluster, fail, hold
 
 
 class Watching(ProducerInterceptor):
@@ -70,7 +70,7 @@ class Upper(ProducerInterceptor):
 # -- routes of errors ----------------------------------------------------------------------------------------------------
 
 
-async def test_errors_of_the_record_come_back_in_its_delivery(broker: EmbeddedBroker) -> None:
+async def test_errors_of_the_record_come_back_in_its_delivery(broker: EmbeddedCluster) -> None:
     watching = Watching()
     broker.create_topic("t")
     async with Producer(broker.bootstrap_servers, max_request_size=1_000, max_block_ms=200, interceptors=[watching]) as producer:
@@ -97,7 +97,7 @@ async def test_errors_of_the_record_come_back_in_its_delivery(broker: EmbeddedBr
     assert watching.closed == 1
 
 
-async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(broker: EmbeddedBroker) -> None:
+async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, max_block_ms=150) as producer:
         broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE, topic="slow"), times=None)
         delivery = await producer.send("slow", b"x")
@@ -105,7 +105,7 @@ async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(broker: E
             await delivery
 
 
-async def test_errors_of_the_call_are_raised(broker: EmbeddedBroker) -> None:
+async def test_errors_of_the_call_are_raised(broker: EmbeddedCluster) -> None:
     watching = Watching()
     producer = Producer(broker.bootstrap_servers, buffer_memory=20_000, max_block_ms=100, linger_ms=0, interceptors=[watching])
     await producer.start()
@@ -129,7 +129,7 @@ async def test_errors_of_the_call_are_raised(broker: EmbeddedBroker) -> None:
 # -- interceptors --------------------------------------------------------------------------------------------------------
 
 
-async def test_interceptors_see_and_change_records_and_hear_of_outcomes(broker: EmbeddedBroker) -> None:
+async def test_interceptors_see_and_change_records_and_hear_of_outcomes(broker: EmbeddedCluster) -> None:
     watching = Watching()
     async with Producer(broker.bootstrap_servers, interceptors=[Failing(), watching, Upper()], batch_size=300) as producer:
         deliveries = [await producer.send("t", b"v%d" % number, b"k") for number in range(50)]
@@ -147,7 +147,7 @@ async def test_interceptors_see_and_change_records_and_hear_of_outcomes(broker: 
     assert watching.delivered[-1][0].value == b"BAD"
 
 
-async def test_interceptors_follow_the_parts_of_a_split_batch(broker: EmbeddedBroker) -> None:
+async def test_interceptors_follow_the_parts_of_a_split_batch(broker: EmbeddedCluster) -> None:
     watching = Watching()
     broker.create_topic("t", configs={"max.message.bytes": "600"})
     async with Producer(broker.bootstrap_servers, interceptors=[watching], batch_size=5_000) as producer:
@@ -157,7 +157,7 @@ async def test_interceptors_follow_the_parts_of_a_split_batch(broker: EmbeddedBr
     assert len(watching.acknowledged) == 100
 
 
-async def test_records_dropped_by_close_are_told_to_interceptors(broker: EmbeddedBroker) -> None:
+async def test_records_dropped_by_close_are_told_to_interceptors(broker: EmbeddedCluster) -> None:
     watching = Watching()
     producer = Producer(broker.bootstrap_servers, interceptors=[watching], linger_ms=60_000, delivery_timeout_ms=120_000)
     await producer.start()
@@ -171,7 +171,7 @@ async def test_records_dropped_by_close_are_told_to_interceptors(broker: Embedde
 # -- partitions ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_partition_key_chooses_and_is_not_stored(broker: EmbeddedBroker) -> None:
+async def test_a_partition_key_chooses_and_is_not_stored(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=7)
     async with Producer(broker.bootstrap_servers) as producer:
         by_key = (await producer.send_and_wait("t", b"x", b"customer-9")).partition
@@ -180,7 +180,7 @@ async def test_a_partition_key_chooses_and_is_not_stored(broker: EmbeddedBroker)
     assert [record.key for record in broker.records("t", by_key)] == [b"customer-9", None, b"another"]
 
 
-async def test_round_robin_with_tiny_batches_gives_each_partition_the_same(broker: EmbeddedBroker) -> None:
+async def test_round_robin_with_tiny_batches_gives_each_partition_the_same(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
     async with Producer(broker.bootstrap_servers, partitioner=RoundRobinPartitioner(), batch_size=100) as producer:
         for _ in range(400):
@@ -189,7 +189,7 @@ async def test_round_robin_with_tiny_batches_gives_each_partition_the_same(broke
     assert [len(broker.records("t", partition)) for partition in range(4)] == [100] * 4
 
 
-async def test_a_sticky_partitioner_is_asked_again_where_a_batch_is_full(broker: EmbeddedBroker) -> None:
+async def test_a_sticky_partitioner_is_asked_again_where_a_batch_is_full(broker: EmbeddedCluster) -> None:
     class Sticky:
         def __init__(self) -> None:
             self.now = 0
@@ -211,7 +211,7 @@ async def test_a_sticky_partitioner_is_asked_again_where_a_batch_is_full(broker:
     assert sticky.asked == 12 + 2
 
 
-async def test_a_partitioner_that_answers_nonsense_is_named(broker: EmbeddedBroker) -> None:
+async def test_a_partitioner_that_answers_nonsense_is_named(broker: EmbeddedCluster) -> None:
     class Wrong:
         def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
             return 9
@@ -221,7 +221,7 @@ async def test_a_partitioner_that_answers_nonsense_is_named(broker: EmbeddedBrok
             await producer.send_and_wait("t", b"x")
 
 
-async def test_keys_can_be_ignored(broker: EmbeddedBroker) -> None:
+async def test_keys_can_be_ignored(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
     async with Producer(broker.bootstrap_servers, partitioner_ignore_keys=True, batch_size=200) as producer:
         placed = {(await producer.send_and_wait("t", b"x" * 100, b"the same key")).partition for _ in range(40)}
@@ -246,7 +246,7 @@ async def test_send_many_gives_each_record_its_own_result(bootstrap: str) -> Non
         await producer.send_many(topic, [b"late"])
 
 
-async def test_send_many_waits_for_room_and_keeps_the_order(broker: EmbeddedBroker) -> None:
+async def test_send_many_waits_for_room_and_keeps_the_order(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000, linger_ms=0) as producer:
         values = [b"%05d" % number * 20 for number in range(5_000)]
         deliveries = await producer.send_many("t", values)

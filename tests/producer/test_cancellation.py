@@ -10,14 +10,14 @@ from cancel_points import cancel_at_each_point
 
 from aioprod import Delivery, KafkaError, Producer, ProducerRecord
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, delay, hold
+from aioprod.testing import EmbeddedCluster, delay, hold
 
 
-def quick(broker: EmbeddedBroker, **settings: object) -> Producer:
+def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
     return Producer(broker.bootstrap_servers, retry_backoff_ms=1, retry_backoff_max_ms=5, reconnect_backoff_ms=1, **settings)  # type: ignore[arg-type]
 
 
-def values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
+def values(broker: EmbeddedCluster, topic: str) -> list[bytes]:
     return [record.value or b"" for record in broker.records(topic)]
 
 
@@ -27,7 +27,7 @@ def assert_nothing_held(producer: Producer) -> None:
     assert producer._pool.waiting == 0
 
 
-async def test_start_and_close(broker: EmbeddedBroker) -> None:
+async def test_start_and_close(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.METADATA, delay(0.001), times=None)
     before = asyncio.all_tasks()
     producers: list[Producer] = []
@@ -49,7 +49,7 @@ async def test_start_and_close(broker: EmbeddedBroker) -> None:
     assert values(broker, "t")[-1] == b"%d" % len(producers), "the last one was not cancelled"
 
 
-async def test_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedBroker) -> None:
+async def test_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.METADATA, delay(0.001), times=None)
     producers: dict[int, Producer] = {}
 
@@ -65,7 +65,7 @@ async def test_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedBroke
 
 
 @pytest.mark.parametrize("waiting_for", ["metadata", "memory", "acknowledgement", "a full batch"])
-async def test_send(broker: EmbeddedBroker, waiting_for: str) -> None:
+async def test_send(broker: EmbeddedCluster, waiting_for: str) -> None:
     settings = {"memory": {"buffer_memory": 3_000, "batch_size": 1_000}, "a full batch": {"batch_size": 300}}.get(waiting_for, {})
     async with quick(broker, linger_ms=1, **settings) as producer:
         acknowledged: list[bytes] = []
@@ -91,7 +91,7 @@ async def test_send(broker: EmbeddedBroker, waiting_for: str) -> None:
         assert len(stored) == len(set(stored)), "a cancelled send is taken once or not at all"
 
 
-async def test_send_many(broker: EmbeddedBroker) -> None:
+async def test_send_many(broker: EmbeddedCluster) -> None:
     async with quick(broker, linger_ms=1, batch_size=300, buffer_memory=1_000) as producer:
 
         async def scenario(number: int) -> None:
@@ -108,7 +108,7 @@ async def test_send_many(broker: EmbeddedBroker) -> None:
         assert len(stored) == len(set(stored))
 
 
-async def test_flush(broker: EmbeddedBroker) -> None:
+async def test_flush(broker: EmbeddedCluster) -> None:
     async with quick(broker, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=200) as producer:
         await producer.partitions_for("t")
         deliveries: list[Delivery] = []
@@ -127,7 +127,7 @@ async def test_flush(broker: EmbeddedBroker) -> None:
             await delivery
 
 
-async def test_close(broker: EmbeddedBroker) -> None:
+async def test_close(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.PRODUCE, delay(0.001), times=None)
     before = asyncio.all_tasks()
     opened: dict[int, tuple[Producer, list[Delivery]]] = {}
@@ -157,7 +157,7 @@ async def test_close(broker: EmbeddedBroker) -> None:
     assert await cancel_at_each_point(scenario, check) > 10
 
 
-async def test_every_task_but_ours_cancelled_from_outside(broker: EmbeddedBroker) -> None:
+async def test_every_task_but_ours_cancelled_from_outside(broker: EmbeddedCluster) -> None:
     # Frameworks that cancel all tasks on shutdown: sends must raise, not hang (TRAPS 8).
     producer = quick(broker)
     await producer.start()
@@ -177,7 +177,7 @@ async def test_every_task_but_ours_cancelled_from_outside(broker: EmbeddedBroker
     released.set()
 
 
-async def test_ten_thousand_cancelled_waits_leave_nothing(broker: EmbeddedBroker) -> None:
+async def test_ten_thousand_cancelled_waits_leave_nothing(broker: EmbeddedCluster) -> None:
     # TRAPS 15 and 16: waiters that give up must not pile up on what lives long.
     async with quick(broker, buffer_memory=2_000, batch_size=1_000, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"x")

@@ -21,7 +21,7 @@ from aioprod.metrics import ProducerObserver
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
 from aioprod.protocol.messages.metadata import MetadataResponse
-from aioprod.testing import EmbeddedBroker, change_answer, drop_before, fail
+from aioprod.testing import EmbeddedCluster, change_answer, drop_before, fail
 
 #: All codes of Kafka 4.1, and some that nobody has given a name yet.
 CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [cast("ErrorCode", number) for number in (134, 999, -7)]
@@ -38,7 +38,7 @@ async def outcome(sending: Any) -> object:
 
 
 @asynccontextmanager
-async def producer_of(broker: EmbeddedBroker, **settings: Any) -> AsyncIterator[Producer]:
+async def producer_of(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Producer]:
     """A producer that a failed test does not wait for."""
     producer = Producer(broker.bootstrap_servers, **{**FAST, **settings})
     try:
@@ -49,7 +49,7 @@ async def producer_of(broker: EmbeddedBroker, **settings: Any) -> AsyncIterator[
         await producer.close(0)
 
 
-async def test_metadata_of_a_new_topic(broker: EmbeddedBroker) -> None:
+async def test_metadata_of_a_new_topic(broker: EmbeddedCluster) -> None:
     async with producer_of(broker, max_block_ms=2_000) as producer:
         for code in CODES:
             async with asyncio.timeout(LIMIT_SECONDS):
@@ -65,7 +65,7 @@ async def test_metadata_of_a_new_topic(broker: EmbeddedBroker) -> None:
                 await producer.send_and_wait(topic, b"second")
 
 
-async def test_metadata_of_a_topic_that_is_known(broker: EmbeddedBroker) -> None:
+async def test_metadata_of_a_topic_that_is_known(broker: EmbeddedCluster) -> None:
     """A topic that has been written to goes on being so, whatever one refresh says of it."""
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", b"first")
@@ -78,7 +78,7 @@ async def test_metadata_of_a_topic_that_is_known(broker: EmbeddedBroker) -> None
     assert len(broker.records("t")) == 1 + len(CODES)
 
 
-async def test_metadata_as_a_whole(broker: EmbeddedBroker) -> None:
+async def test_metadata_as_a_whole(broker: EmbeddedCluster) -> None:
     """The code of the whole answer (version 13), which then names neither brokers nor topics."""
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", b"first")
@@ -96,7 +96,7 @@ async def test_metadata_as_a_whole(broker: EmbeddedBroker) -> None:
                 assert producer._brokers.live(1) is connection, "an answer without brokers does not make those that are known disappear"
 
 
-async def test_metadata_that_stays_refused_ends_at_max_block(broker: EmbeddedBroker) -> None:
+async def test_metadata_that_stays_refused_ends_at_max_block(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
     for code in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT):
         async with asyncio.timeout(LIMIT_SECONDS), producer_of(broker, max_block_ms=50) as producer:
@@ -106,7 +106,7 @@ async def test_metadata_that_stays_refused_ends_at_max_block(broker: EmbeddedBro
             broker.clear_rules()
 
 
-async def test_api_versions_at_the_start(broker: EmbeddedBroker) -> None:
+async def test_api_versions_at_the_start(broker: EmbeddedCluster) -> None:
     for code in CODES:
         async with asyncio.timeout(LIMIT_SECONDS):
             rule = broker.on(ApiKey.API_VERSIONS, fail(code), times=1)
@@ -124,7 +124,7 @@ async def test_api_versions_at_the_start(broker: EmbeddedBroker) -> None:
     assert len(broker.records("t")) == len(CODES)
 
 
-async def test_api_versions_of_a_connection_that_has_to_be_made_again(broker: EmbeddedBroker) -> None:
+async def test_api_versions_of_a_connection_that_has_to_be_made_again(broker: EmbeddedCluster) -> None:
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", b"first")
         for code in CODES:
@@ -136,7 +136,7 @@ async def test_api_versions_of_a_connection_that_has_to_be_made_again(broker: Em
     assert [record.value for record in broker.records("t")] == [b"first", *(b"%d" % int(code) for code in CODES)]
 
 
-async def test_init_producer_id(broker: EmbeddedBroker) -> None:
+async def test_init_producer_id(broker: EmbeddedCluster) -> None:
     for code in CODES:
 
         def refuse(answer: InitProducerIdResponse, code: ErrorCode = code) -> None:
@@ -156,7 +156,7 @@ async def test_init_producer_id(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_produce(broker: EmbeddedBroker, idempotent: bool) -> None:
+async def test_produce(broker: EmbeddedCluster, idempotent: bool) -> None:
     for code in CODES:
         async with asyncio.timeout(LIMIT_SECONDS), producer_of(broker, enable_idempotence=idempotent) as producer:
             rule = broker.on(ApiKey.PRODUCE, fail(code), times=1)
@@ -250,14 +250,14 @@ class Listening(ProducerObserver):
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(nodes=2) as broker:
+async def two() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(nodes=2) as broker:
         broker.create_topic("t", 2)
         yield broker
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_garbage_ends_that_connection_and_nothing_else(two: EmbeddedBroker, seed: int) -> None:
+async def test_garbage_ends_that_connection_and_nothing_else(two: EmbeddedCluster, seed: int) -> None:
     rng = random.Random(seed)
     listening = Listening()
     async with asyncio.timeout(LIMIT_SECONDS), Garbler(rng, two.address(1)) as garbler:

@@ -20,17 +20,17 @@ from aioprod import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.produce import BatchIndexAndErrorMessage, ProduceResponse
-from aioprod.testing import Action, EmbeddedBroker, change_answer, close, delay, drop_after, drop_before, fail, hold, hold_answer
+from aioprod.testing import Action, EmbeddedCluster, change_answer, close, delay, drop_after, drop_before, fail, hold, hold_answer
 
 FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
 
 
-def quick(broker: EmbeddedBroker, **settings: object) -> Producer:
+def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
     """A producer that does not pause long between its tries, with batches of about ten records."""
     return Producer(broker.bootstrap_servers, **{"batch_size": 200, "linger_ms": 0, **FAST, **settings})  # type: ignore[arg-type]
 
 
-def stored(broker: EmbeddedBroker, topic: str = "t") -> list[bytes | None]:
+def stored(broker: EmbeddedCluster, topic: str = "t") -> list[bytes | None]:
     return [record.value for record in broker.records(topic)]
 
 
@@ -55,7 +55,7 @@ async def send_numbers(producer: Producer, count: int) -> None:
     ids=lambda action: type(action).__name__ + str(getattr(getattr(action, "failure", None), "code", "")),
 )
 @pytest.mark.parametrize("failing", [1, 2, 4])
-async def test_trouble_loses_doubles_and_reorders_nothing(broker: EmbeddedBroker, action: Action, failing: int) -> None:
+async def test_trouble_loses_doubles_and_reorders_nothing(broker: EmbeddedCluster, action: Action, failing: int) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, action, times=failing)
@@ -64,7 +64,7 @@ async def test_trouble_loses_doubles_and_reorders_nothing(broker: EmbeddedBroker
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
-async def test_one_request_in_flight_keeps_order_without_idempotence(broker: EmbeddedBroker, in_flight: int) -> None:
+async def test_one_request_in_flight_keeps_order_without_idempotence(broker: EmbeddedCluster, in_flight: int) -> None:
     async with quick(broker, enable_idempotence=False, max_in_flight_requests_per_connection=in_flight) as producer:
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
@@ -75,7 +75,7 @@ async def test_one_request_in_flight_keeps_order_without_idempotence(broker: Emb
         assert stored(broker) == expected
 
 
-async def test_a_refused_batch_takes_no_sequence_with_it(broker: EmbeddedBroker) -> None:
+async def test_a_refused_batch_takes_no_sequence_with_it(broker: EmbeddedCluster) -> None:
     """aiokafka keeps the range: OUT_OF_ORDER_SEQUENCE_NUMBER until restart."""
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.MESSAGE_TOO_LARGE), times=1)
@@ -86,7 +86,7 @@ async def test_a_refused_batch_takes_no_sequence_with_it(broker: EmbeddedBroker)
     assert stored(broker) == [b"0", b"1", b"2"]
 
 
-async def test_a_refused_batch_with_others_behind_it(broker: EmbeddedBroker) -> None:
+async def test_a_refused_batch_with_others_behind_it(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
@@ -104,7 +104,7 @@ async def outcome(delivery: object) -> object:
         return error
 
 
-async def test_one_hole_bumps_the_epoch_once(broker: EmbeddedBroker) -> None:
+async def test_one_hole_bumps_the_epoch_once(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=3)
     async with quick(broker) as producer:
         for partition in range(3):
@@ -117,7 +117,7 @@ async def test_one_hole_bumps_the_epoch_once(broker: EmbeddedBroker) -> None:
     assert [len(broker.records("t", partition)) for partition in range(3)] == [6, 6, 6]
 
 
-async def test_a_batch_that_expires_in_flight_is_reported_and_the_rest_goes_on(broker: EmbeddedBroker) -> None:
+async def test_a_batch_that_expires_in_flight_is_reported_and_the_rest_goes_on(broker: EmbeddedCluster) -> None:
     async with quick(broker, delivery_timeout_ms=400, request_timeout_ms=300) as producer:
         await producer.send_and_wait("t", b"first")
         released = asyncio.Event()
@@ -135,7 +135,7 @@ async def test_a_batch_that_expires_in_flight_is_reported_and_the_rest_goes_on(b
     assert stored(broker).count(b"stuck") <= 1
 
 
-async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: EmbeddedBroker) -> None:
+async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: EmbeddedCluster) -> None:
     async with quick(broker, delivery_timeout_ms=300, request_timeout_ms=200) as producer:
         await producer.partitions_for("t")
         queue = producer._topics["t"].queues[0]
@@ -150,7 +150,7 @@ async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: Embed
     assert stored(broker) == [b"again"]
 
 
-async def test_an_error_that_no_retry_helps_fails_the_records_by_name(broker: EmbeddedBroker) -> None:
+async def test_an_error_that_no_retry_helps_fails_the_records_by_name(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=1)
         with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
@@ -159,7 +159,7 @@ async def test_an_error_that_no_retry_helps_fails_the_records_by_name(broker: Em
         await producer.send_and_wait("t", b"y")
 
 
-async def test_a_broker_that_dies_and_comes_back(broker: EmbeddedBroker) -> None:
+async def test_a_broker_that_dies_and_comes_back(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
         await broker.stop()
@@ -173,7 +173,7 @@ async def test_a_broker_that_dies_and_comes_back(broker: EmbeddedBroker) -> None
     assert stored(broker)[-50:] == [b"%d" % number for number in range(50)]
 
 
-async def test_a_dead_broker_holds_nobody_longer_than_promised(broker: EmbeddedBroker) -> None:
+async def test_a_dead_broker_holds_nobody_longer_than_promised(broker: EmbeddedCluster) -> None:
     producer = quick(broker, delivery_timeout_ms=500, request_timeout_ms=300, max_block_ms=300)
     await producer.start()
     await producer.send_and_wait("t", b"first")
@@ -190,7 +190,7 @@ async def test_a_dead_broker_holds_nobody_longer_than_promised(broker: EmbeddedB
         await pending
 
 
-async def test_a_full_buffer_makes_send_wait_and_cancelling_gives_everything_back(broker: EmbeddedBroker) -> None:
+async def test_a_full_buffer_makes_send_wait_and_cancelling_gives_everything_back(broker: EmbeddedCluster) -> None:
     async with quick(broker, buffer_memory=2_000, batch_size=500) as producer:
         await producer.send_and_wait("t", b"first")
         released = asyncio.Event()
@@ -211,7 +211,7 @@ async def test_a_full_buffer_makes_send_wait_and_cancelling_gives_everything_bac
     assert len(stored(broker)) == 1 + len(taken)
 
 
-async def test_cancelling_who_waits_leaves_the_record_alone(broker: EmbeddedBroker) -> None:
+async def test_cancelling_who_waits_leaves_the_record_alone(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
         released = asyncio.Event()
@@ -225,7 +225,7 @@ async def test_cancelling_who_waits_leaves_the_record_alone(broker: EmbeddedBrok
         assert (await delivery).offset == 1
 
 
-async def test_callbacks_run_once_and_their_faults_stop_nobody(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_callbacks_run_once_and_their_faults_stop_nobody(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[int] = []
     async with quick(broker, linger_ms=20, batch_size=5_000) as producer:
         deliveries = [await producer.send("t", b"x") for _ in range(3)]
@@ -239,7 +239,7 @@ async def test_callbacks_run_once_and_their_faults_stop_nobody(broker: EmbeddedB
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_failure_that_nobody_looks_at_is_logged(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_that_nobody_looks_at_is_logged(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
         delivery = await producer.send("t", b"x")
@@ -250,7 +250,7 @@ async def test_a_failure_that_nobody_looks_at_is_logged(broker: EmbeddedBroker, 
     assert caplog.text.count("nobody looked at it") == 1
 
 
-async def test_tasks_cancelled_from_outside_make_sends_raise(broker: EmbeddedBroker) -> None:
+async def test_tasks_cancelled_from_outside_make_sends_raise(broker: EmbeddedCluster) -> None:
     producer = quick(broker)
     mine = asyncio.all_tasks()
     await producer.start()
@@ -267,7 +267,7 @@ async def test_tasks_cancelled_from_outside_make_sends_raise(broker: EmbeddedBro
     await producer.close()
 
 
-async def test_close_while_the_broker_is_slow_delivers_what_it_can(broker: EmbeddedBroker) -> None:
+async def test_close_while_the_broker_is_slow_delivers_what_it_can(broker: EmbeddedCluster) -> None:
     producer = quick(broker)
     await producer.start()
     await producer.send_and_wait("t", b"first")
@@ -277,7 +277,7 @@ async def test_close_while_the_broker_is_slow_delivers_what_it_can(broker: Embed
     assert (await delivery).offset == 1
 
 
-async def test_a_cancelled_close_still_closes(broker: EmbeddedBroker) -> None:
+async def test_a_cancelled_close_still_closes(broker: EmbeddedCluster) -> None:
     producer = quick(broker)
     await producer.start()
     await producer.send_and_wait("t", b"first")
@@ -293,7 +293,7 @@ async def test_a_cancelled_close_still_closes(broker: EmbeddedBroker) -> None:
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod-") and not task.done() and "sender" in task.get_name()]
 
 
-async def test_the_records_that_a_broker_finds_fault_with_are_named(broker: EmbeddedBroker) -> None:
+async def test_the_records_that_a_broker_finds_fault_with_are_named(broker: EmbeddedCluster) -> None:
     def complain(answer: ProduceResponse) -> None:
         part = answer.responses[0].partition_responses[0]
         part.error_code, part.error_message = int(ErrorCode.INVALID_RECORD), "one or more records are invalid"
@@ -305,7 +305,7 @@ async def test_the_records_that_a_broker_finds_fault_with_are_named(broker: Embe
             await producer.send_and_wait("t", b"x")
 
 
-async def test_a_code_that_this_version_does_not_know_is_named(broker: EmbeddedBroker) -> None:
+async def test_a_code_that_this_version_does_not_know_is_named(broker: EmbeddedCluster) -> None:
     def change(answer: ProduceResponse) -> None:
         answer.responses[0].partition_responses[0].error_code = 999
 
@@ -315,14 +315,14 @@ async def test_a_code_that_this_version_does_not_know_is_named(broker: EmbeddedB
             await producer.send_and_wait("t", b"x")
 
 
-async def test_a_topic_that_is_no_string_is_named(broker: EmbeddedBroker) -> None:
+async def test_a_topic_that_is_no_string_is_named(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"x")
         with pytest.raises(InvalidTopicError, match=r"topic=\['t'\]"):
             await producer.send_and_wait(["t"], b"x")  # type: ignore[arg-type]
 
 
-async def test_metadata_without_brokers_is_no_success(broker: EmbeddedBroker) -> None:
+async def test_metadata_without_brokers_is_no_success(broker: EmbeddedCluster) -> None:
     async with quick(broker, max_block_ms=200) as producer:
         await producer.send_and_wait("t", b"x")
         broker.on(ApiKey.METADATA, change_answer(lambda answer: answer.brokers.clear()), times=None)

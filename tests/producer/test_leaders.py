@@ -17,7 +17,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.protocol.messages.produce import LeaderIdAndEpoch, NodeEndpoint, ProduceResponse
-from aioprod.testing import Action, EmbeddedBroker, change_answer, fail, hold, hold_answer, throttle
+from aioprod.testing import Action, EmbeddedCluster, change_answer, fail, hold, hold_answer, throttle
 
 LIMIT_SECONDS = 10.0
 FAST = {"linger_ms": 0, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
@@ -26,16 +26,16 @@ NO_PAUSE = {"linger_ms": 0, "retry_backoff_ms": 60_000, "retry_backoff_max_ms": 
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(nodes=3) as broker:
+async def three() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", 3)
         yield broker
 
 
 @pytest.fixture
-async def single() -> AsyncIterator[EmbeddedBroker]:
+async def single() -> AsyncIterator[EmbeddedCluster]:
     """One replica per partition: partition 0 is on node 1 or nowhere."""
-    async with EmbeddedBroker(nodes=3, replication_factor=1) as broker:
+    async with EmbeddedCluster(nodes=3, replication_factor=1) as broker:
         broker.create_topic("t", 3)
         yield broker
 
@@ -63,16 +63,16 @@ async def producer_of(addresses: str, **settings: Any) -> AsyncIterator[Producer
         await producer.close(0)
 
 
-def metadata_requests(broker: EmbeddedBroker) -> int:
+def metadata_requests(broker: EmbeddedCluster) -> int:
     return sum(seen.api_key == ApiKey.METADATA for seen in broker.requests)
 
 
-def produced_at(broker: EmbeddedBroker) -> list[int]:
+def produced_at(broker: EmbeddedCluster) -> list[int]:
     """The nodes that produce requests went to."""
     return [seen.node_id for seen in broker.requests if seen.api_key == ApiKey.PRODUCE]
 
 
-def stored(broker: EmbeddedBroker, partition: int = 0) -> list[bytes | None]:
+def stored(broker: EmbeddedCluster, partition: int = 0) -> list[bytes | None]:
     return [record.value for record in broker.records("t", partition)]
 
 
@@ -93,7 +93,7 @@ class TestNewLeaderInTheAnswer:
     """KIP-951: the refusal names the new leader, and that is all that a producer needs."""
 
     @pytest.mark.parametrize("idempotent", [True, False])
-    async def test_it_costs_no_metadata_request_and_no_pause(self, three: EmbeddedBroker, idempotent: bool) -> None:
+    async def test_it_costs_no_metadata_request_and_no_pause(self, three: EmbeddedCluster, idempotent: bool) -> None:
         async with producer_of(three.bootstrap_servers, enable_idempotence=idempotent, **NO_PAUSE) as producer:
             await producer.send_and_wait("t", b"before", partition=0)
             asked = metadata_requests(three)
@@ -104,7 +104,7 @@ class TestNewLeaderInTheAnswer:
         assert stored(three) == [b"before", b"after", b"later"]
         assert produced_at(three) == [1, 1, 2, 2]
 
-    async def test_all_that_was_in_flight_goes_over_at_once_and_in_order(self, three: EmbeddedBroker) -> None:
+    async def test_all_that_was_in_flight_goes_over_at_once_and_in_order(self, three: EmbeddedCluster) -> None:
         watcher = Watcher()
         settings = {**NO_PAUSE, "batch_size": 0, "observers": [watcher]}  # each record is a batch
         async with producer_of(three.bootstrap_servers, **settings) as producer:
@@ -123,7 +123,7 @@ class TestNewLeaderInTheAnswer:
         # The five that were under way were refused; each went once more, and the rest only to the new leader.
         assert [event.node_id for event in watcher.sent] == [1] * 6 + [3] * 20
 
-    async def test_partitions_that_did_not_move_are_not_disturbed(self, three: EmbeddedBroker) -> None:
+    async def test_partitions_that_did_not_move_are_not_disturbed(self, three: EmbeddedCluster) -> None:
         three.create_topic("u", 3)
         async with producer_of(three.bootstrap_servers, **NO_PAUSE) as producer:
             for topic in ("t", "u"):
@@ -134,7 +134,7 @@ class TestNewLeaderInTheAnswer:
                 await delivery
         assert len(three.records("u", 0)) == len(three.records("t", 0)) == 2
 
-    async def test_a_leader_that_moves_on_is_followed(self, three: EmbeddedBroker) -> None:
+    async def test_a_leader_that_moves_on_is_followed(self, three: EmbeddedCluster) -> None:
         async with producer_of(three.bootstrap_servers, **NO_PAUSE) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
             asked = metadata_requests(three)
@@ -144,7 +144,7 @@ class TestNewLeaderInTheAnswer:
             assert metadata_requests(three) == asked
         assert produced_at(three) == [1, 1, 2, 2, 3, 3, 1, 1, 3]
 
-    async def test_a_node_that_was_never_heard_of_is_reached_by_the_address_in_the_answer(self, three: EmbeddedBroker) -> None:
+    async def test_a_node_that_was_never_heard_of_is_reached_by_the_address_in_the_answer(self, three: EmbeddedCluster) -> None:
         await three.stop_node(3)
         async with producer_of(three.bootstrap_servers, **NO_PAUSE) as producer:
             await producer.send_and_wait("t", b"before", partition=0)
@@ -155,7 +155,7 @@ class TestNewLeaderInTheAnswer:
             assert metadata_requests(three) == asked
         assert produced_at(three) == [1, 1, 3]
 
-    async def test_a_node_that_changed_its_address_is_reached_by_the_one_in_the_answer(self, three: EmbeddedBroker) -> None:
+    async def test_a_node_that_changed_its_address_is_reached_by_the_one_in_the_answer(self, three: EmbeddedCluster) -> None:
         async with producer_of(three.address(1), **NO_PAUSE) as producer:
             await producer.send_and_wait("t", b"before", partition=0)
             asked = metadata_requests(three)
@@ -167,7 +167,7 @@ class TestNewLeaderInTheAnswer:
         assert produced_at(three) == [1, 1, 2]
 
     @pytest.mark.parametrize("told", ["nothing", "no leader", "an older epoch", "the epoch it knows", "a node without address"])
-    async def test_an_answer_that_does_not_help_leads_to_metadata(self, three: EmbeddedBroker, told: str) -> None:
+    async def test_an_answer_that_does_not_help_leads_to_metadata(self, three: EmbeddedCluster, told: str) -> None:
         def change(answer: ProduceResponse) -> None:
             part = answer.responses[0].partition_responses[0]
             hints = {
@@ -192,7 +192,7 @@ class TestNewLeaderInTheAnswer:
         assert 3 not in produced_at(three)
         assert produced_at(three)[-1] == 2
 
-    async def test_metadata_that_is_older_than_the_hint_does_not_take_it_back(self, three: EmbeddedBroker) -> None:
+    async def test_metadata_that_is_older_than_the_hint_does_not_take_it_back(self, three: EmbeddedCluster) -> None:
         """A broker that has not heard of the move yet answers a metadata request (Kafka's clients compare leader epochs)."""
         stale: list[MetadataResponse] = []
 
@@ -217,7 +217,7 @@ class TestNewLeaderInTheAnswer:
 
 class TestDeadNodes:
     @pytest.mark.parametrize("how", ["stopped", "frozen", "frozen before it was first needed"])
-    async def test_a_dead_node_does_not_delay_records_to_the_others(self, single: EmbeddedBroker, how: str) -> None:
+    async def test_a_dead_node_does_not_delay_records_to_the_others(self, single: EmbeddedCluster, how: str) -> None:
         addresses = ",".join(single.address(node_id) for node_id in (2, 3))
         pending: list[Delivery] = []
         async with producer_of(addresses, **FAST) as producer:
@@ -239,7 +239,7 @@ class TestDeadNodes:
                 await delivery
         assert stored(single, 0) == before + [b"%d" % number for number in range(50)]
 
-    async def test_a_new_topic_is_learned_while_a_node_is_silent(self, single: EmbeddedBroker) -> None:
+    async def test_a_new_topic_is_learned_while_a_node_is_silent(self, single: EmbeddedCluster) -> None:
         single.create_topic("new", 3)
         async with producer_of(single.bootstrap_servers, **FAST) as producer:
             await send_one_by_one(producer, [0, 1, 2], 1)
@@ -251,7 +251,7 @@ class TestDeadNodes:
             single.unfreeze_node(1)
             await waiting
 
-    async def test_keyless_records_go_where_there_is_a_leader(self, single: EmbeddedBroker) -> None:
+    async def test_keyless_records_go_where_there_is_a_leader(self, single: EmbeddedCluster) -> None:
         async with producer_of(single.bootstrap_servers, **FAST) as producer:
             await send_one_by_one(producer, [0, 1, 2], 1)
             await single.stop_node(1)
@@ -267,7 +267,7 @@ class TestDeadNodes:
 
     async def test_metadata_is_not_kept_waiting_by_silent_nodes(self) -> None:
         """The only connection is lost, and most of the nodes that metadata could be asked of take connections and say nothing."""
-        async with EmbeddedBroker(nodes=6) as broker:
+        async with EmbeddedCluster(nodes=6) as broker:
             broker.create_topic("t")
             async with producer_of(broker.address(1), **FAST) as producer:
                 await producer.send_and_wait("t", b"before")
@@ -278,7 +278,7 @@ class TestDeadNodes:
                     await producer.send_and_wait("t", b"after")
         assert stored(broker) == [b"before", b"after"]
 
-    async def test_a_stopped_leader_costs_no_more_than_its_heir_s_name(self, three: EmbeddedBroker) -> None:
+    async def test_a_stopped_leader_costs_no_more_than_its_heir_s_name(self, three: EmbeddedCluster) -> None:
         async with producer_of(three.bootstrap_servers, **FAST) as producer:
             for number in range(30):
                 if number in (10, 20):
@@ -291,18 +291,18 @@ class TestBootstrapAgain:
     """KIP-899 and KIP-1102: no broker that is known answers, but the bootstrap servers do."""
 
     @pytest.fixture
-    async def two(self) -> AsyncIterator[EmbeddedBroker]:
+    async def two(self) -> AsyncIterator[EmbeddedCluster]:
         """Node 1 is down: a producer knows its address from bootstrap_servers only."""
-        async with EmbeddedBroker(nodes=2) as broker:
+        async with EmbeddedCluster(nodes=2) as broker:
             broker.create_topic("t")
             await broker.stop_node(1)
             yield broker
 
     @staticmethod
-    def addresses(broker: EmbeddedBroker) -> str:
+    def addresses(broker: EmbeddedCluster) -> str:
         return f"{broker.address(1)},{broker.address(2)}"
 
-    async def test_all_known_brokers_are_gone(self, two: EmbeddedBroker) -> None:
+    async def test_all_known_brokers_are_gone(self, two: EmbeddedCluster) -> None:
         async with producer_of(self.addresses(two), **FAST) as producer:
             await producer.send_and_wait("t", b"before")
             await two.stop_node(2)
@@ -313,7 +313,7 @@ class TestBootstrapAgain:
         assert stored(two) == [b"before", b"meanwhile", b"after"]
         assert produced_at(two)[-1] == 1
 
-    async def test_with_the_strategy_none_it_does_not(self, two: EmbeddedBroker) -> None:
+    async def test_with_the_strategy_none_it_does_not(self, two: EmbeddedCluster) -> None:
         settings = {**FAST, "metadata_recovery_strategy": "none", "request_timeout_ms": 300, "delivery_timeout_ms": 800}
         async with producer_of(self.addresses(two), **settings) as producer:
             await producer.send_and_wait("t", b"before")
@@ -325,7 +325,7 @@ class TestBootstrapAgain:
             await producer.send_and_wait("t", b"after")
         assert stored(two) == [b"before", b"after"]
 
-    async def test_all_known_brokers_are_silent(self, two: EmbeddedBroker) -> None:
+    async def test_all_known_brokers_are_silent(self, two: EmbeddedCluster) -> None:
         settings = {**FAST, "request_timeout_ms": 200, "metadata_recovery_rebootstrap_trigger_ms": 300}
         async with producer_of(self.addresses(two), **settings) as producer:
             await producer.send_and_wait("t", b"before")
@@ -335,7 +335,7 @@ class TestBootstrapAgain:
             await producer.send_and_wait("t", b"after")
         assert stored(two) == [b"before", b"after"]
 
-    async def test_a_broker_asks_for_it(self, two: EmbeddedBroker) -> None:
+    async def test_a_broker_asks_for_it(self, two: EmbeddedCluster) -> None:
         def send_away(answer: MetadataResponse) -> None:
             answer.error_code, answer.brokers, answer.topics = ErrorCode.REBOOTSTRAP_REQUIRED, [], []
 
@@ -348,7 +348,7 @@ class TestBootstrapAgain:
             await producer.send_and_wait("t", b"after")
         assert stored(two) == [b"before", b"after"]
 
-    async def test_all_nodes_come_back_and_only_the_bootstrap_server_where_it_was(self, three: EmbeddedBroker) -> None:
+    async def test_all_nodes_come_back_and_only_the_bootstrap_server_where_it_was(self, three: EmbeddedCluster) -> None:
         async with producer_of(three.address(1), **FAST) as producer:
             await send_one_by_one(producer, [0, 1, 2], 1)
             await three.stop_all()
@@ -365,7 +365,7 @@ class TestBootstrapAgain:
 
 
 class TestIdleConnections:
-    async def test_they_are_closed_and_opened_again(self, three: EmbeddedBroker) -> None:
+    async def test_they_are_closed_and_opened_again(self, three: EmbeddedCluster) -> None:
         async with producer_of(three.bootstrap_servers, connections_max_idle_ms=50, **FAST) as producer:
             for number in range(3):
                 await send_one_by_one(producer, [0, 1, 2], 1)
@@ -373,7 +373,7 @@ class TestIdleConnections:
                 await until(lambda: not any(three.connection_count(node_id) for node_id in three.node_ids))
                 assert len(stored(three)) == number + 1
 
-    async def test_one_that_waits_for_an_answer_is_not_idle(self, three: EmbeddedBroker) -> None:
+    async def test_one_that_waits_for_an_answer_is_not_idle(self, three: EmbeddedCluster) -> None:
         async with producer_of(three.address(1), connections_max_idle_ms=30, **FAST) as producer:
             await producer.send_and_wait("t", b"first", partition=0)
             event = asyncio.Event()
@@ -385,7 +385,7 @@ class TestIdleConnections:
             assert (await waiting).offset == 1
         assert produced_at(three) == [1, 1]
 
-    async def test_closing_in_the_moment_of_a_send_loses_and_doubles_nothing(self, three: EmbeddedBroker) -> None:
+    async def test_closing_in_the_moment_of_a_send_loses_and_doubles_nothing(self, three: EmbeddedCluster) -> None:
         seed = random.randrange(1 << 32)
         print("seed", seed)
         rng = random.Random(seed)
@@ -402,7 +402,7 @@ class TestThrottle:
     PAUSE_SECONDS = 0.5
 
     @pytest.mark.parametrize("api_key", [ApiKey.PRODUCE, ApiKey.METADATA])
-    async def test_the_node_gets_nothing_for_the_time_asked_for_and_others_do(self, three: EmbeddedBroker, api_key: ApiKey) -> None:
+    async def test_the_node_gets_nothing_for_the_time_asked_for_and_others_do(self, three: EmbeddedCluster, api_key: ApiKey) -> None:
         loop = asyncio.get_running_loop()
         arrivals: list[float] = []
         answered: list[float] = []
@@ -430,7 +430,7 @@ class TestThrottle:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(three: EmbeddedBroker, seed: int) -> None:
+async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(three: EmbeddedCluster, seed: int) -> None:
     rng = random.Random(seed)
     down: set[int] = set()
     frozen: set[int] = set()
@@ -478,7 +478,7 @@ async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(th
         assert stored(three, partition) == [b"%d" % number for number in range(partition, count, 3)]
 
 
-async def test_a_refusal_without_a_move_backs_off(three: EmbeddedBroker) -> None:
+async def test_a_refusal_without_a_move_backs_off(three: EmbeddedCluster) -> None:
     """A broker that refuses and names itself must not be asked in a tight loop."""
 
     def names_itself(answer: ProduceResponse) -> None:

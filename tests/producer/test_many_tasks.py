@@ -14,7 +14,7 @@ import pytest
 from aioprod import BufferExhaustedError, Delivery, DeliveryTimeoutError, KafkaError, MetadataTimeoutError, Producer, ProducerClosedError
 from aioprod.config import split_address
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, hold
+from aioprod.testing import EmbeddedCluster, hold
 
 TASKS = 10_000
 SMALL_BUFFER = 1_048_576
@@ -50,7 +50,7 @@ async def until(happens: Callable[[], bool]) -> None:
 # -- many tasks, little memory -------------------------------------------------------------------------------------------------------
 
 
-async def test_ten_thousand_tasks_share_a_mebibyte(broker: EmbeddedBroker) -> None:
+async def test_ten_thousand_tasks_share_a_mebibyte(broker: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, buffer_memory=SMALL_BUFFER) as producer:
 
         async def one(task: int) -> None:
@@ -64,7 +64,7 @@ async def test_ten_thousand_tasks_share_a_mebibyte(broker: EmbeddedBroker) -> No
     assert stored == Counter(b"%05d %d" % (task, turn) for task in range(TASKS) for turn in range(2))
 
 
-async def test_tasks_that_give_up_while_they_wait_for_memory_hold_up_nobody(broker: EmbeddedBroker) -> None:
+async def test_tasks_that_give_up_while_they_wait_for_memory_hold_up_nobody(broker: EmbeddedCluster) -> None:
     """Every third of them is cancelled at the moment when the buffer is full and the broker does not answer."""
     answer = asyncio.Event()
     async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, buffer_memory=SMALL_BUFFER) as producer:
@@ -90,14 +90,14 @@ async def test_tasks_that_give_up_while_they_wait_for_memory_hold_up_nobody(brok
 
 
 @asynccontextmanager
-async def nobody_listens(broker: EmbeddedBroker) -> AsyncIterator[None]:
+async def nobody_listens(broker: EmbeddedCluster) -> AsyncIterator[None]:
     """The broker goes; connecting to its port is refused."""
     await broker.stop()
     yield
 
 
 @asynccontextmanager
-async def silence(broker: EmbeddedBroker) -> AsyncIterator[None]:
+async def silence(broker: EmbeddedCluster) -> AsyncIterator[None]:
     """Another one takes the broker's port, accepts connections, reads what comes and never says a word."""
     host, port = split_address(broker.bootstrap_servers)
     await broker.stop()
@@ -116,13 +116,13 @@ async def silence(broker: EmbeddedBroker) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def no_answer_to_produce(broker: EmbeddedBroker) -> AsyncIterator[None]:
+async def no_answer_to_produce(broker: EmbeddedCluster) -> AsyncIterator[None]:
     """Everything is answered but what matters."""
     broker.on(ApiKey.PRODUCE, hold(asyncio.Event()), times=None)
     yield
 
 
-Gone = Callable[[EmbeddedBroker], contextlib.AbstractAsyncContextManager[None]]
+Gone = Callable[[EmbeddedCluster], contextlib.AbstractAsyncContextManager[None]]
 
 
 @pytest.fixture(params=[nobody_listens, silence, no_answer_to_produce], ids=lambda way: way.__name__)
@@ -139,7 +139,7 @@ async def outcome(work: Awaitable[object]) -> BaseException | None:
     return None
 
 
-async def test_every_delivery_fails_at_its_time_out(broker: EmbeddedBroker, gone: Gone) -> None:
+async def test_every_delivery_fails_at_its_time_out(broker: EmbeddedCluster, gone: Gone) -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, batch_size=500, **SHORT) as producer:
         await producer.send_and_wait("t", b"first")
@@ -158,7 +158,7 @@ async def test_every_delivery_fails_at_its_time_out(broker: EmbeddedBroker, gone
     assert {record.value for record in broker.records("t")} >= {b"first"}
 
 
-async def test_ten_thousand_tasks_all_hear_of_it(broker: EmbeddedBroker, gone: Gone) -> None:
+async def test_ten_thousand_tasks_all_hear_of_it(broker: EmbeddedCluster, gone: Gone) -> None:
     """Those in front time out with their batches, those that wait for memory get it then and time out as well, or run into max.block.ms."""
     async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, buffer_memory=SMALL_BUFFER, **SHORT) as producer:
         await producer.send_and_wait("t", b"first")
@@ -169,7 +169,7 @@ async def test_ten_thousand_tasks_all_hear_of_it(broker: EmbeddedBroker, gone: G
             await nothing_pending(producer)
 
 
-async def test_waiting_for_memory_ends_with_max_block(broker: EmbeddedBroker, gone: Gone) -> None:
+async def test_waiting_for_memory_ends_with_max_block(broker: EmbeddedCluster, gone: Gone) -> None:
     """The buffer is full and stays so: delivery has far more time than a task may wait for memory."""
     settings = {**SHORT, "delivery_timeout_ms": 60_000, "max_block_ms": 200}
     async with asyncio.timeout(LIMIT_SECONDS):
@@ -186,7 +186,7 @@ async def test_waiting_for_memory_ends_with_max_block(broker: EmbeddedBroker, go
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 200])
-async def test_close_returns_in_its_time_and_fails_what_is_left(broker: EmbeddedBroker, gone: Gone, timeout_ms: int) -> None:
+async def test_close_returns_in_its_time_and_fails_what_is_left(broker: EmbeddedCluster, gone: Gone, timeout_ms: int) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(LIMIT_SECONDS):
         settings = {**SHORT, "delivery_timeout_ms": 60_000, "max_block_ms": 60_000}
@@ -203,7 +203,7 @@ async def test_close_returns_in_its_time_and_fails_what_is_left(broker: Embedded
     assert {task.get_name() for task in asyncio.all_tasks() - before if task.get_name().startswith("aioprod")} == set()
 
 
-async def test_close_without_a_time_waits_for_the_delivery_time_out(broker: EmbeddedBroker, gone: Gone) -> None:
+async def test_close_without_a_time_waits_for_the_delivery_time_out(broker: EmbeddedCluster, gone: Gone) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers, **SHORT)
         await producer.start()
@@ -216,7 +216,7 @@ async def test_close_without_a_time_waits_for_the_delivery_time_out(broker: Embe
             await nothing_pending(producer)
 
 
-async def test_a_topic_that_nobody_knew_before_fails_at_max_block(broker: EmbeddedBroker) -> None:
+async def test_a_topic_that_nobody_knew_before_fails_at_max_block(broker: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, **{**SHORT, "max_block_ms": 300}) as producer:
         await broker.stop()
         deliveries: list[Delivery] = await asyncio.gather(*(producer.send(f"new-{number % 10}", b"x") for number in range(1_000)))

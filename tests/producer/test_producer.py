@@ -21,7 +21,7 @@ from aioprod import (
     RecordTooLargeError,
     SerializationError,
 )
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 Read = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 
@@ -118,7 +118,7 @@ async def test_a_record_larger_than_a_batch_has_a_batch_of_its_own(bootstrap: st
     assert [len(value or b"") for _, _, value, _, _ in await read_back(bootstrap, topic, 5)] == sizes
 
 
-async def test_keys_choose_javas_partition(broker: EmbeddedBroker) -> None:
+async def test_keys_choose_javas_partition(broker: EmbeddedCluster) -> None:
     # Partitions of Java's Utils.toPositive(Utils.murmur2(key)) % 7, from its hashes in Kafka's UtilsTest.
     hashes = {
         b"21": -973932308,
@@ -132,7 +132,7 @@ async def test_keys_choose_javas_partition(broker: EmbeddedBroker) -> None:
             assert (await producer.send_and_wait("t", b"x", key)).partition == (java_hash & 0x7FFFFFFF) % 7
 
 
-async def test_keyless_records_stick_and_then_spread(broker: EmbeddedBroker) -> None:
+async def test_keyless_records_stick_and_then_spread(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
     async with Producer(broker.bootstrap_servers, batch_size=1_000) as producer:
         placed = [(await delivery).partition for delivery in [await producer.send("t", b"x" * 90) for _ in range(2_000)]]
@@ -141,14 +141,14 @@ async def test_keyless_records_stick_and_then_spread(broker: EmbeddedBroker) -> 
     assert all(300 < placed.count(partition) < 700 for partition in range(4)), "the load is even"
 
 
-async def test_a_trickle_of_keyless_records_spreads_too(broker: EmbeddedBroker) -> None:
+async def test_a_trickle_of_keyless_records_spreads_too(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
     async with Producer(broker.bootstrap_servers, batch_size=500, linger_ms=0) as producer:
         placed = [(await producer.send_and_wait("t", b"x" * 100)).partition for _ in range(200)]
     assert all(placed.count(partition) > 20 for partition in range(4))
 
 
-async def test_start_may_be_tried_again(broker: EmbeddedBroker) -> None:
+async def test_start_may_be_tried_again(broker: EmbeddedCluster) -> None:
     producer = Producer(broker.bootstrap_servers)
     await broker.stop()
     with pytest.raises(BrokerConnectionError):
@@ -170,7 +170,7 @@ async def test_flush_does_not_wait_out_linger(bootstrap: str) -> None:
         assert time.monotonic() - begun < 10
 
 
-async def test_a_full_batch_does_not_linger(broker: EmbeddedBroker) -> None:
+async def test_a_full_batch_does_not_linger(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=200_000, batch_size=1_000) as producer:
         first = await producer.send("t", b"x" * 600)
         second = await producer.send("t", b"x" * 600)
@@ -182,7 +182,7 @@ async def _wait(delivery: object) -> object:
     return await delivery  # type: ignore[misc]
 
 
-async def test_leaving_the_block_delivers_what_was_sent(broker: EmbeddedBroker) -> None:
+async def test_leaving_the_block_delivers_what_was_sent(broker: EmbeddedCluster) -> None:
     with pytest.raises(ZeroDivisionError):
         async with Producer(broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
             await producer.send("t", b"x")
@@ -190,7 +190,7 @@ async def test_leaving_the_block_delivers_what_was_sent(broker: EmbeddedBroker) 
     assert [record.value for record in broker.records("t")] == [b"x"]
 
 
-async def test_send_after_close_and_before_start(broker: EmbeddedBroker) -> None:
+async def test_send_after_close_and_before_start(broker: EmbeddedCluster) -> None:
     producer = Producer(broker.bootstrap_servers)
     with pytest.raises(ProducerClosedError, match="not started"):
         await producer.send("t", b"x")
@@ -242,7 +242,7 @@ def test_dotted_names() -> None:
         Producer.from_config({"linger.mss": 7})
 
 
-async def test_serializers(broker: EmbeddedBroker) -> None:
+async def test_serializers(broker: EmbeddedCluster) -> None:
     def upper(topic: str, headers: object, data: str) -> bytes:
         return f"{topic}:{data.upper()}".encode()
 

@@ -10,12 +10,12 @@ import pytest
 from aioprod import BufferExhaustedError, ErrorCode, KafkaError, Producer, RecordTooLargeError
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObserver, RequestDone
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, drop_before, fail, hold, throttle
+from aioprod.testing import EmbeddedCluster, drop_before, fail, hold, throttle
 
 FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
 
 
-def quick(broker: EmbeddedBroker, **settings: object) -> Producer:
+def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
     return Producer(broker.bootstrap_servers, **{"linger_ms": 0, **FAST, **settings})  # type: ignore[arg-type]
 
 
@@ -33,7 +33,7 @@ async def send_all(producer: Producer, values: list[bytes], topic: str = "t") ->
 # -- figures -------------------------------------------------------------------------------------------------------------
 
 
-async def test_records_batches_and_requests(broker: EmbeddedBroker) -> None:
+async def test_records_batches_and_requests(broker: EmbeddedCluster) -> None:
     async with quick(broker, linger_ms=5) as producer:
         await producer.send_and_wait("t", b"first")
         await send_all(producer, [b"x" * 100] * 50)
@@ -52,7 +52,7 @@ async def test_records_batches_and_requests(broker: EmbeddedBroker) -> None:
     assert seen["request-latency-max"] >= of_node["request-latency-avg"] > 0
 
 
-async def test_compression(broker: EmbeddedBroker) -> None:
+async def test_compression(broker: EmbeddedCluster) -> None:
     async with quick(broker, compression_type="gzip") as producer:
         await producer.send_and_wait("t", b"x" * 2_000)
         assert 0 < producer.metrics()["compression-rate-avg"] < 0.2
@@ -60,7 +60,7 @@ async def test_compression(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize(("trouble", "answers"), [(fail(ErrorCode.NOT_ENOUGH_REPLICAS), 3), (drop_before(), 1)], ids=["answer", "connection"])
-async def test_retries(broker: EmbeddedBroker, trouble: object, answers: int) -> None:
+async def test_retries(broker: EmbeddedCluster, trouble: object, answers: int) -> None:
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, trouble, times=2)  # type: ignore[arg-type]
         await producer.send_and_wait("t", b"x")
@@ -71,7 +71,7 @@ async def test_retries(broker: EmbeddedBroker, trouble: object, answers: int) ->
     assert (seen["request-total"], seen["response-total"]) == (3, answers), "a request that breaks has no answer and no latency"
 
 
-async def test_errors(broker: EmbeddedBroker) -> None:
+async def test_errors(broker: EmbeddedCluster) -> None:
     async with quick(broker, max_request_size=1_000) as producer:
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
         with pytest.raises(KafkaError):
@@ -85,7 +85,7 @@ async def test_errors(broker: EmbeddedBroker) -> None:
     assert seen["record-acknowledged-total"] == 0
 
 
-async def test_splits(broker: EmbeddedBroker) -> None:
+async def test_splits(broker: EmbeddedCluster) -> None:
     async with quick(broker, linger_ms=20) as producer:
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.MESSAGE_TOO_LARGE), times=1)
@@ -96,7 +96,7 @@ async def test_splits(broker: EmbeddedBroker) -> None:
     assert seen["record-acknowledged-total"] == 11
 
 
-async def test_throttling(broker: EmbeddedBroker) -> None:
+async def test_throttling(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, throttle(40), times=1)
@@ -106,7 +106,7 @@ async def test_throttling(broker: EmbeddedBroker) -> None:
         assert seen["produce-throttle-time-avg"] == 20
 
 
-async def test_requests_in_flight_and_memory_in_use(broker: EmbeddedBroker) -> None:
+async def test_requests_in_flight_and_memory_in_use(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
         idle = producer.metrics()
@@ -121,7 +121,7 @@ async def test_requests_in_flight_and_memory_in_use(broker: EmbeddedBroker) -> N
         assert producer.metrics()["requests-in-flight"] == 0
 
 
-async def test_waiting_for_memory(broker: EmbeddedBroker) -> None:
+async def test_waiting_for_memory(broker: EmbeddedCluster) -> None:
     async with quick(broker, buffer_memory=2_200, batch_size=1_000, max_block_ms=5_000) as producer:
         await producer.send_and_wait("t", b"first")
         answer = asyncio.Event()
@@ -139,7 +139,7 @@ async def test_waiting_for_memory(broker: EmbeddedBroker) -> None:
     assert seen["waiting-threads"] == seen["buffer-exhausted-total"] == 0
 
 
-async def test_no_memory_in_time(broker: EmbeddedBroker) -> None:
+async def test_no_memory_in_time(broker: EmbeddedCluster) -> None:
     async with quick(broker, buffer_memory=1_100, batch_size=1_000, max_block_ms=50) as producer:
         await producer.send_and_wait("t", b"first")
         answer = asyncio.Event()
@@ -155,7 +155,7 @@ async def test_no_memory_in_time(broker: EmbeddedBroker) -> None:
     assert seen["bufferpool-wait-time-ns-total"] > 40e6, "a wait in vain is a wait too"
 
 
-async def test_connections(broker: EmbeddedBroker) -> None:
+async def test_connections(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"x")
         seen = producer.metrics()
@@ -170,7 +170,7 @@ async def test_connections(broker: EmbeddedBroker) -> None:
     assert closed["connection-creation-total"] == closed["connection-close-total"]
 
 
-async def test_waiting_for_metadata_and_flushing(broker: EmbeddedBroker) -> None:
+async def test_waiting_for_metadata_and_flushing(broker: EmbeddedCluster) -> None:
     async with quick(broker, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
         await producer.send("t", b"x")
         seen = producer.metrics()
@@ -180,7 +180,7 @@ async def test_waiting_for_metadata_and_flushing(broker: EmbeddedBroker) -> None
         assert producer.metrics()["flush-time-ns-total"] > 0
 
 
-async def test_transactions(broker: EmbeddedBroker) -> None:
+async def test_transactions(broker: EmbeddedCluster) -> None:
     async with quick(broker, transactional_id="tx") as producer:
         await producer.init_transactions()
         async with producer.transaction():
@@ -194,7 +194,7 @@ async def test_transactions(broker: EmbeddedBroker) -> None:
         assert seen[f"txn-{step}-time-ns-total"] > 0, step
 
 
-async def test_figures_before_the_start_and_after_the_end(broker: EmbeddedBroker) -> None:
+async def test_figures_before_the_start_and_after_the_end(broker: EmbeddedCluster) -> None:
     producer = quick(broker)
     names = set(producer.metrics())
     assert not producer.metrics_by_topic() and not producer.metrics_by_node()
@@ -234,7 +234,7 @@ class Recorder(ProducerObserver):
         self.heard.append("closed")
 
 
-async def test_an_observer_hears_a_batchs_way(broker: EmbeddedBroker) -> None:
+async def test_an_observer_hears_a_batchs_way(broker: EmbeddedCluster) -> None:
     heard = Recorder()
     async with quick(broker, observers=[heard], client_id="me") as producer:
         await producer.send_and_wait("t", b"x" * 100)
@@ -255,7 +255,7 @@ async def test_an_observer_hears_a_batchs_way(broker: EmbeddedBroker) -> None:
     assert len(opened) == len(ended)
 
 
-async def test_an_observer_hears_of_trouble(broker: EmbeddedBroker) -> None:
+async def test_an_observer_hears_of_trouble(broker: EmbeddedCluster) -> None:
     heard = Recorder()
     async with quick(broker, observers=[heard]) as producer:
         broker.on(ApiKey.PRODUCE, drop_before(), times=1)
@@ -270,7 +270,7 @@ async def test_an_observer_hears_of_trouble(broker: EmbeddedBroker) -> None:
     assert str(batches[1].error) == str(refused.value)
 
 
-async def test_an_observer_hears_of_what_a_closing_producer_gives_up(broker: EmbeddedBroker) -> None:
+async def test_an_observer_hears_of_what_a_closing_producer_gives_up(broker: EmbeddedCluster) -> None:
     heard = Recorder()
     answer = asyncio.Event()
     async with quick(broker, observers=[heard]) as producer:
@@ -284,7 +284,7 @@ async def test_an_observer_hears_of_what_a_closing_producer_gives_up(broker: Emb
     assert heard.heard[-1] == "closed"
 
 
-async def test_the_bootstrap_connection_is_told_of_too(broker: EmbeddedBroker) -> None:
+async def test_the_bootstrap_connection_is_told_of_too(broker: EmbeddedCluster) -> None:
     """Else more connections end than were made."""
     heard = Recorder()
     async with quick(broker, observers=[heard]):
@@ -300,7 +300,7 @@ class Broken(ProducerObserver):
     on_batch_done = on_request = on_start = on_batch_sent  # type: ignore[assignment]
 
 
-async def test_a_broken_observer_disturbs_nothing(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_observer_disturbs_nothing(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     async with quick(broker, observers=[Broken()], batch_size=200) as producer:
         await send_all(producer, [b"%06d" % number for number in range(200)])
     assert len(broker.records("t")) == 200

@@ -9,7 +9,7 @@ import pytest
 
 from aioprod import ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import Action, EmbeddedBroker, close, delay, drop_after, drop_before, fail
+from aioprod.testing import Action, EmbeddedCluster, close, delay, drop_after, drop_before, fail
 from aioprod.types import RecordMetadata
 
 CODES = [
@@ -33,7 +33,7 @@ def random_action(rng: random.Random, answers_get_lost: bool) -> Action:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_acknowledged_means_stored_once_and_in_order(broker: EmbeddedBroker, seed: int) -> None:
+async def test_acknowledged_means_stored_once_and_in_order(broker: EmbeddedCluster, seed: int) -> None:
     rng = random.Random(seed)
     broker.create_topic("t", num_partitions=3)
     sent: dict[int, list[tuple[bytes, RecordMetadata | KafkaError]]] = {0: [], 1: [], 2: []}

@@ -10,15 +10,15 @@ import pytest
 
 from aioprod import BrokerError, Delivery, ErrorCode, Producer, RecordMetadata, RecordTooLargeError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, delay, drop_after, fail
+from aioprod.testing import EmbeddedCluster, delay, drop_after, fail
 
 
-def stored(broker: EmbeddedBroker, topic: str = "t") -> list[bytes | None]:
+def stored(broker: EmbeddedCluster, topic: str = "t") -> list[bytes | None]:
     return [record.value for record in broker.records(topic)]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_a_batch_that_is_too_large_is_sent_in_parts(broker: EmbeddedBroker, idempotent: bool) -> None:
+async def test_a_batch_that_is_too_large_is_sent_in_parts(broker: EmbeddedCluster, idempotent: bool) -> None:
     broker.create_topic("t", configs={"max.message.bytes": "500"})
     seen: list[int] = []
     async with Producer(
@@ -43,7 +43,7 @@ async def _wait(delivery: Delivery) -> RecordMetadata:
     return await delivery
 
 
-async def test_the_number_of_splits_is_bounded_and_a_single_record_fails_by_name(broker: EmbeddedBroker) -> None:
+async def test_the_number_of_splits_is_bounded_and_a_single_record_fails_by_name(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", configs={"max.message.bytes": "200"})
     async with Producer(broker.bootstrap_servers, batch_size=1 << 20, linger_ms=20, max_request_size=1 << 20) as producer:
         deliveries = [await producer.send("t", bytes([65 + number % 26]) * (1_000 if number == 10 else 20)) for number in range(64)]
@@ -62,7 +62,7 @@ async def test_the_number_of_splits_is_bounded_and_a_single_record_fails_by_name
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_splitting_under_trouble_loses_and_doubles_nothing(broker: EmbeddedBroker, seed: int) -> None:
+async def test_splitting_under_trouble_loses_and_doubles_nothing(broker: EmbeddedCluster, seed: int) -> None:
     rng = random.Random(seed)
     broker.create_topic("t", configs={"max.message.bytes": "300"})
     async with Producer(
@@ -81,7 +81,7 @@ async def test_splitting_under_trouble_loses_and_doubles_nothing(broker: Embedde
     assert all(offset in (-1, number) for number, offset in enumerate(offsets))
 
 
-async def test_a_split_is_said_once(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_split_is_said_once(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     broker.create_topic("t", configs={"max.message.bytes": "500"})
     async with Producer(broker.bootstrap_servers, batch_size=5_000) as producer:
         for _ in range(5):
@@ -90,7 +90,7 @@ async def test_a_split_is_said_once(broker: EmbeddedBroker, caplog: pytest.LogCa
     assert len([record for record in caplog.records if "takes no batch of" in record.message]) == 1
 
 
-async def test_batches_grow_where_compression_makes_them_small(broker: EmbeddedBroker) -> None:
+async def test_batches_grow_where_compression_makes_them_small(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
     async with Producer(broker.bootstrap_servers, batch_size=2_000, linger_ms=50, compression_type="zstd", buffer_memory=200_000) as producer:
         counts = []
@@ -108,7 +108,7 @@ async def test_batches_grow_where_compression_makes_them_small(broker: EmbeddedB
     assert broker.topics["t"].partitions[0].log.end_offset == 150 * 100 + 200
 
 
-async def test_each_topic_has_its_own_codec(broker: EmbeddedBroker) -> None:
+async def test_each_topic_has_its_own_codec(broker: EmbeddedCluster) -> None:
     codecs: dict[str, str | tuple[str, int]] = {"a": "zstd", "b": ("gzip", 9), "c": "none"}
     async with Producer(broker.bootstrap_servers, compression_type="lz4", topic_compression=codecs) as producer:
         for topic in "abcd":
@@ -122,7 +122,7 @@ def test_orders_of_parts_lie_between_those_of_their_neighbours() -> None:
     assert all(before < after for before, after in itertools.pairwise(orders))
 
 
-async def test_a_part_of_what_may_be_stored_whole_is_not_written_again_under_other_numbers(broker: EmbeddedBroker) -> None:
+async def test_a_part_of_what_may_be_stored_whole_is_not_written_again_under_other_numbers(broker: EmbeddedCluster) -> None:
     """The answer to the whole batch is lost, then the broker calls it too large: somebody lowered the limit meanwhile."""
     async with Producer(broker.bootstrap_servers, batch_size=5_000, linger_ms=20, retry_backoff_ms=2, reconnect_backoff_ms=2) as producer:
         await producer.send_and_wait("t", b"first")

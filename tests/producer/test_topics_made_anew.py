@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioprod import DeliveryTimeoutError, Producer
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "linger_ms": 0, "delivery_timeout_ms": 600, "request_timeout_ms": 300}
 
@@ -20,7 +20,7 @@ async def metadata_with(producer: Producer, topic: str, partitions: int) -> None
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
-async def test_a_topic_that_was_made_anew_takes_records(broker: EmbeddedBroker, partitions: int) -> None:
+async def test_a_topic_that_was_made_anew_takes_records(broker: EmbeddedCluster, partitions: int) -> None:
     broker.create_topic("t", num_partitions=3)
     async with Producer(broker.bootstrap_servers, **FAST) as producer:  # type: ignore[arg-type]
         for partition in range(3):
@@ -33,7 +33,7 @@ async def test_a_topic_that_was_made_anew_takes_records(broker: EmbeddedBroker, 
     assert len(broker.records("t")) == 40
 
 
-async def test_what_waits_for_a_partition_that_is_gone_expires(broker: EmbeddedBroker) -> None:
+async def test_what_waits_for_a_partition_that_is_gone_expires(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=3)
     async with Producer(broker.bootstrap_servers, **{**FAST, "linger_ms": 200}) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("t")
@@ -47,7 +47,7 @@ async def test_what_waits_for_a_partition_that_is_gone_expires(broker: EmbeddedB
         assert producer._pool.available == producer.config.buffer_memory
 
 
-async def test_new_partitions_are_used(broker: EmbeddedBroker) -> None:
+async def test_new_partitions_are_used(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=1)
     async with Producer(broker.bootstrap_servers, **FAST, metadata_max_age_ms=20) as producer:  # type: ignore[arg-type]
         await producer.send_and_wait("t", b"x")

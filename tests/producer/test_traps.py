@@ -29,17 +29,17 @@ from aioprod import (
 from aioprod.producer.sequences import MAX_SEQUENCE
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.record_batch import BatchHeader
-from aioprod.testing import EmbeddedBroker, drop_after, fail, hold
+from aioprod.testing import EmbeddedCluster, drop_after, fail, hold
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
 LIMIT_SECONDS = 10.0
 
 
-def stored(broker: EmbeddedBroker, topic: str = "t", partition: int = 0) -> list[bytes | None]:
+def stored(broker: EmbeddedCluster, topic: str = "t", partition: int = 0) -> list[bytes | None]:
     return [record.value for record in broker.records(topic, partition)]
 
 
-def headers_of(broker: EmbeddedBroker, partition: int = 0) -> list[BatchHeader]:
+def headers_of(broker: EmbeddedCluster, partition: int = 0) -> list[BatchHeader]:
     """The headers of a partition's batches."""
     return [header for header, _ in broker.topics["t"].partitions[partition].log.batches()]
 
@@ -54,7 +54,7 @@ async def until(happens: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["none", "refused", "answers lost", "too large"])
-async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedBroker, trouble: str) -> None:
+async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedCluster, trouble: str) -> None:
     """aiokafka wraps to -2147483647, which a broker refuses."""
     broker.create_topic("t", configs={"max.message.bytes": "150"} if trouble == "too large" else None)
     async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, batch_size=400, **FAST) as producer:
@@ -81,7 +81,7 @@ async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedBroker, trouble
 # -- 4: one hole, one bump -----------------------------------------------------------------------------------------------------
 
 
-async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zero(broker: EmbeddedBroker) -> None:
+async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zero(broker: EmbeddedCluster) -> None:
     """KAFKA-12152: where only one partition starts anew, all others are refused next, and bump again."""
     broker.create_topic("t", num_partitions=3)
     async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, batch_size=120, **FAST) as producer:
@@ -101,7 +101,7 @@ async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zer
 # -- 8: tasks that are cancelled from outside -----------------------------------------------------------------------------------------
 
 
-async def test_a_metadata_task_that_is_gone_makes_sends_raise(broker: EmbeddedBroker) -> None:
+async def test_a_metadata_task_that_is_gone_makes_sends_raise(broker: EmbeddedCluster) -> None:
     """Whichever task is killed, nobody may wait for what can't come."""
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers, **FAST)
@@ -122,7 +122,7 @@ async def test_a_metadata_task_that_is_gone_makes_sends_raise(broker: EmbeddedBr
 # -- 13: timestamps ----------------------------------------------------------------------------------------------------------
 
 
-async def test_each_record_of_a_batch_has_its_own_timestamp(broker: EmbeddedBroker) -> None:
+async def test_each_record_of_a_batch_has_its_own_timestamp(broker: EmbeddedCluster) -> None:
     """aiokafka gives all of them the first one's."""
     async with Producer(broker.bootstrap_servers, linger_ms=20) as producer:
         await producer.partitions_for("t")
@@ -152,7 +152,7 @@ def time_stands_still() -> Iterator[None]:
         del loop.time
 
 
-async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedBroker) -> None:
+async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedCluster) -> None:
     """aiokafka's stop() never ended under freezegun: it compared times in a loop."""
     producer = Producer(broker.bootstrap_servers, clock=lambda: 1_700_000_000.0, linger_ms=60_000, delivery_timeout_ms=120_000)
     await producer.start()
@@ -165,7 +165,7 @@ async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedBro
     assert first.result().timestamp == 1_700_000_000_000
 
 
-async def test_a_single_record_waits_for_no_timer(broker: EmbeddedBroker) -> None:
+async def test_a_single_record_waits_for_no_timer(broker: EmbeddedCluster) -> None:
     """confluent-kafka's futures wait for the next poll: here nothing but the answer wakes whoever waits."""
     async with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"first")
@@ -179,7 +179,7 @@ async def test_a_single_record_waits_for_no_timer(broker: EmbeddedBroker) -> Non
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_headers_survive_the_borders_of_batches(broker: EmbeddedBroker, seed: int) -> None:
+async def test_headers_survive_the_borders_of_batches(broker: EmbeddedCluster, seed: int) -> None:
     """aiokafka called itself again without them where a batch was full."""
     rng = random.Random(seed)
     many = [[(rng.choice("abc"), rng.choice([None, b"", rng.randbytes(rng.randrange(40))])) for _ in range(rng.randrange(5))] for _ in range(200)]
@@ -193,7 +193,7 @@ async def test_headers_survive_the_borders_of_batches(broker: EmbeddedBroker, se
 # -- 20: a poisoned record ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_poisoned_record_in_many_leaves_the_others_exactly_once(broker: EmbeddedBroker) -> None:
+async def test_a_poisoned_record_in_many_leaves_the_others_exactly_once(broker: EmbeddedCluster) -> None:
     """confluent's AIOProducer wrote the others again with each flush, and its monitor died."""
     poison: list[Any] = [object(), ProducerRecord("t", b"x", headers=[("\ud800", b"")]), ProducerRecord("t", b"x", timestamp_ms=-1), "text"]
     records: list[Any] = [b"%02d" % number for number in range(40)]
@@ -221,7 +221,7 @@ REJECTED: list[tuple[type[KafkaError], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("expected", "arguments"), REJECTED, ids=lambda part: part.__name__ if isinstance(part, type) else "")
-async def test_rejected_sends_leave_no_memory_behind(broker: EmbeddedBroker, expected: type[KafkaError], arguments: dict[str, Any]) -> None:
+async def test_rejected_sends_leave_no_memory_behind(broker: EmbeddedCluster, expected: type[KafkaError], arguments: dict[str, Any]) -> None:
     """confluent-kafka lost the headers of each record that found no room."""
     async with Producer(broker.bootstrap_servers, max_request_size=1_500, buffer_memory=1_600, batch_size=500, max_block_ms=0, **FAST) as producer:
         # max_block_ms=0 gives metadata no time: it is known before the record needs it.
@@ -260,7 +260,7 @@ async def test_rejected_sends_leave_no_memory_behind(broker: EmbeddedBroker, exp
 @pytest.mark.parametrize("state", ["idle", "no broker", "silent broker", "no answer", "no room", "no leader"])
 async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
     """kafka-python's new loop was busy with two brokers, and went on after close."""
-    async with EmbeddedBroker(nodes=2) as broker:
+    async with EmbeddedCluster(nodes=2) as broker:
         broker.create_topic("t", 2)
         producer = Producer(broker.bootstrap_servers, buffer_memory=40_000, linger_ms=0)
         await producer.start()
@@ -300,7 +300,7 @@ async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
     assert runs <= 50 and asked <= 20, "a few for each pause of 50 ms or more; a loop that spins makes thousands"
 
 
-async def test_no_timer_outlives_the_producer(broker: EmbeddedBroker) -> None:
+async def test_no_timer_outlives_the_producer(broker: EmbeddedCluster) -> None:
     def timers() -> int:
         return sum(not handle.cancelled() for handle in asyncio.get_running_loop()._scheduled)  # type: ignore[attr-defined]
 
@@ -332,7 +332,7 @@ def calls_counted() -> Iterator[list[int]]:
         sys.setprofile(None)
 
 
-async def calls_a_record(broker: EmbeddedBroker, known: list[str], topic: str, records: int = 2_000) -> float:
+async def calls_a_record(broker: EmbeddedCluster, known: list[str], topic: str, records: int = 2_000) -> float:
     async with Producer(broker.bootstrap_servers, rng=random.Random(1)) as producer:
         await asyncio.gather(*(producer.partitions_for(name) for name in {*known, topic}))
         await producer.send_and_wait(topic, b"first")
@@ -345,7 +345,7 @@ async def calls_a_record(broker: EmbeddedBroker, known: list[str], topic: str, r
 
 async def test_the_size_of_the_cluster_does_not_change_the_work_of_a_record() -> None:
     """aiokafka makes a set of all topics with each record: a tenth of the speed with 5,000."""
-    async with EmbeddedBroker() as broker:
+    async with EmbeddedCluster() as broker:
         broker.create_topic("one", 1)
         small = await calls_a_record(broker, [], "one")
         broker.create_topic("wide", 1_000)
@@ -359,7 +359,7 @@ async def test_the_number_of_tasks_does_not_change_the_work_of_a_record() -> Non
     """aiokafka's waiters share one future: 20 times the cost with 8,000 tasks."""
 
     async def calls(tasks: int) -> float:
-        async with EmbeddedBroker() as broker, Producer(broker.bootstrap_servers, buffer_memory=32_768, batch_size=4_096) as producer:
+        async with EmbeddedCluster() as broker, Producer(broker.bootstrap_servers, buffer_memory=32_768, batch_size=4_096) as producer:
             await producer.send_and_wait("t", b"first")
             with calls_counted() as counter:
                 await asyncio.gather(*(producer.send_and_wait("t", b"x" * 100) for _ in range(tasks)))
@@ -373,7 +373,7 @@ async def test_the_number_of_tasks_does_not_change_the_work_of_a_record() -> Non
 # -- 29: closing and flushing while all goes wrong ----------------------------------------------------------------------------------------
 
 
-async def test_flush_and_close_end_though_every_produce_fails(broker: EmbeddedBroker) -> None:
+async def test_flush_and_close_end_though_every_produce_fails(broker: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers, batch_size=100, **FAST)
         await producer.start()
@@ -387,7 +387,7 @@ async def test_flush_and_close_end_though_every_produce_fails(broker: EmbeddedBr
     assert producer._pool.available == producer.config.buffer_memory
 
 
-async def test_a_send_during_close_is_refused_and_hangs_no_later_flush(broker: EmbeddedBroker) -> None:
+async def test_a_send_during_close_is_refused_and_hangs_no_later_flush(broker: EmbeddedCluster) -> None:
     """franz-go 1.21.4: produce during Close hung a later Flush."""
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers, **FAST)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from aioprod import ErrorCode, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.spark.pipeline import PipelineResult, delays_by_carrier_hour, parse_events, read_events, run_pipeline, worst_routes
-from aioprod.testing import EmbeddedBroker, ThreadedBroker, fail
+from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 Flight = dict[str, Any]
 TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -45,8 +45,8 @@ def _json(name: str, text: str) -> str | int | None:
 
 
 @pytest.fixture
-def broker() -> Iterator[ThreadedBroker]:
-    with EmbeddedBroker.in_thread(num_partitions=3) as running:
+def broker() -> Iterator[ThreadedCluster]:
+    with EmbeddedCluster.in_thread(num_partitions=3) as running:
         yield running
 
 
@@ -106,7 +106,7 @@ def last_per_key(values: list[tuple[bytes | None, bytes | None]]) -> dict[tuple[
 
 
 def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
-    session: SparkSession, broker: ThreadedBroker, flights: list[Flight], tmp_path: Path
+    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
     half = len(flights) // 2
     rows: list[int] = []
@@ -168,7 +168,7 @@ def test_this_source_and_sparks_own_give_the_same_figures_on_a_real_broker(
 
 
 def test_sparks_own_connector_works_against_the_embedded_broker(
-    session: SparkSession, broker: ThreadedBroker, flights: list[Flight], tmp_path: Path
+    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
     send(broker.bootstrap_servers, "flights", flights[:2_000])
     result = run_pipeline(
@@ -177,7 +177,7 @@ def test_sparks_own_connector_works_against_the_embedded_broker(
     check(result, flights[:2_000])
 
 
-def test_the_same_functions_work_on_a_batch(session: SparkSession, broker: ThreadedBroker, flights: list[Flight]) -> None:
+def test_the_same_functions_work_on_a_batch(session: SparkSession, broker: ThreadedCluster, flights: list[Flight]) -> None:
     send(broker.bootstrap_servers, "flights", flights[:1_000])
     events = parse_events(read_events(session, bootstrap_servers=broker.bootstrap_servers, streaming=False))
     expected = grouped(flights[:1_000], "carrier", "time_hour")
@@ -186,7 +186,7 @@ def test_the_same_functions_work_on_a_batch(session: SparkSession, broker: Threa
     assert ranked == sorted(ranked, reverse=True) and len(ranked) == 3
 
 
-def test_following_reads_on_until_it_is_stopped(session: SparkSession, broker: ThreadedBroker, flights: list[Flight], tmp_path: Path) -> None:
+def test_following_reads_on_until_it_is_stopped(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
     send(broker.bootstrap_servers, "flights", flights[:300])
     stop, sent_more = threading.Event(), threading.Event()
 
@@ -210,7 +210,7 @@ def test_following_reads_on_until_it_is_stopped(session: SparkSession, broker: T
     assert found_delays(result) == grouped(flights[:500], "carrier", "time_hour")
 
 
-def test_a_query_that_fails_fails_the_run_and_says_why(session: SparkSession, broker: ThreadedBroker, flights: list[Flight], tmp_path: Path) -> None:
+def test_a_query_that_fails_fails_the_run_and_says_why(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
     send(broker.bootstrap_servers, "flights", flights[:100])
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
     with pytest.raises(StreamingQueryException, match="TOPIC_AUTHORIZATION_FAILED"):

@@ -14,17 +14,17 @@ from pyspark.sql import functions as F
 
 from aioprod import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, ThreadedBroker, fail
+from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 
 @pytest.fixture
-def broker() -> Iterator[ThreadedBroker]:
-    with EmbeddedBroker.in_thread(num_partitions=3) as running:
+def broker() -> Iterator[ThreadedCluster]:
+    with EmbeddedCluster.in_thread(num_partitions=3) as running:
         yield running
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
-def bootstrap_any(request: pytest.FixtureRequest, broker: ThreadedBroker) -> str:
+def bootstrap_any(request: pytest.FixtureRequest, broker: ThreadedCluster) -> str:
     if request.param == "embedded":
         return broker.bootstrap_servers
     servers: str = request.getfixturevalue("kafka")
@@ -79,7 +79,7 @@ def test_written_rows_are_read_back_and_sparks_own_source_sees_the_same(
     assert [row["offset"] for row in found if row["partition"] == 0] == list(range(sum(row["partition"] == 0 for row in found)))
 
 
-def test_keys_go_to_the_same_partitions_as_with_sparks_own_sink(session: SparkSession, broker: ThreadedBroker) -> None:
+def test_keys_go_to_the_same_partitions_as_with_sparks_own_sink(session: SparkSession, broker: ThreadedCluster) -> None:
     frame = session.range(200).select(F.concat(F.lit("key-"), "id").alias("key"), F.lit("x").alias("value"))
     for topic, sink in (("ours", "aioprod"), ("theirs", "kafka")):
         broker.create_topic(topic, 5)
@@ -89,7 +89,7 @@ def test_keys_go_to_the_same_partitions_as_with_sparks_own_sink(session: SparkSe
     assert sum(map(len, ours)) == 200
 
 
-def test_an_empty_topic_gives_no_rows(session: SparkSession, broker: ThreadedBroker) -> None:
+def test_an_empty_topic_gives_no_rows(session: SparkSession, broker: ThreadedCluster) -> None:
     broker.create_topic("empty", 2)
     assert load(session, broker.bootstrap_servers, "empty").count() == 0
 
@@ -108,7 +108,7 @@ def stream(session: SparkSession, servers: str, source: str, target: str, checkp
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
-def test_a_stream_copies_every_record_once_in_limited_batches_and_resumes(session: SparkSession, broker: ThreadedBroker, tmp_path: Path) -> None:
+def test_a_stream_copies_every_record_once_in_limited_batches_and_resumes(session: SparkSession, broker: ThreadedCluster, tmp_path: Path) -> None:
     write(rows(session, 300), broker.bootstrap_servers, "in")
     batches = stream(session, broker.bootstrap_servers, "in", "out", tmp_path / "cp", maxOffsetsPerTrigger="120")
     assert sum(batches) == 300
@@ -121,7 +121,7 @@ def test_a_stream_copies_every_record_once_in_limited_batches_and_resumes(sessio
     assert len(broker.records("out")) == 350
 
 
-def test_a_task_that_cannot_write_fails_the_job_and_says_why(session: SparkSession, broker: ThreadedBroker, tmp_path: Path) -> None:
+def test_a_task_that_cannot_write_fails_the_job_and_says_why(session: SparkSession, broker: ThreadedCluster, tmp_path: Path) -> None:
     write(rows(session, 10), broker.bootstrap_servers, "in")
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
     with pytest.raises(PySparkException, match=r"SinkError: a row was not acknowledged: .*TOPIC_AUTHORIZATION_FAILED"):
@@ -130,14 +130,14 @@ def test_a_task_that_cannot_write_fails_the_job_and_says_why(session: SparkSessi
         stream(session, broker.bootstrap_servers, "in", "out", tmp_path / "cp")
 
 
-def test_a_task_that_cannot_read_fails_the_job_and_says_why(session: SparkSession, broker: ThreadedBroker) -> None:
+def test_a_task_that_cannot_read_fails_the_job_and_says_why(session: SparkSession, broker: ThreadedCluster) -> None:
     write(rows(session, 10), broker.bootstrap_servers, "in")
     broker.on(ApiKey.FETCH, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
     with pytest.raises(PySparkException, match="BrokerError: fetch from in-0 at offset 0: TOPIC_AUTHORIZATION_FAILED"):
         session.read.format("aioprod").options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "assign": '{"in":[0]}'}).load().count()
 
 
-def test_mistakes_are_told_before_anything_is_sent(session: SparkSession, broker: ThreadedBroker) -> None:
+def test_mistakes_are_told_before_anything_is_sent(session: SparkSession, broker: ThreadedCluster) -> None:
     frame = session.range(3).select(F.lit("x").alias("value"))
     with pytest.raises(PySparkException, match=r"unknown option startingoffset; did you mean startingOffsets\?"):
         load(session, broker.bootstrap_servers, "in", startingOffset="earliest").count()

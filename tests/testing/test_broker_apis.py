@@ -34,7 +34,7 @@ from aioprod.protocol.messages.produce import PartitionProduceData, ProduceReque
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
-from aioprod.testing import EmbeddedBroker, fail
+from aioprod.testing import EmbeddedCluster, fail
 from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
 
 EVERY_VERSION = [(key, version) for key, (low, high) in sorted(SUPPORTED.items()) for version in range(low, high + 1)]
@@ -87,7 +87,7 @@ def transaction_requests(version: int) -> dict[ApiKey, Request[Any]]:
 
 @pytest.mark.parametrize("failing", [False, True])
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
-async def test_every_version_is_answered(broker: EmbeddedBroker, key: int, version: int, failing: bool) -> None:
+async def test_every_version_is_answered(broker: EmbeddedCluster, key: int, version: int, failing: bool) -> None:
     topic = broker.create_topic("t")
     if failing:
         broker.on(key, fail(ErrorCode.KAFKA_STORAGE_ERROR))
@@ -97,7 +97,7 @@ async def test_every_version_is_answered(broker: EmbeddedBroker, key: int, versi
         await client.call(ApiVersionsRequest(), 0)  # the connection is still good
 
 
-async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedBroker) -> None:
+async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedCluster) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
         response = await client.call(ApiVersionsRequest(), 0)
     assert {(api.api_key, api.min_version, api.max_version) for api in response.api_keys} == {
@@ -106,7 +106,7 @@ async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedBroker
     assert {api.api_key for api in response.api_keys} == set(HANDLERS)
 
 
-async def test_an_unknown_api_versions_version_is_answered_in_version_0(broker: EmbeddedBroker) -> None:
+async def test_an_unknown_api_versions_version_is_answered_in_version_0(broker: EmbeddedCluster) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
         client.writer.write(bytes.fromhex("0000000e 0012 0063 00000007 0003") + b"raw\0")
         frame = await client.receive_frame()
@@ -116,7 +116,7 @@ async def test_an_unknown_api_versions_version_is_answered_in_version_0(broker: 
         assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, *SUPPORTED[18])]
 
 
-async def test_api_versions_refuses_a_nameless_client(broker: EmbeddedBroker) -> None:
+async def test_api_versions_refuses_a_nameless_client(broker: EmbeddedCluster) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
         assert (
             await client.call(ApiVersionsRequest(client_software_name="", client_software_version="1"), 3)
@@ -124,7 +124,7 @@ async def test_api_versions_refuses_a_nameless_client(broker: EmbeddedBroker) ->
 
 
 class TestMetadata:
-    async def test_topics_are_created_where_the_client_and_the_broker_want_it(self, broker: EmbeddedBroker) -> None:
+    async def test_topics_are_created_where_the_client_and_the_broker_want_it(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
             assert (await client.call(asked, 9)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -135,17 +135,17 @@ class TestMetadata:
             assert list(broker.topics) == ["t"]
 
     async def test_no_topic_is_created_where_the_broker_does_not_want_it(self) -> None:
-        async with EmbeddedBroker(auto_create_topics=False) as broker, RawClient(broker.bootstrap_servers) as client:
+        async with EmbeddedCluster(auto_create_topics=False) as broker, RawClient(broker.bootstrap_servers) as client:
             answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 9)
             assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "x" * 250])
-    async def test_illegal_names(self, broker: EmbeddedBroker, name: str) -> None:
+    async def test_illegal_names(self, broker: EmbeddedCluster, name: str) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 9)
             assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    async def test_all_topics_or_none(self, broker: EmbeddedBroker) -> None:
+    async def test_all_topics_or_none(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("a", 2)
         broker.create_topic("b")
         async with RawClient(broker.bootstrap_servers) as client:
@@ -153,7 +153,7 @@ class TestMetadata:
             assert [topic.name for topic in (await client.call(MetadataRequest(topics=None), 1)).topics] == ["a", "b"]
             assert (await client.call(MetadataRequest(topics=[]), 1)).topics == []
 
-    async def test_by_id(self, broker: EmbeddedBroker) -> None:
+    async def test_by_id(self, broker: EmbeddedCluster) -> None:
         topic = broker.create_topic("a", 2)
         async with RawClient(broker.bootstrap_servers) as client:
             asked = [MetadataRequestTopic(topic.topic_id, None), MetadataRequestTopic(uuid.uuid4(), None)]
@@ -161,7 +161,7 @@ class TestMetadata:
             assert (known.name, known.topic_id, len(known.partitions)) == ("a", topic.topic_id, 2)
             assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
-    async def test_the_one_node_leads_everything(self, broker: EmbeddedBroker) -> None:
+    async def test_the_one_node_leads_everything(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("a", 2)
         async with RawClient(broker.bootstrap_servers) as client:
             answer = await client.call(MetadataRequest(topics=None), 9)
@@ -173,7 +173,7 @@ class TestMetadata:
 
 
 class TestCreateAndDeleteTopics:
-    async def test_a_topic_is_made_as_asked(self, broker: EmbeddedBroker) -> None:
+    async def test_a_topic_is_made_as_asked(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             asked = CreatableTopic("t", 3, 1, configs=[CreatableTopicConfig("max.message.bytes", "1000"), CreatableTopicConfig("retention.ms", "5")])
             result = (await client.call(CreateTopicsRequest(topics=[asked]), 7)).topics[0]
@@ -196,7 +196,7 @@ class TestCreateAndDeleteTopics:
             (CreatableTopic("t", 2, -1, [CreatableReplicaAssignment(0, [1])]), ErrorCode.INVALID_REQUEST),
         ],
     )
-    async def test_what_is_refused(self, broker: EmbeddedBroker, topic: CreatableTopic, code: ErrorCode) -> None:
+    async def test_what_is_refused(self, broker: EmbeddedCluster, topic: CreatableTopic, code: ErrorCode) -> None:
         broker.create_topic("there")
         async with RawClient(broker.bootstrap_servers) as client:
             result = (await client.call(CreateTopicsRequest(topics=[topic]), 7)).topics[0]
@@ -204,7 +204,7 @@ class TestCreateAndDeleteTopics:
         assert list(broker.topics) == ["there"]
 
     async def test_defaults_assignments_duplicates_and_validation(self) -> None:
-        async with EmbeddedBroker(num_partitions=4) as broker, RawClient(broker.bootstrap_servers) as client:
+        async with EmbeddedCluster(num_partitions=4) as broker, RawClient(broker.bootstrap_servers) as client:
             await client.call(CreateTopicsRequest(topics=[CreatableTopic("d", -1, -1)]), 7)
             assert len(broker.topics["d"].partitions) == 4
             manual = CreatableTopic("m", -1, -1, [CreatableReplicaAssignment(1, [1]), CreatableReplicaAssignment(0, [1])])
@@ -216,7 +216,7 @@ class TestCreateAndDeleteTopics:
             assert checked.topics[0].error_code == 0
             assert list(broker.topics) == ["d", "m"]
 
-    async def test_deletion_by_name_and_by_id(self, broker: EmbeddedBroker) -> None:
+    async def test_deletion_by_name_and_by_id(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("a")
         second = broker.create_topic("b")
         async with RawClient(broker.bootstrap_servers) as client:
@@ -229,13 +229,13 @@ class TestCreateAndDeleteTopics:
 
 
 class TestInitProducerId:
-    async def test_every_idempotent_producer_gets_an_id_of_its_own(self, broker: EmbeddedBroker) -> None:
+    async def test_every_idempotent_producer_gets_an_id_of_its_own(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             answers = [await client.call(InitProducerIdRequest(transactional_id=None), 4) for _ in range(3)]
         assert len({answer.producer_id for answer in answers}) == 3
         assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
 
-    async def test_a_transactional_id_keeps_its_producer_and_bumps_its_epoch(self, broker: EmbeddedBroker) -> None:
+    async def test_a_transactional_id_keeps_its_producer_and_bumps_its_epoch(self, broker: EmbeddedCluster) -> None:
         asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
         async with RawClient(broker.bootstrap_servers) as client:
             first, second = await client.call(asked, 4), await client.call(asked, 4)
@@ -254,13 +254,13 @@ class TestInitProducerId:
             ("t", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ],
     )
-    async def test_what_is_refused(self, broker: EmbeddedBroker, name: str, timeout_ms: int, code: ErrorCode) -> None:
+    async def test_what_is_refused(self, broker: EmbeddedCluster, name: str, timeout_ms: int, code: ErrorCode) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             answer = await client.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4)
         assert (answer.error_code, answer.producer_id) == (code, -1)
 
 
-async def test_find_coordinator_names_this_broker(broker: EmbeddedBroker) -> None:
+async def test_find_coordinator_names_this_broker(broker: EmbeddedCluster) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
         single = await client.call(FindCoordinatorRequest(key="g"), 2)
         assert f"{single.host}:{single.port}" == broker.bootstrap_servers
@@ -273,7 +273,7 @@ async def test_find_coordinator_names_this_broker(broker: EmbeddedBroker) -> Non
 
 
 async def test_the_broker_s_clock_can_be_given() -> None:
-    async with EmbeddedBroker(wall_clock=lambda: 1234.5) as broker, RawClient(broker.bootstrap_servers) as client:
+    async with EmbeddedCluster(wall_clock=lambda: 1234.5) as broker, RawClient(broker.bootstrap_servers) as client:
         broker.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
         before = int(time.time() * 1000)
         answer = await client.produce("t", make_batch([b"x"], timestamps=[before]))

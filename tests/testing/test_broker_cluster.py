@@ -18,20 +18,20 @@ from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
-from aioprod.testing import EmbeddedBroker, change_answer, fail
+from aioprod.testing import EmbeddedCluster, change_answer, fail
 
 BATCH = make_batch([b"x"])
 NOBODY = -1
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(nodes=3) as broker:
+async def three() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", 3)
         yield broker
 
 
-async def metadata(broker: EmbeddedBroker, node_id: int = 1, version: int = 12) -> MetadataResponse:
+async def metadata(broker: EmbeddedCluster, node_id: int = 1, version: int = 12) -> MetadataResponse:
     async with RawClient(broker.address(node_id)) as client:
         return await client.call(MetadataRequest(topics=None), version)
 
@@ -41,7 +41,7 @@ def leaders(answer: MetadataResponse) -> list[int]:
 
 
 class TestMetadata:
-    async def test_leaders_are_spread_and_every_node_tells_the_same(self, three: EmbeddedBroker) -> None:
+    async def test_leaders_are_spread_and_every_node_tells_the_same(self, three: EmbeddedCluster) -> None:
         answers = [await metadata(three, node_id) for node_id in three.node_ids]
         assert answers[0] == answers[1] == answers[2]
         assert [(node.node_id, f"{node.host}:{node.port}") for node in answers[0].brokers] == [(n, three.address(n)) for n in (1, 2, 3)]
@@ -53,7 +53,7 @@ class TestMetadata:
             (3, [3, 1, 2], [3, 1, 2], 0),
         ]
 
-    async def test_a_stopped_node_leaves_metadata_and_hands_its_partitions_on(self, three: EmbeddedBroker) -> None:
+    async def test_a_stopped_node_leaves_metadata_and_hands_its_partitions_on(self, three: EmbeddedCluster) -> None:
         await three.stop_node(1)
         answer = await metadata(three, 2)
         assert [node.node_id for node in answer.brokers] == [2, 3]
@@ -66,7 +66,7 @@ class TestMetadata:
         assert leaders(answer) == [2, 2, 3]  # it leads again only when told so
         assert answer.topics[0].partitions[0].isr_nodes == [1, 2, 3]
 
-    async def test_without_a_live_replica_there_is_no_leader(self, three: EmbeddedBroker) -> None:
+    async def test_without_a_live_replica_there_is_no_leader(self, three: EmbeddedCluster) -> None:
         three.create_topic("single", 3, replication_factor=1)
         await three.stop_node(2)
         answer = next(topic for topic in (await metadata(three)).topics if topic.name == "single")
@@ -78,7 +78,7 @@ class TestMetadata:
         assert three.leader("single", 1) == 2
         assert three.topics["single"].partitions[1].log.leader_epoch == 2
 
-    async def test_a_topic_made_while_a_node_is_down_is_led_by_the_others(self, three: EmbeddedBroker) -> None:
+    async def test_a_topic_made_while_a_node_is_down_is_led_by_the_others(self, three: EmbeddedCluster) -> None:
         await three.stop_node(1)
         made = three.create_topic("made", 3)
         assert [three.leader("made", index) for index in range(3)] == [2, 2, 3]
@@ -88,10 +88,10 @@ class TestMetadata:
 class TestReplicas:
     @pytest.mark.parametrize(("nodes", "given", "factor"), [(1, None, 1), (2, None, 2), (5, None, 3), (5, 5, 5), (3, 1, 1)])
     async def test_the_default_number(self, nodes: int, given: int | None, factor: int) -> None:
-        broker = EmbeddedBroker(nodes=nodes, replication_factor=given)
+        broker = EmbeddedCluster(nodes=nodes, replication_factor=given)
         assert {len(partition.leadership.replicas) for partition in broker.create_topic("t", 5).partitions} == {factor}
 
-    async def test_create_topics_asks_for_a_number_or_for_nodes(self, three: EmbeddedBroker) -> None:
+    async def test_create_topics_asks_for_a_number_or_for_nodes(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(3)) as client:
             two = CreatableTopic("two", 2, 2)
             placed = CreatableTopic("placed", -1, -1, [CreatableReplicaAssignment(1, [3, 1]), CreatableReplicaAssignment(0, [2, 3])])
@@ -101,7 +101,7 @@ class TestReplicas:
             assert [partition.leadership.replicas for partition in three.topics["placed"].partitions] == [(2, 3), (3, 1)]
 
     @pytest.mark.parametrize("brokers", [[4], [1, 1], [], [1, 2]])
-    async def test_impossible_replicas_are_refused(self, three: EmbeddedBroker, brokers: list[int]) -> None:
+    async def test_impossible_replicas_are_refused(self, three: EmbeddedCluster, brokers: list[int]) -> None:
         async with RawClient(three.address(1)) as client:
             wanted = CreatableTopic("n", -1, -1, [CreatableReplicaAssignment(0, [3]), CreatableReplicaAssignment(1, brokers)])
             answer = await client.call(CreateTopicsRequest(topics=[wanted, CreatableTopic("m", 1, 4)]), 7)
@@ -109,7 +109,7 @@ class TestReplicas:
         assert "1 to 3" in (answer.topics[1].error_message or "")
         assert list(three.topics) == ["t"]
 
-    async def test_acks_all_needs_min_insync_replicas(self, three: EmbeddedBroker) -> None:
+    async def test_acks_all_needs_min_insync_replicas(self, three: EmbeddedCluster) -> None:
         three.create_topic("safe", 1, {"min.insync.replicas": "2"})
         await three.stop_node(3)
         async with RawClient(three.address(1)) as client:
@@ -125,7 +125,7 @@ class TestReplicas:
 
 class TestWrongNode:
     @pytest.mark.parametrize("version", range(ProduceRequest.MIN_VERSION, ProduceRequest.MAX_VERSION))
-    async def test_produce_names_the_leader_from_version_10(self, three: EmbeddedBroker, version: int) -> None:
+    async def test_produce_names_the_leader_from_version_10(self, three: EmbeddedCluster, version: int) -> None:
         three.move_leader("t", 0, 2)
         async with RawClient(three.address(1)) as client:
             answer = await client.call(produce_request("t", BATCH), version)
@@ -136,7 +136,7 @@ class TestWrongNode:
         endpoints = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
         assert (hint, endpoints) == (((2, 1), [(2, three.address(2))]) if version >= 10 else ((-1, -1), []))
 
-    async def test_produce_to_a_partition_without_a_leader_names_nobody(self, three: EmbeddedBroker) -> None:
+    async def test_produce_to_a_partition_without_a_leader_names_nobody(self, three: EmbeddedCluster) -> None:
         three.create_topic("single", 2, replication_factor=1)
         await three.stop_node(2)
         async with RawClient(three.address(1)) as client:
@@ -145,14 +145,14 @@ class TestWrongNode:
         assert (part.error_code, part.current_leader.leader_id, part.current_leader.leader_epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NOBODY, 1)
         assert answer.node_endpoints == []
 
-    async def test_without_acks_the_connection_is_closed(self, three: EmbeddedBroker) -> None:
+    async def test_without_acks_the_connection_is_closed(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(2)) as client:
             client.send(produce_request("t", BATCH, acks=0), 9)
             assert await client.is_closed()
 
     @pytest.mark.parametrize("version", [11, 12, 15, 16, 17])
     @pytest.mark.parametrize(("known_epoch", "code"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (0, ErrorCode.FENCED_LEADER_EPOCH)])
-    async def test_fetch_names_the_leader_from_version_16(self, three: EmbeddedBroker, version: int, known_epoch: int, code: ErrorCode) -> None:
+    async def test_fetch_names_the_leader_from_version_16(self, three: EmbeddedCluster, version: int, known_epoch: int, code: ErrorCode) -> None:
         three.move_leader("t", 0, 3)
         request = fetch_request("t", 0)
         request.topics[0].partitions[0].current_leader_epoch = known_epoch
@@ -167,12 +167,12 @@ class TestWrongNode:
         endpoints = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
         assert (hint, endpoints) == (((3, 1), [(3, three.address(3))]) if version >= 16 else ((-1, -1), []))
 
-    async def test_list_offsets_is_refused(self, three: EmbeddedBroker) -> None:
+    async def test_list_offsets_is_refused(self, three: EmbeddedCluster) -> None:
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(partition_index=1, timestamp=-1)])])
         async with RawClient(three.address(1)) as client:
             assert (await client.call(request, 7)).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    async def test_a_waiting_fetch_hears_of_the_new_leader_at_once(self, three: EmbeddedBroker) -> None:
+    async def test_a_waiting_fetch_hears_of_the_new_leader_at_once(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(1)) as client:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
             await until(lambda: len(three.requests) == 1)
@@ -182,7 +182,7 @@ class TestWrongNode:
 
 
 class TestNodes:
-    async def test_records_outlive_their_leader_and_carry_the_epoch_they_were_written_under(self, three: EmbeddedBroker) -> None:
+    async def test_records_outlive_their_leader_and_carry_the_epoch_they_were_written_under(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(1)) as client:
             await client.produce("t", make_batch([b"old"]))
         await three.stop_node(1)
@@ -194,7 +194,7 @@ class TestNodes:
         size = int.from_bytes(stored[8:12], "big") + 12
         assert [int.from_bytes(stored[at + 12 : at + 16], "big") for at in (0, size)] == [0, 1]
 
-    async def test_a_sequence_goes_on_over_a_moved_leader(self, three: EmbeddedBroker) -> None:
+    async def test_a_sequence_goes_on_over_a_moved_leader(self, three: EmbeddedCluster) -> None:
         first, second = make_batch([b"a"], producer=(7, 0, 0)), make_batch([b"b"], producer=(7, 0, 1))
         async with RawClient(three.address(1)) as old, RawClient(three.address(2)) as new:
             await old.produce("t", first)
@@ -203,7 +203,7 @@ class TestNodes:
             assert (await new.produce("t", make_batch([b"c"], producer=(7, 0, 2)))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             assert (await new.produce("t", second)).base_offset == 1
 
-    async def test_a_stopped_node_refuses_connections_and_gets_its_port_again(self, three: EmbeddedBroker) -> None:
+    async def test_a_stopped_node_refuses_connections_and_gets_its_port_again(self, three: EmbeddedCluster) -> None:
         address = three.address(2)
         async with RawClient(address) as client, RawClient(three.address(1)) as other:
             await client.call(MetadataRequest(topics=None), 9)
@@ -219,7 +219,7 @@ class TestNodes:
         async with RawClient(address) as client:
             await client.call(MetadataRequest(topics=None), 9)
 
-    async def test_a_node_may_come_back_on_another_port(self, three: EmbeddedBroker) -> None:
+    async def test_a_node_may_come_back_on_another_port(self, three: EmbeddedCluster) -> None:
         address = three.address(2)
         await three.stop_node(2)
         await three.start_node(2, new_port=True)
@@ -228,7 +228,7 @@ class TestNodes:
         node = (await metadata(three)).brokers[1]
         assert f"{node.host}:{node.port}" == three.address(2)
 
-    async def test_stopping_a_node_ends_what_waits_there(self, three: EmbeddedBroker) -> None:
+    async def test_stopping_a_node_ends_what_waits_there(self, three: EmbeddedCluster) -> None:
         before = asyncio.all_tasks()
         async with RawClient(three.address(1)) as client:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
@@ -239,7 +239,7 @@ class TestNodes:
             assert await client.is_closed()
         assert asyncio.all_tasks() == before
 
-    async def test_a_total_outage_and_its_end(self, three: EmbeddedBroker) -> None:
+    async def test_a_total_outage_and_its_end(self, three: EmbeddedCluster) -> None:
         addresses = three.bootstrap_servers
         async with RawClient(three.address(3)) as client:
             await client.produce("t", BATCH, partition=2)
@@ -255,7 +255,7 @@ class TestNodes:
         assert leaders(await metadata(three)) == [1, 2, 3]
         assert len(three.records("t")) == 1
 
-    async def test_after_a_total_outage_those_who_come_back_lead(self, three: EmbeddedBroker) -> None:
+    async def test_after_a_total_outage_those_who_come_back_lead(self, three: EmbeddedCluster) -> None:
         await three.stop_all()
         await three.start_node(2, new_port=True)
         answer = await metadata(three, 2)
@@ -263,7 +263,7 @@ class TestNodes:
         await three.start_node(3)
         assert leaders(await metadata(three, 3)) == [2, 2, 2]
 
-    async def test_a_frozen_node_takes_everything_and_answers_nothing(self, three: EmbeddedBroker) -> None:
+    async def test_a_frozen_node_takes_everything_and_answers_nothing(self, three: EmbeddedCluster) -> None:
         three.freeze_node(1)
         async with RawClient(three.address(1)) as frozen, RawClient(three.address(2)) as awake:
             frozen.send(produce_request("t", BATCH), 9)
@@ -277,7 +277,7 @@ class TestNodes:
             _, answer = await frozen.receive(ProduceRequest, 9)
         assert answer.responses[0].partition_responses[0].base_offset == 0
 
-    async def test_freezing_keeps_back_an_answer_that_was_under_way(self, three: EmbeddedBroker) -> None:
+    async def test_freezing_keeps_back_an_answer_that_was_under_way(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(1)) as client, RawClient(three.address(1)) as other:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
             await until(lambda: len(three.requests) == 1)
@@ -292,7 +292,7 @@ class TestNodes:
             answer = (await other.receive(ProduceRequest, 9))[1].responses[0].partition_responses[0]
             assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # it woke up as a leader of the past
 
-    async def test_a_frozen_node_can_be_stopped_and_starts_awake(self, three: EmbeddedBroker) -> None:
+    async def test_a_frozen_node_can_be_stopped_and_starts_awake(self, three: EmbeddedCluster) -> None:
         three.freeze_node(1)
         async with RawClient(three.address(1)) as client:
             client.send(produce_request("t", BATCH), 9)
@@ -305,14 +305,14 @@ class TestNodes:
         times = []
         for _ in range(5):
             started = time.perf_counter()
-            async with EmbeddedBroker():
+            async with EmbeddedCluster():
                 times.append(time.perf_counter() - started)
         assert min(times) < 0.02
 
 
 class TestCoordinators:
     @pytest.mark.parametrize(("kind", "number"), [("group", 0), ("transaction", 1)])
-    async def test_every_node_names_the_same_one_until_it_moves(self, three: EmbeddedBroker, kind: str, number: int) -> None:
+    async def test_every_node_names_the_same_one_until_it_moves(self, three: EmbeddedCluster, kind: str, number: int) -> None:
         async def found_by(node_id: int) -> tuple[int, str]:
             async with RawClient(three.address(node_id)) as client:
                 answer = (await client.call(FindCoordinatorRequest(key_type=number, coordinator_keys=["me"]), 4)).coordinators[0]
@@ -332,16 +332,16 @@ class TestCoordinators:
         assert heir not in (other, NOBODY)
         assert await found_by(heir) == (heir, three.address(heir))
 
-    async def test_keys_are_spread(self, three: EmbeddedBroker) -> None:
+    async def test_keys_are_spread(self, three: EmbeddedCluster) -> None:
         assert {three.coordinator("transaction", f"id {number}") for number in range(50)} == {1, 2, 3}
 
-    async def test_without_nodes_there_is_none(self, three: EmbeddedBroker) -> None:
+    async def test_without_nodes_there_is_none(self, three: EmbeddedCluster) -> None:
         await three.stop_all()
         assert three.coordinator("group", "g") == NOBODY
 
 
 class TestHooks:
-    async def test_a_rule_may_be_for_one_node(self, three: EmbeddedBroker) -> None:
+    async def test_a_rule_may_be_for_one_node(self, three: EmbeddedCluster) -> None:
         rule = three.on(ApiKey.PRODUCE, fail(ErrorCode.KAFKA_STORAGE_ERROR), node=2)
         async with RawClient(three.address(1)) as one, RawClient(three.address(2)) as two:
             assert (await one.produce("t", BATCH)).error_code == 0
@@ -350,7 +350,7 @@ class TestHooks:
         assert rule.used == 1
         assert [seen.node_id for seen in three.requests] == [1, 2]
 
-    async def test_an_answer_may_be_changed(self, three: EmbeddedBroker) -> None:
+    async def test_an_answer_may_be_changed(self, three: EmbeddedCluster) -> None:
         def lie(answer: ProduceResponse) -> None:
             answer.responses[0].partition_responses[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -364,16 +364,16 @@ class TestMistakes:
     @pytest.mark.parametrize("nodes", [0, 101])
     def test_the_number_of_nodes(self, nodes: int) -> None:
         with pytest.raises(ConfigError, match=f"nodes={nodes}: must be 1 to 100"):
-            EmbeddedBroker(nodes=nodes)
+            EmbeddedCluster(nodes=nodes)
 
     @pytest.mark.parametrize("factor", [0, 4])
     def test_the_replication_factor(self, factor: int) -> None:
         with pytest.raises(ConfigError, match=f"replication_factor={factor}: must be 1 to 3"):
-            EmbeddedBroker(nodes=3, replication_factor=factor)
+            EmbeddedCluster(nodes=3, replication_factor=factor)
         with pytest.raises(BrokerError, match=f"replication factor {factor}: must be 1 to 3"):
-            EmbeddedBroker(nodes=3).create_topic("t", replication_factor=factor)
+            EmbeddedCluster(nodes=3).create_topic("t", replication_factor=factor)
 
-    async def test_unknown_nodes_are_named_with_the_limits(self, three: EmbeddedBroker) -> None:
+    async def test_unknown_nodes_are_named_with_the_limits(self, three: EmbeddedCluster) -> None:
         wrong = "node_id=4: must be 1 to 3"
         with pytest.raises(ConfigError, match=wrong):
             three.address(4)
@@ -390,7 +390,7 @@ class TestMistakes:
         with pytest.raises(ConfigError, match=wrong):
             three.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT), node=4)
 
-    async def test_what_can_not_be_done_now(self, three: EmbeddedBroker) -> None:
+    async def test_what_can_not_be_done_now(self, three: EmbeddedCluster) -> None:
         with pytest.raises(ConfigError, match="node_id=2: this node is running already"):
             await three.start_node(2)
         with pytest.raises(ConfigError, match="running already"):
@@ -408,12 +408,12 @@ class TestMistakes:
         with pytest.raises(ConfigError, match="kind='groups'"):
             three.coordinator("groups", "g")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="node_id=1: this node has no port yet"):
-            EmbeddedBroker().address(1)
+            EmbeddedCluster().address(1)
 
 
-async def test_ports_follow_the_first_one_and_a_failed_start_leaves_nothing_open(three: EmbeddedBroker) -> None:
+async def test_ports_follow_the_first_one_and_a_failed_start_leaves_nothing_open(three: EmbeddedCluster) -> None:
     taken = int(three.address(2).rpartition(":")[2])
-    broker = EmbeddedBroker(nodes=2, port=taken - 1)
+    broker = EmbeddedCluster(nodes=2, port=taken - 1)
     if taken - 1 != int(three.address(1).rpartition(":")[2]):
         with pytest.raises(OSError, match="address already in use"):
             await broker.start()
@@ -423,7 +423,7 @@ async def test_ports_follow_the_first_one_and_a_failed_start_leaves_nothing_open
 
 
 def test_the_threaded_broker_has_all_calls() -> None:
-    with EmbeddedBroker.in_thread(nodes=2) as broker:
+    with EmbeddedCluster.in_thread(nodes=2) as broker:
         broker.create_topic("t", 2, replication_factor=2)
         assert broker.node_ids == (1, 2)
         broker.move_leader("t", 0, 2)

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from confluent_kafka import Producer as ConfluentProducer
 
 from aioprod import Producer
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 LIMIT_SECONDS = 20.0
 COUNT = 600
@@ -20,13 +20,13 @@ FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(nodes=3) as broker:
+async def three() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", 3)
         yield broker
 
 
-async def disturb(broker: EmbeddedBroker, step: int) -> None:
+async def disturb(broker: EmbeddedCluster, step: int) -> None:
     """One of the changes that a client has to live through."""
     if step == 0:
         for partition in range(3):
@@ -42,14 +42,14 @@ async def disturb(broker: EmbeddedBroker, step: int) -> None:
         await broker.start()
 
 
-def check_order(broker: EmbeddedBroker, count: int = COUNT) -> None:
+def check_order(broker: EmbeddedCluster, count: int = COUNT) -> None:
     """Nothing lost, doubled or out of order; every partition has its share."""
     for partition in range(3):
         values = [int(record.value or b"") for record in broker.records("t", partition)]
         assert values == list(range(partition, count, 3))
 
 
-async def test_our_producer_lives_through_it(three: EmbeddedBroker) -> None:
+async def test_our_producer_lives_through_it(three: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         async with Producer(three.bootstrap_servers, linger_ms=0, **FAST) as producer:  # type: ignore[arg-type]
             for step in range(4):
@@ -61,7 +61,7 @@ async def test_our_producer_lives_through_it(three: EmbeddedBroker) -> None:
     check_order(three)
 
 
-async def test_aiokafka_lives_through_it(three: EmbeddedBroker) -> None:
+async def test_aiokafka_lives_through_it(three: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS * 2):
         async with AIOKafkaProducer(
             bootstrap_servers=three.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20, metadata_max_age_ms=500
@@ -84,7 +84,7 @@ async def test_aiokafka_lives_through_it(three: EmbeddedBroker) -> None:
 
 
 def test_librdkafka_lives_through_it() -> None:
-    with EmbeddedBroker.in_thread(nodes=3) as broker:
+    with EmbeddedCluster.in_thread(nodes=3) as broker:
         broker.create_topic("t", 3)
         errors: list[str] = []
 

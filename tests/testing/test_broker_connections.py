@@ -17,7 +17,7 @@ from aioprod.protocol.framing import encode_request
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.connection import MAX_FRAME_BYTES, FrameAssembler
 
 
@@ -36,7 +36,7 @@ def test_impossible_frame_sizes_are_refused(size: int) -> None:
         list(FrameAssembler().feed(size.to_bytes(4, "big", signed=True)))
 
 
-async def test_requests_sent_together_are_answered_in_their_order(broker: EmbeddedBroker) -> None:
+async def test_requests_sent_together_are_answered_in_their_order(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client:
         ids = [client.send(produce_request("t", make_batch([b"x"])), 9) for _ in range(300)]
@@ -45,7 +45,7 @@ async def test_requests_sent_together_are_answered_in_their_order(broker: Embedd
     assert [answer.responses[0].partition_responses[0].base_offset for _, answer in answers] == list(range(300))
 
 
-async def test_a_client_that_does_not_read_is_not_read_from_either(broker: EmbeddedBroker) -> None:
+async def test_a_client_that_does_not_read_is_not_read_from_either(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client:
         await client.produce("t", make_batch([b"x" * 1_000_000]))
@@ -72,7 +72,7 @@ async def test_a_client_that_does_not_read_is_not_read_from_either(broker: Embed
     ],
 )
 async def test_garbage_ends_that_connection_with_a_log_line_and_no_other(
-    broker: EmbeddedBroker, garbage: bytes, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedCluster, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with RawClient(broker.bootstrap_servers) as good, RawClient(broker.bootstrap_servers) as bad:
         with caplog.at_level(logging.WARNING, "aioprod.testing"):
@@ -83,7 +83,7 @@ async def test_garbage_ends_that_connection_with_a_log_line_and_no_other(
         await good.call(ApiVersionsRequest(), 0)
 
 
-async def test_random_bytes_never_break_the_broker(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_random_bytes_never_break_the_broker(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     source = random.Random(seed)
@@ -105,7 +105,7 @@ async def test_random_bytes_never_break_the_broker(broker: EmbeddedBroker, caplo
 
 async def test_stop_ends_waiting_fetches_at_once_and_leaves_no_task() -> None:
     before = asyncio.all_tasks()
-    broker = await EmbeddedBroker().start()
+    broker = await EmbeddedCluster().start()
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client, RawClient(broker.bootstrap_servers):
         client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
@@ -122,7 +122,7 @@ async def test_stop_ends_waiting_fetches_at_once_and_leaves_no_task() -> None:
 
 
 async def test_a_stopped_broker_starts_again_on_its_port_with_its_records() -> None:
-    broker = EmbeddedBroker()
+    broker = EmbeddedCluster()
     async with broker:
         address = broker.bootstrap_servers
         broker.create_topic("t")
@@ -133,7 +133,7 @@ async def test_a_stopped_broker_starts_again_on_its_port_with_its_records() -> N
         assert (await client.produce("t", make_batch([b"y"]))).base_offset == 1
 
 
-async def test_a_client_that_goes_away_frees_its_waiting_fetch(broker: EmbeddedBroker) -> None:
+async def test_a_client_that_goes_away_frees_its_waiting_fetch(broker: EmbeddedCluster) -> None:
     before = asyncio.all_tasks()
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client:
@@ -145,12 +145,12 @@ async def test_a_client_that_goes_away_frees_its_waiting_fetch(broker: EmbeddedB
 
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ConfigError, match="num_partitions=0"):
-        EmbeddedBroker(num_partitions=0)
+        EmbeddedCluster(num_partitions=0)
     with pytest.raises(ConfigError, match="start it first"):
-        EmbeddedBroker().bootstrap_servers  # noqa: B018
+        EmbeddedCluster().bootstrap_servers  # noqa: B018
 
 
-async def test_waiting_for_records_has_a_limit(broker: EmbeddedBroker) -> None:
+async def test_waiting_for_records_has_a_limit(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
     with pytest.raises(KafkaTimeoutError, match="0 of 1 records"):
         await broker.wait_for_records("t", 1, timeout_seconds=0.05)

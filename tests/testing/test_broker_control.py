@@ -13,18 +13,18 @@ from aioprod.errors import ConfigError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from aioprod.testing import Action, EmbeddedBroker, close, delay, drop_after, drop_before, fail, hold, hold_answer, throttle
+from aioprod.testing import Action, EmbeddedCluster, close, delay, drop_after, drop_before, fail, hold, hold_answer, throttle
 
 BATCH = make_batch([b"x"])
 
 
 @pytest.fixture
-async def with_topic(broker: EmbeddedBroker) -> EmbeddedBroker:
+async def with_topic(broker: EmbeddedCluster) -> EmbeddedCluster:
     broker.create_topic("t", 3)
     return broker
 
 
-async def test_fail_answers_with_the_code_as_often_as_asked_and_applies_nothing(with_topic: EmbeddedBroker) -> None:
+async def test_fail_answers_with_the_code_as_often_as_asked_and_applies_nothing(with_topic: EmbeddedCluster) -> None:
     rule = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
     async with RawClient(with_topic.bootstrap_servers) as client:
         answers = [await client.produce("t", BATCH) for _ in range(3)]
@@ -33,7 +33,7 @@ async def test_fail_answers_with_the_code_as_often_as_asked_and_applies_nothing(
     assert len(with_topic.records("t")) == 1
 
 
-async def test_fail_hits_one_partition_where_one_is_named(with_topic: EmbeddedBroker) -> None:
+async def test_fail_hits_one_partition_where_one_is_named(with_topic: EmbeddedCluster) -> None:
     with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, topic="t", partition=1))
     data = TopicProduceData("t", partition_data=[PartitionProduceData(index, BATCH) for index in range(3)])
     async with RawClient(with_topic.bootstrap_servers) as client:
@@ -42,7 +42,7 @@ async def test_fail_hits_one_partition_where_one_is_named(with_topic: EmbeddedBr
     assert [len(with_topic.records("t", index)) for index in range(3)] == [1, 0, 1]
 
 
-async def test_a_failed_metadata_request_creates_no_topic(broker: EmbeddedBroker) -> None:
+async def test_a_failed_metadata_request_creates_no_topic(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE))
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
     async with RawClient(broker.bootstrap_servers) as client:
@@ -52,7 +52,7 @@ async def test_a_failed_metadata_request_creates_no_topic(broker: EmbeddedBroker
 
 
 @pytest.mark.parametrize("action", [drop_before(), close()])
-async def test_drop_before_closes_and_applies_nothing(with_topic: EmbeddedBroker, action: Action) -> None:
+async def test_drop_before_closes_and_applies_nothing(with_topic: EmbeddedCluster, action: Action) -> None:
     with_topic.on(ApiKey.PRODUCE, action)
     async with RawClient(with_topic.bootstrap_servers) as client:
         client.send(produce_request("t", BATCH), 9)
@@ -60,7 +60,7 @@ async def test_drop_before_closes_and_applies_nothing(with_topic: EmbeddedBroker
     assert with_topic.records("t") == []
 
 
-async def test_drop_after_applies_and_closes(with_topic: EmbeddedBroker) -> None:
+async def test_drop_after_applies_and_closes(with_topic: EmbeddedCluster) -> None:
     with_topic.on(ApiKey.PRODUCE, drop_after())
     async with RawClient(with_topic.bootstrap_servers) as client:
         client.send(produce_request("t", BATCH), 9)
@@ -68,7 +68,7 @@ async def test_drop_after_applies_and_closes(with_topic: EmbeddedBroker) -> None
     assert len(with_topic.records("t")) == 1
 
 
-async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedBroker) -> None:
+async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedCluster) -> None:
     with_topic.on(ApiKey.PRODUCE, drop_before(), where=lambda request: b"poison" in repr(request).encode())
     async with RawClient(with_topic.bootstrap_servers) as client:
         for value in (b"good", b"poison", b"never"):
@@ -78,7 +78,7 @@ async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedBroker) ->
     assert [record.value for record in with_topic.records("t")] == [b"good"]
 
 
-async def test_hold_waits_for_the_event_before_the_request_is_applied(with_topic: EmbeddedBroker) -> None:
+async def test_hold_waits_for_the_event_before_the_request_is_applied(with_topic: EmbeddedCluster) -> None:
     event = asyncio.Event()
     rule = with_topic.on(ApiKey.PRODUCE, hold(event))
     async with RawClient(with_topic.bootstrap_servers) as held, RawClient(with_topic.bootstrap_servers) as other:
@@ -90,7 +90,7 @@ async def test_hold_waits_for_the_event_before_the_request_is_applied(with_topic
     assert [record.value for record in with_topic.records("t")] == [b"early", b"late"]
 
 
-async def test_hold_answer_applies_the_request_first(with_topic: EmbeddedBroker) -> None:
+async def test_hold_answer_applies_the_request_first(with_topic: EmbeddedCluster) -> None:
     event = asyncio.Event()
     with_topic.on(ApiKey.PRODUCE, hold_answer(event))
     async with RawClient(with_topic.bootstrap_servers) as client:
@@ -101,7 +101,7 @@ async def test_hold_answer_applies_the_request_first(with_topic: EmbeddedBroker)
         assert (await waiting).base_offset == 0
 
 
-async def test_a_held_request_is_applied_though_its_client_has_gone(with_topic: EmbeddedBroker) -> None:
+async def test_a_held_request_is_applied_though_its_client_has_gone(with_topic: EmbeddedCluster) -> None:
     event = asyncio.Event()
     rule = with_topic.on(ApiKey.PRODUCE, hold(event))
     async with RawClient(with_topic.bootstrap_servers) as client:
@@ -111,7 +111,7 @@ async def test_a_held_request_is_applied_though_its_client_has_gone(with_topic: 
     await with_topic.wait_for_records("t", 1)
 
 
-async def test_delay_waits_and_actions_work_together(with_topic: EmbeddedBroker) -> None:
+async def test_delay_waits_and_actions_work_together(with_topic: EmbeddedCluster) -> None:
     with_topic.on(ApiKey.PRODUCE, delay(0.1), fail(ErrorCode.REQUEST_TIMED_OUT))
     async with RawClient(with_topic.bootstrap_servers) as client:
         started = time.monotonic()
@@ -119,7 +119,7 @@ async def test_delay_waits_and_actions_work_together(with_topic: EmbeddedBroker)
         assert time.monotonic() - started >= 0.09
 
 
-async def test_rules_follow_one_another_and_can_be_taken_back(with_topic: EmbeddedBroker) -> None:
+async def test_rules_follow_one_another_and_can_be_taken_back(with_topic: EmbeddedCluster) -> None:
     with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT))
     for_ever = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
     async with RawClient(with_topic.bootstrap_servers) as client:
@@ -132,7 +132,7 @@ async def test_rules_follow_one_another_and_can_be_taken_back(with_topic: Embedd
         assert (await client.produce("t", BATCH)).error_code == 0
 
 
-async def test_requests_are_remembered(with_topic: EmbeddedBroker) -> None:
+async def test_requests_are_remembered(with_topic: EmbeddedCluster) -> None:
     async with RawClient(with_topic.bootstrap_servers) as client:
         await client.produce("t", BATCH)
     assert list(with_topic.requests) == [(ApiKey.PRODUCE, 9, "raw", 1)]
@@ -140,7 +140,7 @@ async def test_requests_are_remembered(with_topic: EmbeddedBroker) -> None:
 
 async def test_stop_ends_a_request_that_is_held_for_ever() -> None:
     async with asyncio.timeout(5):
-        async with EmbeddedBroker() as broker:
+        async with EmbeddedCluster() as broker:
             broker.create_topic("t")
             rule = broker.on(ApiKey.PRODUCE, hold(asyncio.Event()))
             async with RawClient(broker.bootstrap_servers) as client:
@@ -151,7 +151,7 @@ async def test_stop_ends_a_request_that_is_held_for_ever() -> None:
 
 
 def test_mistakes_in_rules_are_named() -> None:
-    broker = EmbeddedBroker()
+    broker = EmbeddedCluster()
     with pytest.raises(ConfigError, match="at least one action"):
         broker.on(ApiKey.PRODUCE)
     with pytest.raises(ConfigError, match="times=0"):
@@ -162,7 +162,7 @@ def test_mistakes_in_rules_are_named() -> None:
         delay(-1)
 
 
-async def test_throttle_applies_and_asks_for_a_pause(with_topic: EmbeddedBroker) -> None:
+async def test_throttle_applies_and_asks_for_a_pause(with_topic: EmbeddedCluster) -> None:
     with_topic.on(ApiKey.PRODUCE, throttle(250), times=1)
     data = TopicProduceData("t", partition_data=[PartitionProduceData(0, BATCH)])
     async with RawClient(with_topic.bootstrap_servers) as client:

@@ -19,7 +19,7 @@ from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 Conversation = Callable[[RawClient, str], Coroutine[Any, Any, list[object]]]
 HOUR_MS = 3_600_000
@@ -197,7 +197,7 @@ CONVERSATIONS: list[Conversation] = [
 
 @pytest.fixture
 async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
-    async with EmbeddedBroker() as embedded:
+    async with EmbeddedCluster() as embedded:
         yield kafka, embedded.bootstrap_servers
 
 

@@ -13,7 +13,7 @@ from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchR
 from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_reader import read_records
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.handlers import SUPPORTED
 
 PRODUCE_BY_NAME = range(SUPPORTED[0][0], 13)
@@ -36,7 +36,7 @@ def broken(batch: bytes, index: int) -> bytes:
 
 
 class TestProduce:
-    async def test_every_version_by_name_and_what_comes_back(self, broker: EmbeddedBroker) -> None:
+    async def test_every_version_by_name_and_what_comes_back(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             for number, version in enumerate(PRODUCE_BY_NAME):
@@ -45,7 +45,7 @@ class TestProduce:
         values = [record.value for record in broker.records("t", 0)]
         assert values == [b"%b%d" % (letter, version) for version in PRODUCE_BY_NAME for letter in (b"a", b"b")]
 
-    async def test_by_topic_id(self, broker: EmbeddedBroker) -> None:
+    async def test_by_topic_id(self, broker: EmbeddedCluster) -> None:
         topic = broker.create_topic("t")
         data = [PartitionProduceData(0, make_batch([b"x"]))]
         async with RawClient(broker.bootstrap_servers) as client:
@@ -56,7 +56,7 @@ class TestProduce:
             answer = (await client.call(request, 13)).responses[0]
             assert answer.partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
-    async def test_acks_0_gets_no_answer(self, broker: EmbeddedBroker) -> None:
+    async def test_acks_0_gets_no_answer(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             client.send(produce_request("t", make_batch([b"silent"]), acks=0), 9)
@@ -64,12 +64,12 @@ class TestProduce:
             assert (answer.error_code, answer.base_offset) == (0, 1)
         assert [record.value for record in broker.records("t")] == [b"silent", b"loud"]
 
-    async def test_acks_0_and_an_error_closes_the_connection(self, broker: EmbeddedBroker) -> None:
+    async def test_acks_0_and_an_error_closes_the_connection(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             client.send(produce_request("unknown", make_batch([b"x"]), acks=0), 9)
             assert await client.is_closed()
 
-    async def test_acks_0_is_applied_though_the_client_hangs_up_at_once(self, broker: EmbeddedBroker) -> None:
+    async def test_acks_0_is_applied_though_the_client_hangs_up_at_once(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             for number in range(100):
@@ -97,7 +97,7 @@ class TestProduce:
             (make_batch([b"x" * 2000]), ErrorCode.MESSAGE_TOO_LARGE),
         ],
     )
-    async def test_what_is_refused(self, broker: EmbeddedBroker, batch: bytes | None, code: ErrorCode) -> None:
+    async def test_what_is_refused(self, broker: EmbeddedCluster, batch: bytes | None, code: ErrorCode) -> None:
         broker.create_topic("t", configs={"max.message.bytes": "1000"})
         async with RawClient(broker.bootstrap_servers) as client:
             answer = await client.produce("t", batch)
@@ -105,7 +105,7 @@ class TestProduce:
             assert answer.error_message
             assert (await client.produce("t", make_batch([b"good"]))).base_offset == 0
 
-    async def test_unknown_places_and_wrong_acks(self, broker: EmbeddedBroker) -> None:
+    async def test_unknown_places_and_wrong_acks(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             assert (await client.produce("no", make_batch([b"x"]))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -113,7 +113,7 @@ class TestProduce:
             assert (await client.produce("t", make_batch([b"x"]), partition=-1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert (await client.produce("t", make_batch([b"x"]), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
-    async def test_one_bad_partition_does_not_keep_the_others_back(self, broker: EmbeddedBroker) -> None:
+    async def test_one_bad_partition_does_not_keep_the_others_back(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t", 3)
         data = [PartitionProduceData(index, broken(make_batch([b"x"]), -1) if index == 1 else make_batch([b"x"])) for index in range(3)]
         async with RawClient(broker.bootstrap_servers) as client:
@@ -122,7 +122,7 @@ class TestProduce:
         assert [len(broker.records("t", index)) for index in range(3)] == [1, 0, 1]
 
     async def test_a_full_broker_says_so(self) -> None:
-        async with EmbeddedBroker(max_memory_bytes=5000) as broker, RawClient(broker.bootstrap_servers) as client:
+        async with EmbeddedCluster(max_memory_bytes=5000) as broker, RawClient(broker.bootstrap_servers) as client:
             broker.create_topic("t")
             assert (await client.produce("t", make_batch([b"x" * 4000]))).error_code == 0
             answer = await client.produce("t", make_batch([b"x" * 4000]))
@@ -134,7 +134,7 @@ class TestProduce:
 
 
 class TestIdempotence:
-    async def test_the_same_batch_again_gets_its_old_offset(self, broker: EmbeddedBroker) -> None:
+    async def test_the_same_batch_again_gets_its_old_offset(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         batches = [make_batch([b"%d" % number] * 2, producer=(5, 0, number * 2)) for number in range(6)]
         async with RawClient(broker.bootstrap_servers) as client:
@@ -146,7 +146,7 @@ class TestIdempotence:
             assert (await client.produce("t", batches[0])).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert len(broker.records("t")) == 12
 
-    async def test_a_gap_and_an_old_epoch_are_refused(self, broker: EmbeddedBroker) -> None:
+    async def test_a_gap_and_an_old_epoch_are_refused(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             assert (await client.produce("t", make_batch([b"x"], producer=(5, 1, 0)))).error_code == 0
@@ -155,7 +155,7 @@ class TestIdempotence:
             assert (await client.produce("t", make_batch([b"x"], producer=(5, 2, 1)))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             assert (await client.produce("t", make_batch([b"x"], producer=(5, 2, 0)))).error_code == 0
 
-    async def test_partitions_count_for_themselves(self, broker: EmbeddedBroker) -> None:
+    async def test_partitions_count_for_themselves(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t", 2)
         async with RawClient(broker.bootstrap_servers) as client:
             for partition in (0, 1):
@@ -164,7 +164,7 @@ class TestIdempotence:
 
 
 class TestFetch:
-    async def test_every_version_by_name(self, broker: EmbeddedBroker) -> None:
+    async def test_every_version_by_name(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             await client.produce("t", make_batch([b"a", b"b"]))
@@ -175,7 +175,7 @@ class TestFetch:
                 partition = response.responses[0].partitions[0]
                 assert (partition.high_watermark, partition.last_stable_offset, response.session_id) == (3, 3, 0)
 
-    async def test_by_topic_id(self, broker: EmbeddedBroker) -> None:
+    async def test_by_topic_id(self, broker: EmbeddedCluster) -> None:
         topic = broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             await client.produce("t", make_batch([b"a"]))
@@ -185,7 +185,7 @@ class TestFetch:
             broker.delete_topic("t")
             assert codes(await client.call(request, 13)) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
-    async def test_errors_are_answered_at_once(self, broker: EmbeddedBroker) -> None:
+    async def test_errors_are_answered_at_once(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             async with asyncio.timeout(5):
@@ -198,7 +198,7 @@ class TestFetch:
                 request.session_id = 77
                 assert (await client.call(request, 12)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
-    async def test_it_waits_for_records_and_holds_up_nobody_else(self, broker: EmbeddedBroker) -> None:
+    async def test_it_waits_for_records_and_holds_up_nobody_else(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as reader, RawClient(broker.bootstrap_servers) as writer:
             waiting = asyncio.create_task(reader.call(fetch_request("t", 0, max_wait_ms=60_000), 12))
@@ -206,7 +206,7 @@ class TestFetch:
             async with asyncio.timeout(5):
                 assert fetched(await waiting) == [(0, b"a")]
 
-    async def test_it_waits_for_min_bytes_over_all_partitions(self, broker: EmbeddedBroker) -> None:
+    async def test_it_waits_for_min_bytes_over_all_partitions(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t", 2)
         async with RawClient(broker.bootstrap_servers) as reader, RawClient(broker.bootstrap_servers) as writer:
             batch = make_batch([b"a"])
@@ -221,14 +221,14 @@ class TestFetch:
                 response = await waiting
             assert [len(fetched(response, partition)) for partition in (0, 1)] == [1, 1]
 
-    async def test_it_answers_with_nothing_at_its_time_limit(self, broker: EmbeddedBroker) -> None:
+    async def test_it_answers_with_nothing_at_its_time_limit(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             started = time.monotonic()
             assert fetched(await client.call(fetch_request("t", 0, max_wait_ms=50), 12)) == []
             assert time.monotonic() - started >= 0.045
 
-    async def test_deleting_the_topic_wakes_it(self, broker: EmbeddedBroker) -> None:
+    async def test_deleting_the_topic_wakes_it(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
@@ -237,7 +237,7 @@ class TestFetch:
             _, response = await client.receive(FetchRequest, 12)
             assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
-    async def test_limits_in_bytes_but_at_least_one_batch(self, broker: EmbeddedBroker) -> None:
+    async def test_limits_in_bytes_but_at_least_one_batch(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t", 2)
         batch = make_batch([b"x" * 100])
         async with RawClient(broker.bootstrap_servers) as client:
@@ -255,7 +255,7 @@ class TestFetch:
             assert await counts(1, 1 << 20) == [1, 0]
             assert await counts(1 << 20, 1) == [1, 0]
 
-    async def test_read_committed_gives_an_empty_list_of_aborted_transactions(self, broker: EmbeddedBroker) -> None:
+    async def test_read_committed_gives_an_empty_list_of_aborted_transactions(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         request = fetch_request("t", 0)
         async with RawClient(broker.bootstrap_servers) as client:
@@ -265,7 +265,7 @@ class TestFetch:
 
 
 class TestListOffsets:
-    async def test_first_next_newest_and_by_time(self, broker: EmbeddedBroker) -> None:
+    async def test_first_next_newest_and_by_time(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         asked = {-1: (4, -1), -2: (0, -1), -3: (2, 300), -4: (0, -1), -5: (-1, -1), 0: (0, 100), 150: (1, 200), 250: (2, 300), 301: (-1, -1)}
         async with RawClient(broker.bootstrap_servers) as client:
@@ -276,14 +276,14 @@ class TestListOffsets:
         assert [(answer.offset, answer.timestamp) for answer in answers] == list(asked.values())
         assert {answer.leader_epoch for answer in answers if answer.offset >= 0} == {0}
 
-    async def test_an_empty_partition(self, broker: EmbeddedBroker) -> None:
+    async def test_an_empty_partition(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         asked = [ListOffsetsPartition(0, timestamp=each) for each in (-1, -2, -3, 0)]
         async with RawClient(broker.bootstrap_servers) as client:
             answers = (await client.call(ListOffsetsRequest(topics=[ListOffsetsTopic("t", asked)]), 7)).topics[0].partitions
         assert [answer.offset for answer in answers] == [0, 0, -1, -1]
 
-    async def test_unknown_places(self, broker: EmbeddedBroker) -> None:
+    async def test_unknown_places(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             topics = [ListOffsetsTopic("t", [ListOffsetsPartition(1)]), ListOffsetsTopic("no", [ListOffsetsPartition(0)])]
@@ -292,7 +292,7 @@ class TestListOffsets:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-async def test_compressed_batches_are_kept_as_they_are(broker: EmbeddedBroker, codec: int) -> None:
+async def test_compressed_batches_are_kept_as_they_are(broker: EmbeddedCluster, codec: int) -> None:
     broker.create_topic("t")
     batch = make_batch([b"x" * 1000] * 10, codec=codec)
     async with RawClient(broker.bootstrap_servers) as client:

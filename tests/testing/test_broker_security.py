@@ -26,7 +26,7 @@ from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from aioprod.testing import BrokerSecurity, EmbeddedBroker, ThreadedBroker
+from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
 
 PASSWORD = "pencil"
 LIMIT_S = 20.0
@@ -39,9 +39,9 @@ def security() -> BrokerSecurity:
 
 
 @pytest.fixture
-async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedBroker]:
+async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
     """A broker that asks for a login."""
-    async with EmbeddedBroker(security=security) as running:
+    async with EmbeddedCluster(security=security) as running:
         yield running
 
 
@@ -55,7 +55,7 @@ async def log_in(client: RawClient, user: str = "alice", password: str = PASSWOR
 
 
 class TestOrderOfThings:
-    async def test_versions_may_be_asked_for_before_the_login_and_everything_after_it(self, broker: EmbeddedBroker) -> None:
+    async def test_versions_may_be_asked_for_before_the_login_and_everything_after_it(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             keys = {api.api_key for api in (await client.call(ApiVersionsRequest("raw", "1"), 3)).api_keys}
             assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= keys
@@ -64,26 +64,26 @@ class TestOrderOfThings:
             assert (await client.call(MetadataRequest(topics=[]), 9)).brokers
 
     @pytest.mark.parametrize("request_", [MetadataRequest(topics=[]), SaslAuthenticateRequest(b"\0alice\0pencil")])
-    async def test_other_requests_before_the_login_close_the_connection(self, broker: EmbeddedBroker, request_: Any) -> None:
+    async def test_other_requests_before_the_login_close_the_connection(self, broker: EmbeddedCluster, request_: Any) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             client.send(request_, 1)
             assert await client.is_closed()
 
     @pytest.mark.parametrize("request_", [MetadataRequest(topics=[]), SaslHandshakeRequest("PLAIN"), ApiVersionsRequest("raw", "1")])
-    async def test_other_requests_during_a_login_close_the_connection(self, broker: EmbeddedBroker, request_: Any) -> None:
+    async def test_other_requests_during_a_login_close_the_connection(self, broker: EmbeddedCluster, request_: Any) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             await choose(client)
             client.send(request_, 1)
             assert await client.is_closed()
 
-    async def test_a_refused_login_is_answered_and_ends_the_connection(self, broker: EmbeddedBroker) -> None:
+    async def test_a_refused_login_is_answered_and_ends_the_connection(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             reply = await log_in(client, password="wrong")
             assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert reply.error_message == "Authentication failed: Invalid username or password"
             assert await client.is_closed()
 
-    async def test_an_unknown_mechanism_is_answered_with_those_that_there_are(self, broker: EmbeddedBroker) -> None:
+    async def test_an_unknown_mechanism_is_answered_with_those_that_there_are(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             reply = await choose(client, "GSSAPI")
             assert reply.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -91,13 +91,13 @@ class TestOrderOfThings:
             assert await client.is_closed()
 
     async def test_a_broker_without_sasl_says_so(self) -> None:
-        async with EmbeddedBroker() as broker, RawClient(broker.bootstrap_servers) as client:
+        async with EmbeddedCluster() as broker, RawClient(broker.bootstrap_servers) as client:
             assert (await choose(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
             assert (await client.call(SaslAuthenticateRequest(b""), 2)).error_code == ErrorCode.ILLEGAL_SASL_STATE
             assert (await client.call(MetadataRequest(topics=[]), 9)).brokers
 
     async def test_all_nodes_ask_for_a_login(self, security: BrokerSecurity) -> None:
-        async with EmbeddedBroker(nodes=3, security=security) as broker:
+        async with EmbeddedCluster(nodes=3, security=security) as broker:
             for address in broker.bootstrap_servers.split(","):
                 async with RawClient(address) as client:
                     client.send(MetadataRequest(topics=[]), 9)
@@ -110,21 +110,21 @@ class TestSessions:
         """Sessions that last a moment."""
         return BrokerSecurity(users={"alice": PASSWORD, "bob": PASSWORD}, session_lifetime_ms=100)
 
-    async def test_a_session_that_is_over_closes_the_connection_at_the_next_request(self, broker: EmbeddedBroker) -> None:
+    async def test_a_session_that_is_over_closes_the_connection_at_the_next_request(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             assert (await log_in(client)).session_lifetime_ms == 100
             await asyncio.sleep(0.12)
             client.send(MetadataRequest(topics=[]), 9)
             assert await client.is_closed()
 
-    async def test_a_new_login_begins_a_new_session_also_after_the_end(self, broker: EmbeddedBroker) -> None:
+    async def test_a_new_login_begins_a_new_session_also_after_the_end(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             await log_in(client)
             await asyncio.sleep(0.12)
             assert (await log_in(client)).session_lifetime_ms == 100
             assert (await client.call(MetadataRequest(topics=[]), 9)).brokers
 
-    async def test_user_and_mechanism_stay(self, broker: EmbeddedBroker) -> None:
+    async def test_user_and_mechanism_stay(self, broker: EmbeddedCluster) -> None:
         async with RawClient(broker.bootstrap_servers) as client:
             await log_in(client)
             reply = await log_in(client, "bob")
@@ -165,14 +165,14 @@ def tls(authority: trustme.CA) -> ssl.SSLContext:
 
 
 class TestAiokafka:
-    async def send(self, broker: EmbeddedBroker, **settings: Any) -> None:
+    async def send(self, broker: EmbeddedCluster, **settings: Any) -> None:
         async with asyncio.timeout(LIMIT_S):
             async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, **settings) as producer:
                 await producer.send_and_wait("t", b"value")
         assert [record.value for record in broker.records("t")] == [b"value"]
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-    async def test_passwords(self, broker: EmbeddedBroker, mechanism: str) -> None:
+    async def test_passwords(self, broker: EmbeddedCluster, mechanism: str) -> None:
         settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_plain_username": "alice"}
         await self.send(broker, **settings, sasl_plain_password=PASSWORD)
         wrong = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, **settings, sasl_plain_password="wrong")
@@ -180,34 +180,34 @@ class TestAiokafka:
             await wrong.start()
         await wrong.stop()
 
-    async def test_tokens(self, broker: EmbeddedBroker) -> None:
+    async def test_tokens(self, broker: EmbeddedCluster) -> None:
         settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
         await self.send(broker, **settings, sasl_oauth_token_provider=TokenProvider("good"))
 
     async def test_tls(self, security: BrokerSecurity, tls: ssl.SSLContext, authority: trustme.CA) -> None:
         context = ssl.create_default_context()
         authority.configure_trust(context)
-        async with EmbeddedBroker(security=BrokerSecurity(tls)) as broker:
+        async with EmbeddedCluster(security=BrokerSecurity(tls)) as broker:
             await self.send(broker, security_protocol="SSL", ssl_context=context)
         security.ssl_context = tls
-        async with EmbeddedBroker(security=security) as broker:
+        async with EmbeddedCluster(security=security) as broker:
             login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD}
             await self.send(broker, security_protocol="SASL_SSL", ssl_context=context, **login)
 
 
 class TestLibrdkafka:
     @pytest.fixture
-    def threaded(self, security: BrokerSecurity) -> Iterator[ThreadedBroker]:
+    def threaded(self, security: BrokerSecurity) -> Iterator[ThreadedCluster]:
         """A broker for clients that block."""
-        with EmbeddedBroker.in_thread(security=security) as running:
+        with EmbeddedCluster.in_thread(security=security) as running:
             yield running
 
-    def producer(self, broker: ThreadedBroker, errors: list[LibrdkafkaError], **settings: Any) -> LibrdkafkaProducer:
+    def producer(self, broker: ThreadedCluster, errors: list[LibrdkafkaError], **settings: Any) -> LibrdkafkaProducer:
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
         fixed = {"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 10_000, "log_level": 0, "error_cb": errors.append}
         return LibrdkafkaProducer({**fixed, **dotted})
 
-    def send(self, broker: ThreadedBroker, **settings: Any) -> None:
+    def send(self, broker: ThreadedCluster, **settings: Any) -> None:
         errors: list[LibrdkafkaError] = []
         producer = self.producer(broker, errors, **settings)
         producer.produce("t", b"value")
@@ -216,7 +216,7 @@ class TestLibrdkafka:
         assert [record.value for record in broker.records("t")] == [b"value"]
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-    def test_passwords(self, threaded: ThreadedBroker, mechanism: str) -> None:
+    def test_passwords(self, threaded: ThreadedCluster, mechanism: str) -> None:
         login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_username": "alice"}
         self.send(threaded, **login, sasl_password=PASSWORD)
         errors: list[LibrdkafkaError] = []
@@ -227,13 +227,13 @@ class TestLibrdkafka:
         trusted = tmp_path / "trusted.pem"
         authority.cert_pem.write_to_path(str(trusted))
         security.ssl_context = tls
-        with EmbeddedBroker.in_thread(security=security) as broker:
+        with EmbeddedCluster.in_thread(security=security) as broker:
             login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": PASSWORD}
             self.send(broker, security_protocol="SASL_SSL", ssl_ca_location=str(trusted), **login)
 
     def test_it_logs_in_again_before_a_session_ends(self, security: BrokerSecurity) -> None:
         security.session_lifetime_ms = 1_000
-        with EmbeddedBroker.in_thread(security=security) as broker:
+        with EmbeddedCluster.in_thread(security=security) as broker:
             login = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": PASSWORD}
             errors: list[LibrdkafkaError] = []
             producer = self.producer(broker, errors, security_protocol="SASL_PLAINTEXT", linger_ms=1, **login)
@@ -247,7 +247,7 @@ class TestLibrdkafka:
             assert logins(broker) > sum(seen.api_key == ApiKey.API_VERSIONS for seen in broker.requests)
 
 
-def logins(broker: ThreadedBroker) -> int:
+def logins(broker: ThreadedCluster) -> int:
     return sum(seen.api_key == ApiKey.SASL_HANDSHAKE for seen in broker.requests)
 
 

@@ -18,7 +18,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey, SupportedFeatureKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest
-from aioprod.testing import EmbeddedBroker, ThreadedBroker, drop_after, drop_before, fail, hold
+from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, drop_before, fail, hold
 from aioprod.testing.broker.transaction_timers import TransactionTimers
 from aioprod.testing.broker.transactions import TransactionState
 from aioprod.types import TopicPartition
@@ -28,15 +28,15 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[EmbeddedBroker]:
+async def two() -> AsyncIterator[EmbeddedCluster]:
     """A broker that has topic "t" of two partitions."""
-    async with EmbeddedBroker() as broker:
+    async with EmbeddedCluster() as broker:
         broker.create_topic("t", 2)
         yield broker
 
 
 @pytest.fixture
-async def client(two: EmbeddedBroker) -> AsyncIterator[RawClient]:
+async def client(two: EmbeddedCluster) -> AsyncIterator[RawClient]:
     async with RawClient(two.bootstrap_servers) as connected:
         yield connected
 
@@ -56,7 +56,7 @@ async def begin(it: TransactionalClient, value: bytes = b"a", partition: int = 0
     assert (await it.produce(value, partition=partition))[0] == "NONE"
 
 
-def state(broker: EmbeddedBroker | ThreadedBroker) -> TransactionState:
+def state(broker: EmbeddedCluster | ThreadedCluster) -> TransactionState:
     return broker.transactions["x"].state
 
 
@@ -67,7 +67,7 @@ async def commit_offset(it: TransactionalClient, offset: int) -> None:
 
 
 class TestInspection:
-    async def test_a_transaction_shows_its_state(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_a_transaction_shows_its_state(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         found = two.transactions["x"]
         assert (found.transactional_id, found.state, found.producer_id, found.producer_epoch) == ("x", TransactionState.EMPTY, it.producer_id, 0)
         await begin(it)
@@ -81,7 +81,7 @@ class TestInspection:
         await it.end(commit=False)
         assert state(two) is TransactionState.COMPLETE_ABORT
 
-    async def test_records_leaves_markers_out_and_on_demand_what_is_not_committed(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_records_leaves_markers_out_and_on_demand_what_is_not_committed(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await it.client.produce("t", make_batch([b"plain"]))
         for value, commit in ((b"committed", True), (b"aborted", False), (b"again", True)):
             await begin(it, value)
@@ -95,7 +95,7 @@ class TestInspection:
         with pytest.raises(TimeoutError):
             await two.wait_for_records("t", 6, timeout_seconds=0.01)  # the log has 8 entries, of which 3 are markers
 
-    async def test_committed_offsets_are_those_of_ended_transactions(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_committed_offsets_are_those_of_ended_transactions(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         assert two.committed_offsets("g") == {}
         await commit_offset(it, 5)
         assert two.committed_offsets("g") == {}
@@ -106,7 +106,7 @@ class TestInspection:
         assert two.committed_offsets("g") == {ZERO: 5}
 
     def test_from_another_thread(self) -> None:
-        with EmbeddedBroker.in_thread(transaction_version=1) as broker:
+        with EmbeddedCluster.in_thread(transaction_version=1) as broker:
             broker.create_topic("t")
 
             async def talk() -> None:
@@ -130,7 +130,7 @@ class TestInspection:
 
 
 class TestMarkers:
-    async def test_while_markers_wait_the_producer_is_told_to_wait(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_while_markers_wait_the_producer_is_told_to_wait(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await begin(it)
         await commit_offset(it, 5)
         two.pause_markers()
@@ -152,7 +152,7 @@ class TestMarkers:
         ("version", "code"),
         [(9, ErrorCode.NOT_ENOUGH_REPLICAS), (11, ErrorCode.NOT_ENOUGH_REPLICAS), (12, ErrorCode.CONCURRENT_TRANSACTIONS)],
     )
-    async def test_a_record_in_between_is_to_be_sent_again(self, two: EmbeddedBroker, client: RawClient, version: int, code: ErrorCode) -> None:
+    async def test_a_record_in_between_is_to_be_sent_again(self, two: EmbeddedCluster, client: RawClient, version: int, code: ErrorCode) -> None:
         it = TransactionalClient(client, "x", "t", V1)
         await it.init()
         await begin(it)
@@ -163,7 +163,7 @@ class TestMarkers:
         answer = await client.call(request, version)
         assert answer.responses[0].partition_responses[0].error_code == code
 
-    async def test_ending_again_meanwhile(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_ending_again_meanwhile(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await begin(it)
         two.pause_markers()
         await it.end(commit=True, keep=False)
@@ -173,7 +173,7 @@ class TestMarkers:
             it.epoch += 1
             assert (await it.end(commit=True, patient=False))[0] == "PRODUCER_FENCED"
 
-    async def test_a_reader_that_waits_is_woken_by_the_marker_and_not_by_records(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_a_reader_that_waits_is_woken_by_the_marker_and_not_by_records(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await begin(it)
         request = fetch_request("t", 0, max_wait_ms=10_000)
         request.isolation_level = 1
@@ -188,7 +188,7 @@ class TestMarkers:
         assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (3, 3, [])
         assert found.records and len(found.records) > 100
 
-    async def test_a_topic_that_is_deleted_meanwhile_gets_none(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_a_topic_that_is_deleted_meanwhile_gets_none(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await begin(it)
         await commit_offset(it, 5)
         two.delete_topic("t")
@@ -199,7 +199,7 @@ class TestMarkers:
 
 
 class TestTimeout:
-    async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await it.init(timeout_ms=50)
         for _ in range(2):  # on a busy machine the time may be over before all of this is
             await it.add()
@@ -211,7 +211,7 @@ class TestTimeout:
         assert (await it.end(commit=True))[0] in ("PRODUCER_FENCED", "INVALID_TXN_STATE")
         assert (two.records("t", committed_only=True), two.committed_offsets("g")) == ([], {})
 
-    async def test_each_transaction_has_the_whole_time(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_each_transaction_has_the_whole_time(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await it.init(timeout_ms=1000)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 1.3
@@ -220,7 +220,7 @@ class TestTimeout:
             assert (await it.end(commit=True))[0] == "NONE"
         assert {record.value for record in two.records("t", committed_only=True)} == {b"a"}
 
-    async def test_expire_transaction_needs_no_waiting(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_expire_transaction_needs_no_waiting(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         two.expire_transaction("x")
         two.expire_transaction("unknown")
         assert two.transactions["x"].producer_epoch == 0
@@ -229,7 +229,7 @@ class TestTimeout:
         assert (state(two), two.transactions["x"].producer_epoch) == (TransactionState.COMPLETE_ABORT, 1)
         assert await it.add() == ["PRODUCER_FENCED"]
 
-    async def test_it_stands_still_while_the_broker_is_stopped(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_it_stands_still_while_the_broker_is_stopped(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await it.init(timeout_ms=500)
         await begin(it)
         await two.stop()
@@ -258,7 +258,7 @@ class TestTimeout:
 
 
 class TestControl:
-    async def test_fail_applies_nothing(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_fail_applies_nothing(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         for api in (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_COMMIT):
             two.on(api, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         assert await it.add(0, 1) == ["COORDINATOR_LOAD_IN_PROGRESS"] * 2
@@ -279,7 +279,7 @@ class TestControl:
         assert state(two) is TransactionState.ONGOING
         assert await it.committed("g") == [(0, -1, "", "NONE")]
 
-    async def test_fail_for_one_partition(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_fail_for_one_partition(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         two.on(ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="t", partition=1))
         assert await it.add(0, 1) == ["OPERATION_NOT_ATTEMPTED", "TOPIC_AUTHORIZATION_FAILED"]
         assert state(two) is TransactionState.EMPTY
@@ -293,7 +293,7 @@ class TestControl:
         assert two.committed_offsets("g") == {ZERO: 5}
 
     @pytest.mark.parametrize("version", [1, 5, 7, 8, 9])
-    async def test_fail_of_offset_fetch_stands_where_the_version_has_it(self, two: EmbeddedBroker, it: TransactionalClient, version: int) -> None:
+    async def test_fail_of_offset_fetch_stands_where_the_version_has_it(self, two: EmbeddedCluster, it: TransactionalClient, version: int) -> None:
         two.on(ApiKey.OFFSET_FETCH, fail(ErrorCode.UNSTABLE_OFFSET_COMMIT, partition=0))
         assert await it.committed("g", version=version) == [(0, -1, "", "UNSTABLE_OFFSET_COMMIT")]
         two.on(ApiKey.OFFSET_FETCH, fail(ErrorCode.NOT_COORDINATOR))
@@ -304,7 +304,7 @@ class TestControl:
                 await it.committed("g", version=version)
 
     @pytest.mark.parametrize("api", [ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN])
-    async def test_an_answer_that_is_lost(self, two: EmbeddedBroker, it: TransactionalClient, api: ApiKey) -> None:
+    async def test_an_answer_that_is_lost(self, two: EmbeddedCluster, it: TransactionalClient, api: ApiKey) -> None:
         await begin(it)
         for action, applied in ((drop_before(), False), (drop_after(), True)):
             two.on(api, action)
@@ -315,7 +315,7 @@ class TestControl:
                     await (twin.init() if api is ApiKey.INIT_PRODUCER_ID else twin.end(commit=False))
             assert (state(two) is TransactionState.COMPLETE_ABORT) == applied
 
-    async def test_hold(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_hold(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await begin(it)
         event = asyncio.Event()
         two.on(ApiKey.END_TXN, hold(event))
@@ -330,10 +330,10 @@ class TestLastEpoch:
     """The differential test has more of this, and takes long: here the epochs are used up by decree."""
 
     @pytest.fixture(autouse=True)
-    def last_epoch(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    def last_epoch(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         two.transactions["x"].producer_epoch = it.epoch = LAST_EPOCH
 
-    async def test_the_end_of_a_transaction_brings_a_new_producer_id_in_v2(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_the_end_of_a_transaction_brings_a_new_producer_id_in_v2(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         first = it.producer_id
         await begin(it)
         assert await it.end(commit=True) == (("NONE", 0, -1) if it.protocol is V1 else ("NONE", 1, 0))
@@ -345,7 +345,7 @@ class TestLastEpoch:
             await begin(it)
             assert await it.end(commit=True) == ("NONE", 0, 1)
 
-    async def test_initialising_brings_a_new_producer_id(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_initialising_brings_a_new_producer_id(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         first = it.identity
         assert await it.init(expected=first) == ("NONE", 0)
         second = it.identity
@@ -353,7 +353,7 @@ class TestLastEpoch:
         assert await it.init(expected=first) == ("NONE", 0)  # again, because the answer was lost
         assert it.identity == second
 
-    async def test_fencing_takes_the_one_that_no_client_gets(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_fencing_takes_the_one_that_no_client_gets(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await begin(it)
         second = TransactionalClient(it.client, "x", "t", it.protocol)
         assert await second.init() == ("CONCURRENT_TRANSACTIONS", -1)
@@ -365,7 +365,7 @@ class TestLastEpoch:
 
 
 class TestGroups:
-    async def test_members_are_checked_where_there_are_some(self, two: EmbeddedBroker, it: TransactionalClient) -> None:
+    async def test_members_are_checked_where_there_are_some(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         two.set_group_members("g", 3, {"m": None, "s": "instance"})
         if it.protocol is V1:
             await it.add_offsets("g")
@@ -388,7 +388,7 @@ class TestGroups:
 class TestFeatures:
     @pytest.mark.parametrize("level", [0, 1, 2])
     async def test_api_versions_tells_the_transaction_version(self, level: int) -> None:
-        async with EmbeddedBroker(transaction_version=level) as broker, RawClient(broker.bootstrap_servers) as client:
+        async with EmbeddedCluster(transaction_version=level) as broker, RawClient(broker.bootstrap_servers) as client:
             asked = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
             older, newer = await client.call(asked, 3), await client.call(asked, 4)
         assert newer.supported_features == [SupportedFeatureKey("transaction.version", 0, 2)]
@@ -399,11 +399,11 @@ class TestFeatures:
 
     def test_other_levels_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="transaction_version=3"):
-            EmbeddedBroker(transaction_version=3)
+            EmbeddedCluster(transaction_version=3)
 
 
 async def test_only_the_coordinator_answers() -> None:
-    async with EmbeddedBroker(nodes=2) as broker:
+    async with EmbeddedCluster(nodes=2) as broker:
         broker.create_topic("t")
         broker.move_coordinator("transaction", "x", 2)
         broker.move_coordinator("group", "g", 2)
@@ -422,7 +422,7 @@ async def test_only_the_coordinator_answers() -> None:
         assert answers[3:] == [[0, 0], ["NONE"] * 3 + ["NONE/NONE"], ["NONE"]]
 
 
-async def test_a_thousand_transactions(two: EmbeddedBroker, it: TransactionalClient) -> None:
+async def test_a_thousand_transactions(two: EmbeddedCluster, it: TransactionalClient) -> None:
     for number in range(1000):
         await begin(it, b"%d" % number, partition=number % 2)
         await it.end(commit=number % 3 != 0)

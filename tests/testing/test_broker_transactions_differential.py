@@ -12,7 +12,7 @@ from raw_client import RawClient, fetch_request
 from raw_transactions import GROUP, TRANSACTION, V1, V2, Member, TransactionalClient
 
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 Conversation = Callable[[TransactionalClient], Coroutine[Any, Any, list[object]]]
 PARTITIONS = 2
@@ -350,7 +350,7 @@ PARAMETERS = [(conversation, protocol) for conversation in CONVERSATIONS for pro
 
 @pytest.fixture
 async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
-    async with EmbeddedBroker() as embedded:
+    async with EmbeddedCluster() as embedded:
         yield kafka, embedded.bootstrap_servers
 
 

@@ -11,7 +11,7 @@ from fault_proxy import CutAnswer, CutRequest, Fault, FaultProxy, RandomFaults, 
 from raw_client import RawClient, make_batch, produce_request, until
 
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def address(listening: socket.socket) -> str:
     return f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def stored(broker: EmbeddedBroker) -> list[bytes | None]:
+def stored(broker: EmbeddedCluster) -> list[bytes | None]:
     return [record.value for record in broker.records("t")]
 
 
-async def test_without_a_plan_all_passes(broker: EmbeddedBroker, listening: socket.socket) -> None:
+async def test_without_a_plan_all_passes(broker: EmbeddedCluster, listening: socket.socket) -> None:
     broker.create_topic("t")
     async with FaultProxy(listening, broker.bootstrap_servers) as proxy, RawClient(address(listening)) as client:
         assert [(await client.produce("t", make_batch([value]))).base_offset for value in (b"a", b"b")] == [0, 1]
@@ -39,7 +39,7 @@ async def test_without_a_plan_all_passes(broker: EmbeddedBroker, listening: sock
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("after", [0, 3, 20, -1])
-async def test_a_request_cut_short_is_not_stored(broker: EmbeddedBroker, listening: socket.socket, after: int, reset: bool) -> None:
+async def test_a_request_cut_short_is_not_stored(broker: EmbeddedCluster, listening: socket.socket, after: int, reset: bool) -> None:
     broker.create_topic("t")
     async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: CutRequest(after % size, reset)) as proxy:
         async with RawClient(address(listening)) as client:
@@ -50,7 +50,7 @@ async def test_a_request_cut_short_is_not_stored(broker: EmbeddedBroker, listeni
 
 
 @pytest.mark.parametrize("after", [0, 3, 9, 10_000])
-async def test_a_lost_answer_is_that_of_a_stored_batch(broker: EmbeddedBroker, listening: socket.socket, after: int) -> None:
+async def test_a_lost_answer_is_that_of_a_stored_batch(broker: EmbeddedCluster, listening: socket.socket, after: int) -> None:
     broker.create_topic("t")
     async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: CutAnswer(after)) as proxy:
         async with RawClient(address(listening)) as client:
@@ -61,7 +61,7 @@ async def test_a_lost_answer_is_that_of_a_stored_batch(broker: EmbeddedBroker, l
     assert stored(broker) == [b"a"]
 
 
-async def test_a_stalled_request_arrives_also_when_its_client_is_gone(broker: EmbeddedBroker, listening: socket.socket) -> None:
+async def test_a_stalled_request_arrives_also_when_its_client_is_gone(broker: EmbeddedCluster, listening: socket.socket) -> None:
     broker.create_topic("t")
     async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: Stall(0.05)) as proxy:
         async with RawClient(address(listening)) as client:
@@ -71,7 +71,7 @@ async def test_a_stalled_request_arrives_also_when_its_client_is_gone(broker: Em
         await until(lambda: stored(broker) == [b"a"])
 
 
-async def test_single_bytes_both_ways(broker: EmbeddedBroker, listening: socket.socket) -> None:
+async def test_single_bytes_both_ways(broker: EmbeddedCluster, listening: socket.socket) -> None:
     broker.create_topic("t")
     async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: SingleBytes()) as proxy:
         async with RawClient(address(listening)) as client:

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Message, Producer
 
-from aioprod.testing import ThreadedBroker
+from aioprod.testing import ThreadedCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ async def test_kafka_3_9_takes_records(kafka_3_9: str) -> None:
     assert sent.offset == 0
 
 
-def test_the_threaded_broker_serves_a_client_that_blocks(threaded_broker: ThreadedBroker) -> None:
+def test_the_threaded_broker_serves_a_client_that_blocks(threaded_broker: ThreadedCluster) -> None:
     delivered: list[Message] = []
     producer = Producer({"bootstrap.servers": threaded_broker.bootstrap_servers})
     producer.produce("fixture-threaded", b"value", on_delivery=lambda error, message: delivered.append(message))
@@ -37,7 +37,7 @@ def test_the_threaded_broker_serves_a_client_that_blocks(threaded_broker: Thread
     assert [message.error() for message in delivered] == [None]
 
 
-def test_spark_runs_python_and_reads_kafka_by_its_own_connector(spark: SparkSession, threaded_broker: ThreadedBroker) -> None:
+def test_spark_runs_python_and_reads_kafka_by_its_own_connector(spark: SparkSession, threaded_broker: ThreadedCluster) -> None:
     producer = Producer({"bootstrap.servers": threaded_broker.bootstrap_servers})
     for number in range(10):
         producer.produce("fixture-spark", str(number).encode())

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, ThreadedBroker, drop_after, fail
+from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
 
 LIMIT_SECONDS = 20.0
 COUNT = 300
@@ -34,23 +34,23 @@ def expected() -> Counter[tuple[bytes | None, bytes | None]]:
     return Counter((b"key %d" % number, value(number)) for number in range(COUNT))
 
 
-def stored(broker: EmbeddedBroker | ThreadedBroker, topic: str) -> Counter[tuple[bytes | None, bytes | None]]:
+def stored(broker: EmbeddedCluster | ThreadedCluster, topic: str) -> Counter[tuple[bytes | None, bytes | None]]:
     return Counter((record.key, record.value) for record in broker.records(topic))
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(num_partitions=PARTITIONS) as broker:
+async def three() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(num_partitions=PARTITIONS) as broker:
         yield broker
 
 
 @pytest.fixture
-def threaded() -> Iterator[ThreadedBroker]:
-    with EmbeddedBroker.in_thread(num_partitions=PARTITIONS) as broker:
+def threaded() -> Iterator[ThreadedCluster]:
+    with EmbeddedCluster.in_thread(num_partitions=PARTITIONS) as broker:
         yield broker
 
 
-async def aiokafka_produce(broker: EmbeddedBroker, **settings: Any) -> None:
+async def aiokafka_produce(broker: EmbeddedCluster, **settings: Any) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, **settings)
     await producer.start()
     try:
@@ -66,27 +66,27 @@ async def aiokafka_produce(broker: EmbeddedBroker, **settings: Any) -> None:
 class TestAiokafka:
     @pytest.mark.parametrize("codec", CODECS)
     @pytest.mark.parametrize("idempotent", [False, True])
-    async def test_producer(self, three: EmbeddedBroker, codec: str, idempotent: bool) -> None:
+    async def test_producer(self, three: EmbeddedCluster, codec: str, idempotent: bool) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             await aiokafka_produce(three, enable_idempotence=idempotent, compression_type=None if codec == "none" else codec)
         assert stored(three, "t") == expected()
         assert {record.headers for record in three.records("t")} == {(("h", b"1"),)}
 
     @pytest.mark.parametrize("acks", [0, 1])
-    async def test_producer_with_fewer_acks(self, three: EmbeddedBroker, acks: int) -> None:
+    async def test_producer_with_fewer_acks(self, three: EmbeddedCluster, acks: int) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             await aiokafka_produce(three, acks=acks)
             await three.wait_for_records("t", COUNT)
         assert stored(three, "t") == expected()
 
-    async def test_idempotent_producer_meets_lost_answers_and_refusals(self, three: EmbeddedBroker) -> None:
+    async def test_idempotent_producer_meets_lost_answers_and_refusals(self, three: EmbeddedCluster) -> None:
         three.on(ApiKey.PRODUCE, drop_after(), times=2)
         three.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
         async with asyncio.timeout(LIMIT_SECONDS):
             await aiokafka_produce(three, enable_idempotence=True, linger_ms=2, max_batch_size=2000)
         assert stored(three, "t") == expected()
 
-    async def test_consumer_by_assignment_sees_old_and_new_records(self, three: EmbeddedBroker) -> None:
+    async def test_consumer_by_assignment_sees_old_and_new_records(self, three: EmbeddedCluster) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             await aiokafka_produce(three)
             consumer = AIOKafkaConsumer(bootstrap_servers=three.bootstrap_servers, group_id=None, auto_offset_reset="earliest")
@@ -107,7 +107,7 @@ class TestAiokafka:
             finally:
                 await consumer.stop()
 
-    async def test_admin_creates_lists_and_deletes_topics(self, three: EmbeddedBroker) -> None:
+    async def test_admin_creates_lists_and_deletes_topics(self, three: EmbeddedCluster) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             admin = AIOKafkaAdminClient(bootstrap_servers=three.bootstrap_servers)
             await admin.start()
@@ -121,7 +121,7 @@ class TestAiokafka:
                 await admin.close()
 
 
-def confluent_produce(broker: ThreadedBroker, **settings: Any) -> list[Message]:
+def confluent_produce(broker: ThreadedCluster, **settings: Any) -> list[Message]:
     reports: list[Message] = []
     errors: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 2, "message.timeout.ms": 15_000, "log_level": 0, **settings})
@@ -151,7 +151,7 @@ def confluent_consume(consumer: Consumer, count: int) -> list[Message]:
 class TestLibrdkafka:
     @pytest.mark.parametrize("codec", CODECS)
     @pytest.mark.parametrize("idempotent", [False, True])
-    def test_producer(self, threaded: ThreadedBroker, codec: str, idempotent: bool) -> None:
+    def test_producer(self, threaded: ThreadedCluster, codec: str, idempotent: bool) -> None:
         reports = confluent_produce(threaded, **{"enable.idempotence": idempotent, "compression.type": codec})
         assert stored(threaded, "t") == expected()
         places = {(index, record.offset): record.value for index in range(PARTITIONS) for record in threaded.records("t", index)}
@@ -160,18 +160,18 @@ class TestLibrdkafka:
         assert codecs == {CODECS.index(codec)}  # it would fall back to none if our ApiVersions answer did not suit it
 
     @pytest.mark.parametrize("acks", ["0", "1"])
-    def test_producer_with_fewer_acks(self, threaded: ThreadedBroker, acks: str) -> None:
+    def test_producer_with_fewer_acks(self, threaded: ThreadedCluster, acks: str) -> None:
         confluent_produce(threaded, acks=acks)
         threaded.wait_for_records("t", COUNT)
         assert stored(threaded, "t") == expected()
 
-    def test_idempotent_producer_meets_lost_answers_and_refusals(self, threaded: ThreadedBroker) -> None:
+    def test_idempotent_producer_meets_lost_answers_and_refusals(self, threaded: ThreadedCluster) -> None:
         threaded.on(ApiKey.PRODUCE, drop_after(), times=2)
         threaded.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
         confluent_produce(threaded, **{"enable.idempotence": True, "batch.num.messages": 20})
         assert stored(threaded, "t") == expected()
 
-    def test_consumer_by_assignment(self, threaded: ThreadedBroker) -> None:
+    def test_consumer_by_assignment(self, threaded: ThreadedCluster) -> None:
         confluent_produce(threaded)
         consumer = Consumer({"bootstrap.servers": threaded.bootstrap_servers, "group.id": "none", "enable.auto.commit": False, "log_level": 0})
         try:
@@ -184,7 +184,7 @@ class TestLibrdkafka:
         finally:
             consumer.close()
 
-    def test_admin_creates_lists_and_deletes_topics(self, threaded: ThreadedBroker) -> None:
+    def test_admin_creates_lists_and_deletes_topics(self, threaded: ThreadedCluster) -> None:
         admin = AdminClient({"bootstrap.servers": threaded.bootstrap_servers, "log_level": 0})
         admin.create_topics([ConfluentNewTopic("made", 4, 1)])["made"].result(LIMIT_SECONDS)
         assert len(admin.list_topics(timeout=5.0).topics["made"].partitions) == 4
@@ -194,7 +194,7 @@ class TestLibrdkafka:
         assert not threaded.topics
 
 
-def test_a_threaded_broker_can_be_steered_and_started_again(threaded: ThreadedBroker) -> None:
+def test_a_threaded_broker_can_be_steered_and_started_again(threaded: ThreadedCluster) -> None:
     rule = threaded.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     confluent_produce(threaded)
     assert rule.used == 1

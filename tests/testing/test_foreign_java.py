@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, ThreadedBroker, drop_after, fail
+from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
 from aioprod.testing.broker.transactions import TransactionState
 from aioprod.types import TopicPartition as Place
 
@@ -30,20 +30,20 @@ def java() -> Iterator[JavaClients]:
 
 
 @pytest.fixture(params=[1, 2])
-def threaded(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
-    with EmbeddedBroker.in_thread(transaction_version=request.param) as broker:
+def threaded(request: pytest.FixtureRequest) -> Iterator[ThreadedCluster]:
+    with EmbeddedCluster.in_thread(transaction_version=request.param) as broker:
         broker.create_topic("t", PARTITIONS)
         yield broker
 
 
 @pytest.fixture
-def producer(java: JavaClients, threaded: ThreadedBroker) -> Iterator[Any]:
+def producer(java: JavaClients, threaded: ThreadedCluster) -> Iterator[Any]:
     made = java.producer(bootstrap_servers=threaded.bootstrap_servers, transactional_id="x", linger_ms="2", retry_backoff_ms="10")
     yield made
     made.close(java.seconds(0))
 
 
-def speaks_v2(broker: ThreadedBroker) -> bool:
+def speaks_v2(broker: ThreadedCluster) -> bool:
     """Whether the client used transaction protocol v2."""
     ends = {seen.api_version for seen in broker.requests if seen.api_key == ApiKey.END_TXN}
     adds = any(seen.api_key == ApiKey.ADD_PARTITIONS_TO_TXN for seen in broker.requests)
@@ -51,7 +51,7 @@ def speaks_v2(broker: ThreadedBroker) -> bool:
     return ends == {5}
 
 
-def produce(java: JavaClients, producer: Any, broker: ThreadedBroker) -> None:
+def produce(java: JavaClients, producer: Any, broker: ThreadedCluster) -> None:
     """Five transactions, every second one aborted once its records have arrived."""
     producer.initTransactions()
     for number in range(5):
@@ -65,15 +65,15 @@ def produce(java: JavaClients, producer: Any, broker: ThreadedBroker) -> None:
             producer.commitTransaction()
 
 
-def values(broker: ThreadedBroker, *, committed_only: bool = True) -> list[bytes]:
+def values(broker: ThreadedCluster, *, committed_only: bool = True) -> list[bytes]:
     return sorted(record.value or b"" for record in broker.records("t", committed_only=committed_only))
 
 
-def version_of(threaded: ThreadedBroker, request: pytest.FixtureRequest) -> int:
+def version_of(threaded: ThreadedCluster, request: pytest.FixtureRequest) -> int:
     return int(request.node.callspec.params["threaded"])
 
 
-def test_commits_and_aborts(java: JavaClients, threaded: ThreadedBroker, producer: Any, request: pytest.FixtureRequest) -> None:
+def test_commits_and_aborts(java: JavaClients, threaded: ThreadedCluster, producer: Any, request: pytest.FixtureRequest) -> None:
     produce(java, producer, threaded)
     assert speaks_v2(threaded) == (version_of(threaded, request) == 2)
     assert (values(threaded), values(threaded, committed_only=False)) == (COMMITTED, EVERY)
@@ -83,7 +83,7 @@ def test_commits_and_aborts(java: JavaClients, threaded: ThreadedBroker, produce
         consumer.close()
 
 
-def test_refusals_and_lost_answers(java: JavaClients, threaded: ThreadedBroker, producer: Any) -> None:
+def test_refusals_and_lost_answers(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
     threaded.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     threaded.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.CONCURRENT_TRANSACTIONS))
     threaded.on(ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.CONCURRENT_TRANSACTIONS), times=2)
@@ -97,7 +97,7 @@ def test_refusals_and_lost_answers(java: JavaClients, threaded: ThreadedBroker, 
     assert (values(threaded), values(threaded, committed_only=False)) == (COMMITTED, EVERY)
 
 
-def test_markers_that_wait(java: JavaClients, threaded: ThreadedBroker, producer: Any) -> None:
+def test_markers_that_wait(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
     producer.initTransactions()
     producer.beginTransaction()
     producer.send(java.record("t", 0, b"first"))
@@ -112,7 +112,7 @@ def test_markers_that_wait(java: JavaClients, threaded: ThreadedBroker, producer
     assert values(threaded) == [b"first", b"second"]
 
 
-def test_offsets_in_a_transaction(java: JavaClients, threaded: ThreadedBroker, producer: Any) -> None:
+def test_offsets_in_a_transaction(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
     producer.initTransactions()
     for offset, commit in ((7, True), (9, False)):
         producer.beginTransaction()
@@ -126,7 +126,7 @@ def test_offsets_in_a_transaction(java: JavaClients, threaded: ThreadedBroker, p
     consumer.close()
 
 
-def test_a_member_of_an_old_generation_is_fenced(java: JavaClients, threaded: ThreadedBroker, producer: Any) -> None:
+def test_a_member_of_an_old_generation_is_fenced(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
     threaded.set_group_members("g", 4, {"m": None})
     producer.initTransactions()
     producer.beginTransaction()
@@ -139,7 +139,7 @@ def test_a_member_of_an_old_generation_is_fenced(java: JavaClients, threaded: Th
     assert threaded.committed_offsets("g") == {Place("t", 1): 6}
 
 
-def test_a_second_producer_fences_the_first(java: JavaClients, threaded: ThreadedBroker, producer: Any) -> None:
+def test_a_second_producer_fences_the_first(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
     second = java.producer(bootstrap_servers=threaded.bootstrap_servers, transactional_id="x", retry_backoff_ms="10")
     for each, value in ((producer, b"first"), (second, b"second")):
         each.initTransactions()
@@ -153,7 +153,7 @@ def test_a_second_producer_fences_the_first(java: JavaClients, threaded: Threade
     assert (values(threaded), values(threaded, committed_only=False)) == ([b"second"], [b"first", b"second"])
 
 
-def test_an_expired_transaction_can_not_be_committed(java: JavaClients, threaded: ThreadedBroker, producer: Any) -> None:
+def test_an_expired_transaction_can_not_be_committed(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
     producer.initTransactions()
     producer.beginTransaction()
     producer.send(java.record("t", 0, b"slow"))

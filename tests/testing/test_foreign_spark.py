@@ -10,7 +10,7 @@ import pytest
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, ThreadedBroker, drop_after, fail
+from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,28 +20,28 @@ PAIRS = sorted((b"key %d" % number, b"value %d" % number) for number in range(CO
 
 
 @pytest.fixture
-def threaded() -> Iterator[ThreadedBroker]:
-    with EmbeddedBroker.in_thread(num_partitions=3) as broker:
+def threaded() -> Iterator[ThreadedCluster]:
+    with EmbeddedCluster.in_thread(num_partitions=3) as broker:
         yield broker
 
 
-def write(spark: SparkSession, broker: ThreadedBroker, **options: str) -> None:
+def write(spark: SparkSession, broker: ThreadedCluster, **options: str) -> None:
     rows = spark.range(COUNT, numPartitions=2).selectExpr("concat('key ', id) as key", "concat('value ', id) as value")
     sink = rows.write.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", "t")
     sink.options(**options).save()
 
 
-def read(spark: SparkSession, broker: ThreadedBroker, **options: str) -> DataFrame:
+def read(spark: SparkSession, broker: ThreadedCluster, **options: str) -> DataFrame:
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("subscribe", "t")
     return source.options(**options).load()
 
 
-def stored(broker: ThreadedBroker) -> list[tuple[bytes | None, bytes | None]]:
+def stored(broker: ThreadedCluster) -> list[tuple[bytes | None, bytes | None]]:
     return sorted(((record.key, record.value) for record in broker.records("t")), key=repr)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_sink_and_source(spark: SparkSession, threaded: ThreadedBroker, codec: str) -> None:
+def test_sink_and_source(spark: SparkSession, threaded: ThreadedCluster, codec: str) -> None:
     write(spark, threaded, **{"kafka.compression.type": codec})
     assert stored(threaded) == sorted(PAIRS, key=repr)
     rows = read(spark, threaded).collect()
@@ -50,21 +50,21 @@ def test_sink_and_source(spark: SparkSession, threaded: ThreadedBroker, codec: s
     assert offsets == {(index, record.offset) for index in range(3) for record in threaded.records("t", index)}
 
 
-def test_the_java_producer_meets_lost_answers_and_refusals(spark: SparkSession, threaded: ThreadedBroker) -> None:
+def test_the_java_producer_meets_lost_answers_and_refusals(spark: SparkSession, threaded: ThreadedCluster) -> None:
     threaded.on(ApiKey.PRODUCE, drop_after(), times=2)
     threaded.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
     write(spark, threaded, **{"kafka.batch.size": "2000"})
     assert stored(threaded) == sorted(PAIRS, key=repr)
 
 
-def test_source_by_timestamp(spark: SparkSession, threaded: ThreadedBroker) -> None:
+def test_source_by_timestamp(spark: SparkSession, threaded: ThreadedCluster) -> None:
     write(spark, threaded)
     first = min(record.timestamp for record in threaded.records("t"))
     assert read(spark, threaded, startingTimestamp=str(first)).count() == COUNT
     assert read(spark, threaded, startingTimestamp=str(first), endingTimestamp=str(first)).count() == 0
 
 
-def test_stream_of_what_is_there_now(spark: SparkSession, threaded: ThreadedBroker, tmp_path: Path) -> None:
+def test_stream_of_what_is_there_now(spark: SparkSession, threaded: ThreadedCluster, tmp_path: Path) -> None:
     write(spark, threaded)
     stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", threaded.bootstrap_servers).option("subscribe", "t")
     rows = stream.option("startingOffsets", "earliest").load().selectExpr("value")

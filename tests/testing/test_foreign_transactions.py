@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedBroker, ThreadedBroker, drop_after, fail
+from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
 from aioprod.testing.broker.transactions import TransactionState
 from aioprod.types import TopicPartition as Place
 
@@ -25,23 +25,23 @@ COMMITTED = sorted(b"%d-%d" % (number, record) for number in (0, 2, 4) for recor
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(num_partitions=PARTITIONS) as broker:
+async def three() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(num_partitions=PARTITIONS) as broker:
         yield broker
 
 
 @pytest.fixture
-def threaded() -> Iterator[ThreadedBroker]:
-    with EmbeddedBroker.in_thread(num_partitions=PARTITIONS) as broker:
+def threaded() -> Iterator[ThreadedCluster]:
+    with EmbeddedCluster.in_thread(num_partitions=PARTITIONS) as broker:
         yield broker
 
 
-def values(broker: EmbeddedBroker | ThreadedBroker, *, committed_only: bool = True) -> list[bytes | None]:
+def values(broker: EmbeddedCluster | ThreadedCluster, *, committed_only: bool = True) -> list[bytes | None]:
     return sorted((record.value for record in broker.records("t", committed_only=committed_only)), key=lambda value: value or b"")
 
 
 class TestAiokafka:
-    async def produce(self, broker: EmbeddedBroker) -> None:
+    async def produce(self, broker: EmbeddedCluster) -> None:
         """Five transactions, every second one aborted."""
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="x", linger_ms=1)
         await producer.start()
@@ -54,7 +54,7 @@ class TestAiokafka:
         finally:
             await producer.stop()
 
-    async def consume(self, broker: EmbeddedBroker, count: int, isolation_level: str) -> list[bytes]:
+    async def consume(self, broker: EmbeddedCluster, count: int, isolation_level: str) -> list[bytes]:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=broker.bootstrap_servers, group_id=None, auto_offset_reset="earliest", isolation_level=isolation_level
         )
@@ -65,14 +65,14 @@ class TestAiokafka:
         finally:
             await consumer.stop()
 
-    async def test_commits_and_aborts(self, three: EmbeddedBroker) -> None:
+    async def test_commits_and_aborts(self, three: EmbeddedCluster) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             await self.produce(three)
             assert values(three) == COMMITTED
             assert await self.consume(three, len(COMMITTED), "read_committed") == COMMITTED
             assert len(await self.consume(three, len(three.records("t")), "read_uncommitted")) > len(COMMITTED)
 
-    async def test_refusals_and_lost_answers(self, three: EmbeddedBroker) -> None:
+    async def test_refusals_and_lost_answers(self, three: EmbeddedCluster) -> None:
         three.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=2)
         three.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.CONCURRENT_TRANSACTIONS))
         three.on(ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.CONCURRENT_TRANSACTIONS), times=2)
@@ -84,7 +84,7 @@ class TestAiokafka:
             await self.produce(three)
         assert values(three) == COMMITTED
 
-    async def test_offsets_in_a_transaction(self, three: EmbeddedBroker) -> None:
+    async def test_offsets_in_a_transaction(self, three: EmbeddedCluster) -> None:
         three.create_topic("source", 1)
         place = AiokafkaPartition("source", 0)
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -113,7 +113,7 @@ class TestAiokafka:
             finally:
                 await consumer.stop()
 
-    async def test_a_second_producer_fences_the_first(self, three: EmbeddedBroker) -> None:
+    async def test_a_second_producer_fences_the_first(self, three: EmbeddedCluster) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             first = AIOKafkaProducer(bootstrap_servers=three.bootstrap_servers, transactional_id="x")
             second = AIOKafkaProducer(bootstrap_servers=three.bootstrap_servers, transactional_id="x")
@@ -135,12 +135,12 @@ class TestAiokafka:
 
 
 class TestLibrdkafka:
-    def producer(self, broker: ThreadedBroker, **settings: object) -> Producer:
+    def producer(self, broker: ThreadedCluster, **settings: object) -> Producer:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x", "linger.ms": 2, "log_level": 0, **settings})
         producer.init_transactions(LIMIT_SECONDS)
         return producer
 
-    def produce(self, broker: ThreadedBroker) -> None:
+    def produce(self, broker: ThreadedCluster) -> None:
         producer = self.producer(broker)
         for number in range(5):
             producer.begin_transaction()
@@ -148,7 +148,7 @@ class TestLibrdkafka:
                 producer.produce("t", b"%d-%d" % (number, record), key=b"%d" % record)
             (producer.abort_transaction if number % 2 else producer.commit_transaction)(LIMIT_SECONDS)
 
-    def consume(self, broker: ThreadedBroker, count: int, isolation_level: str) -> list[bytes | None]:
+    def consume(self, broker: ThreadedCluster, count: int, isolation_level: str) -> list[bytes | None]:
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "enable.auto.commit": False, "log_level": 0}
         consumer = Consumer({**settings, "isolation.level": isolation_level, "auto.offset.reset": "earliest"})
         found: list[bytes | None] = []
@@ -163,14 +163,14 @@ class TestLibrdkafka:
             consumer.close()
         return sorted(found, key=lambda value: value or b"")
 
-    def test_commits_and_aborts(self, threaded: ThreadedBroker) -> None:
+    def test_commits_and_aborts(self, threaded: ThreadedCluster) -> None:
         self.produce(threaded)
         assert values(threaded) == COMMITTED
         assert self.consume(threaded, len(COMMITTED), "read_committed") == COMMITTED
         every = values(threaded, committed_only=False)
         assert self.consume(threaded, len(every), "read_uncommitted") == every
 
-    def test_refusals_and_lost_answers(self, threaded: ThreadedBroker) -> None:
+    def test_refusals_and_lost_answers(self, threaded: ThreadedCluster) -> None:
         threaded.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         threaded.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.CONCURRENT_TRANSACTIONS))
         threaded.on(ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.CONCURRENT_TRANSACTIONS), times=2)
@@ -181,7 +181,7 @@ class TestLibrdkafka:
         self.produce(threaded)
         assert values(threaded) == COMMITTED
 
-    def test_offsets_in_a_transaction(self, threaded: ThreadedBroker) -> None:
+    def test_offsets_in_a_transaction(self, threaded: ThreadedCluster) -> None:
         threaded.create_topic("source", 1)
         threaded.create_topic("t", PARTITIONS)
         consumer = Consumer({"bootstrap.servers": threaded.bootstrap_servers, "group.id": "g", "enable.auto.commit": False, "log_level": 0})
@@ -200,7 +200,7 @@ class TestLibrdkafka:
         finally:
             consumer.close()
 
-    def test_a_second_producer_fences_the_first(self, threaded: ThreadedBroker) -> None:
+    def test_a_second_producer_fences_the_first(self, threaded: ThreadedCluster) -> None:
         first = self.producer(threaded)
         first.begin_transaction()
         first.produce("t", b"first")
@@ -214,7 +214,7 @@ class TestLibrdkafka:
         assert caught.value.args[0].fatal()
         assert (values(threaded), values(threaded, committed_only=False)) == ([b"second"], [b"first", b"second"])
 
-    def test_an_expired_transaction_fences_its_producer(self, threaded: ThreadedBroker) -> None:
+    def test_an_expired_transaction_fences_its_producer(self, threaded: ThreadedCluster) -> None:
         producer = self.producer(threaded)
         producer.begin_transaction()
         producer.produce("t", b"slow")

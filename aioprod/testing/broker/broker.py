@@ -30,8 +30,8 @@ CoordinatorKind = Literal["group", "transaction"]
 _KINDS = {"group": GROUP, "transaction": TRANSACTION}
 
 
-class BrokerSettings(TypedDict, total=False):
-    """The arguments of :class:`EmbeddedBroker`."""
+class ClusterSettings(TypedDict, total=False):
+    """The arguments of :class:`EmbeddedCluster`."""
 
     nodes: int
     host: str
@@ -47,8 +47,8 @@ class BrokerSettings(TypedDict, total=False):
     security: BrokerSecurity | None
 
 
-class BrokerOnLoop:
-    """All of :class:`aioprod.testing.EmbeddedBroker`, but for its running in a thread."""
+class ClusterOnLoop:
+    """All of :class:`aioprod.testing.EmbeddedCluster`, but for its running in a thread."""
 
     def __init__(
         self,

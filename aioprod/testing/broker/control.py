@@ -154,7 +154,7 @@ def close() -> Action:
 
 
 class Rule:
-    """What :meth:`EmbeddedBroker.on` has set up.
+    """What :meth:`EmbeddedCluster.on` has set up.
 
     Attributes:
         used: how many requests it acted on.

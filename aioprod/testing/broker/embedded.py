@@ -8,11 +8,11 @@ from typing import Unpack
 
 from anyio.from_thread import start_blocking_portal
 
-from aioprod.testing.broker.broker import BrokerOnLoop, BrokerSettings
-from aioprod.testing.broker.threaded import ThreadedBroker
+from aioprod.testing.broker.broker import ClusterOnLoop, ClusterSettings
+from aioprod.testing.broker.threaded import ThreadedCluster
 
 
-class EmbeddedBroker(BrokerOnLoop):
+class EmbeddedCluster(ClusterOnLoop):
     """A Kafka broker in this process and on this event loop, for tests, demos and trying things out.
 
     It speaks Kafka's own protocol to any client: metadata, produce (idempotent as well), fetch, offsets, transactions, creating and deleting
@@ -39,12 +39,12 @@ class EmbeddedBroker(BrokerOnLoop):
 
     @classmethod
     @contextmanager
-    def in_thread(cls, **settings: Unpack[BrokerSettings]) -> Iterator[ThreadedBroker]:
+    def in_thread(cls, **settings: Unpack[ClusterSettings]) -> Iterator[ThreadedCluster]:
         """Run a broker on an event loop of its own in a thread of its own, for synchronous code, until the ``with`` block ends.
 
-        Takes the arguments of the class: ``with EmbeddedBroker.in_thread(num_partitions=3) as broker: ...``
+        Takes the arguments of the class: ``with EmbeddedCluster.in_thread(num_partitions=3) as broker: ...``
         """
         with start_blocking_portal() as portal:
             broker = portal.call(lambda: cls(**settings))
             with portal.wrap_async_context_manager(broker):
-                yield ThreadedBroker(broker, portal)
+                yield ThreadedCluster(broker, portal)

@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal
 
 from aioprod.protocol.message import Message
 from aioprod.protocol.record_reader import Record
-from aioprod.testing.broker.broker import BrokerOnLoop, CoordinatorKind
+from aioprod.testing.broker.broker import ClusterOnLoop, CoordinatorKind
 from aioprod.testing.broker.control import Action, Rule
 from aioprod.testing.broker.dispatcher import SeenRequest
 from aioprod.testing.broker.store import Topic
@@ -20,19 +20,19 @@ from aioprod.types import TopicPartition
 T = TypeVar("T")
 
 
-class ThreadedBroker:
-    """The calls of an :class:`EmbeddedBroker`, to be made from any thread but the broker's own.
+class ThreadedCluster:
+    """The calls of an :class:`EmbeddedCluster`, to be made from any thread but the broker's own.
 
     Events for ``hold`` belong to the broker's loop: make them with :meth:`call` (``broker.call(asyncio.Event)``) and set them with it.
     """
 
-    def __init__(self, broker: BrokerOnLoop, portal: BlockingPortal) -> None:
+    def __init__(self, broker: ClusterOnLoop, portal: BlockingPortal) -> None:
         self._broker = broker
         self._portal = portal
 
     @property
     def bootstrap_servers(self) -> str:
-        """See :attr:`EmbeddedBroker.bootstrap_servers`."""
+        """See :attr:`EmbeddedCluster.bootstrap_servers`."""
         return self._portal.call(lambda: self._broker.bootstrap_servers)
 
     @property
@@ -53,62 +53,62 @@ class ThreadedBroker:
         *,
         replication_factor: int | None = None,
     ) -> Topic:
-        """See :meth:`EmbeddedBroker.create_topic`."""
+        """See :meth:`EmbeddedCluster.create_topic`."""
         return self._portal.call(lambda: self._broker.create_topic(name, num_partitions, configs, replication_factor=replication_factor))
 
     def delete_topic(self, name: str) -> None:
-        """See :meth:`EmbeddedBroker.delete_topic`."""
+        """See :meth:`EmbeddedCluster.delete_topic`."""
         self._portal.call(self._broker.delete_topic, name)
 
     def records(self, topic: str, partition: int | None = None, *, committed_only: bool = False) -> list[Record]:
-        """See :meth:`EmbeddedBroker.records`."""
+        """See :meth:`EmbeddedCluster.records`."""
         return self._portal.call(lambda: self._broker.records(topic, partition, committed_only=committed_only))
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
-        """A copy of what :attr:`EmbeddedBroker.transactions` is."""
+        """A copy of what :attr:`EmbeddedCluster.transactions` is."""
         return self._portal.call(lambda: deepcopy(dict(self._broker.transactions)))
 
     def expire_transaction(self, transactional_id: str) -> None:
-        """See :meth:`EmbeddedBroker.expire_transaction`."""
+        """See :meth:`EmbeddedCluster.expire_transaction`."""
         self._portal.call(self._broker.expire_transaction, transactional_id)
 
     def pause_markers(self) -> None:
-        """See :meth:`EmbeddedBroker.pause_markers`."""
+        """See :meth:`EmbeddedCluster.pause_markers`."""
         self._portal.call(self._broker.pause_markers)
 
     def resume_markers(self) -> None:
-        """See :meth:`EmbeddedBroker.resume_markers`."""
+        """See :meth:`EmbeddedCluster.resume_markers`."""
         self._portal.call(self._broker.resume_markers)
 
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
-        """See :meth:`EmbeddedBroker.committed_offsets`."""
+        """See :meth:`EmbeddedCluster.committed_offsets`."""
         return self._portal.call(self._broker.committed_offsets, group_id)
 
     def set_group_members(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
-        """See :meth:`EmbeddedBroker.set_group_members`."""
+        """See :meth:`EmbeddedCluster.set_group_members`."""
         self._portal.call(self._broker.set_group_members, group_id, generation_id, members)
 
     def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> list[Record]:
-        """See :meth:`EmbeddedBroker.wait_for_records`."""
+        """See :meth:`EmbeddedCluster.wait_for_records`."""
         return self._portal.call(self._broker.wait_for_records, topic, count, timeout_seconds)
 
     def on(
         self, api_key: int, *actions: Action, times: int | None = 1, where: Callable[[Message], bool] | None = None, node: int | None = None
     ) -> Rule:
-        """See :meth:`EmbeddedBroker.on`."""
+        """See :meth:`EmbeddedCluster.on`."""
         return self._portal.call(lambda: self._broker.on(api_key, *actions, times=times, where=where, node=node))
 
     def clear_rules(self) -> None:
-        """See :meth:`EmbeddedBroker.clear_rules`."""
+        """See :meth:`EmbeddedCluster.clear_rules`."""
         self._portal.call(self._broker.clear_rules)
 
     def stop(self) -> None:
-        """See :meth:`EmbeddedBroker.stop`; the records can still be read."""
+        """See :meth:`EmbeddedCluster.stop`; the records can still be read."""
         self._portal.call(self._broker.stop)
 
     def stop_all(self) -> None:
-        """See :meth:`EmbeddedBroker.stop_all`."""
+        """See :meth:`EmbeddedCluster.stop_all`."""
         self._portal.call(self._broker.stop_all)
 
     def start(self) -> None:
@@ -116,48 +116,48 @@ class ThreadedBroker:
         self._portal.call(self._broker.start)
 
     def stop_node(self, node_id: int) -> None:
-        """See :meth:`EmbeddedBroker.stop_node`."""
+        """See :meth:`EmbeddedCluster.stop_node`."""
         self._portal.call(self._broker.stop_node, node_id)
 
     def start_node(self, node_id: int, *, new_port: bool = False) -> None:
-        """See :meth:`EmbeddedBroker.start_node`."""
+        """See :meth:`EmbeddedCluster.start_node`."""
         self._portal.call(lambda: self._broker.start_node(node_id, new_port=new_port))
 
     def freeze_node(self, node_id: int) -> None:
-        """See :meth:`EmbeddedBroker.freeze_node`."""
+        """See :meth:`EmbeddedCluster.freeze_node`."""
         self._portal.call(self._broker.freeze_node, node_id)
 
     def unfreeze_node(self, node_id: int) -> None:
-        """See :meth:`EmbeddedBroker.unfreeze_node`."""
+        """See :meth:`EmbeddedCluster.unfreeze_node`."""
         self._portal.call(self._broker.unfreeze_node, node_id)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """See :attr:`EmbeddedBroker.node_ids`."""
+        """See :attr:`EmbeddedCluster.node_ids`."""
         return self._broker.node_ids
 
     def address(self, node_id: int) -> str:
-        """See :meth:`EmbeddedBroker.address`."""
+        """See :meth:`EmbeddedCluster.address`."""
         return self._portal.call(self._broker.address, node_id)
 
     def connection_count(self, node_id: int) -> int:
-        """See :meth:`EmbeddedBroker.connection_count`."""
+        """See :meth:`EmbeddedCluster.connection_count`."""
         return self._portal.call(self._broker.connection_count, node_id)
 
     def leader(self, topic: str, partition: int) -> int:
-        """See :meth:`EmbeddedBroker.leader`."""
+        """See :meth:`EmbeddedCluster.leader`."""
         return self._portal.call(self._broker.leader, topic, partition)
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """See :meth:`EmbeddedBroker.move_leader`."""
+        """See :meth:`EmbeddedCluster.move_leader`."""
         self._portal.call(self._broker.move_leader, topic, partition, node_id)
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        """See :meth:`EmbeddedBroker.coordinator`."""
+        """See :meth:`EmbeddedCluster.coordinator`."""
         return self._portal.call(self._broker.coordinator, kind, key)
 
     def move_coordinator(self, kind: CoordinatorKind, key: str, node_id: int) -> None:
-        """See :meth:`EmbeddedBroker.move_coordinator`."""
+        """See :meth:`EmbeddedCluster.move_coordinator`."""
         self._portal.call(self._broker.move_coordinator, kind, key, node_id)
 
     def call(self, function: Callable[[], T]) -> T:

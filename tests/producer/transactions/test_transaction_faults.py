@@ -13,7 +13,7 @@ import pytest
 from aioprod import BrokerError, DeliveryTimeoutError, ErrorCode, KafkaError, Producer, ProducerClosedError
 from aioprod.errors import AbortableTransactionError, FatalProducerError, TransactionAbortedError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import Action, EmbeddedBroker, drop_after, drop_before, fail, hold, hold_answer
+from aioprod.testing import Action, EmbeddedCluster, drop_after, drop_before, fail, hold, hold_answer
 from aioprod.types import ConsumerGroupMetadata, TopicPartition
 
 FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20, "linger_ms": 0}
@@ -31,17 +31,17 @@ def protocol(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-async def cluster(protocol: int) -> AsyncIterator[EmbeddedBroker]:
+async def cluster(protocol: int) -> AsyncIterator[EmbeddedCluster]:
     """Three nodes that speak it."""
-    async with EmbeddedBroker(nodes=3, num_partitions=3, transaction_version=protocol) as running:
+    async with EmbeddedCluster(nodes=3, num_partitions=3, transaction_version=protocol) as running:
         yield running
 
 
-def made(cluster: EmbeddedBroker, **settings: Any) -> Producer:
+def made(cluster: EmbeddedCluster, **settings: Any) -> Producer:
     return Producer(cluster.bootstrap_servers, transactional_id="x", **{**FAST, **settings})
 
 
-def seen(cluster: EmbeddedBroker) -> list[bytes | None]:
+def seen(cluster: EmbeddedCluster) -> list[bytes | None]:
     """What readers of committed records get, in order within each partition."""
     return [record.value for record in cluster.records("t", committed_only=True)]
 
@@ -59,7 +59,7 @@ def whole(*tags: bytes) -> set[bytes | None]:
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-async def test_the_coordinator_dies_before_the_end(cluster: EmbeddedBroker, end: str) -> None:
+async def test_the_coordinator_dies_before_the_end(cluster: EmbeddedCluster, end: str) -> None:
     """aiokafka#1134: the dead coordinator was never looked up again."""
     async with made(cluster) as producer:
         await producer.begin_transaction()
@@ -75,7 +75,7 @@ async def test_the_coordinator_dies_before_the_end(cluster: EmbeddedBroker, end:
     assert len(seen(cluster)) == len(set(seen(cluster)))
 
 
-async def test_the_coordinator_moves_before_the_end(cluster: EmbeddedBroker) -> None:
+async def test_the_coordinator_moves_before_the_end(cluster: EmbeddedCluster) -> None:
     async with made(cluster) as producer:
         for target in (1, 2, 3, 1):
             async with producer.transaction():
@@ -87,7 +87,7 @@ async def test_the_coordinator_moves_before_the_end(cluster: EmbeddedBroker) -> 
     assert cluster.committed_offsets("g") == {PLACE: 1}
 
 
-async def test_the_whole_cluster_is_away_for_a_moment(cluster: EmbeddedBroker) -> None:
+async def test_the_whole_cluster_is_away_for_a_moment(cluster: EmbeddedCluster) -> None:
     async with made(cluster) as producer:
         await producer.begin_transaction()
         await send_all(producer, b"a")
@@ -106,7 +106,7 @@ async def test_the_whole_cluster_is_away_for_a_moment(cluster: EmbeddedBroker) -
 @pytest.mark.parametrize("action", [drop_before(), drop_after()], ids=["lost", "done but not answered"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
 @pytest.mark.parametrize("api", STEPS, ids=lambda api: api.name)
-async def test_a_connection_that_breaks_at_each_step(cluster: EmbeddedBroker, api: ApiKey, end: str, action: Action) -> None:
+async def test_a_connection_that_breaks_at_each_step(cluster: EmbeddedCluster, api: ApiKey, end: str, action: Action) -> None:
     async with made(cluster) as producer, asyncio.timeout(10):
         async with producer.transaction():
             await send_all(producer, b"before")
@@ -137,7 +137,7 @@ async def one_transaction(producer: Producer, end: str, tag: bytes = b"a") -> No
     ids=lambda part: part.name if isinstance(part, ApiKey) else f"level{part}",
     indirect=["protocol"],
 )
-async def test_every_code_at_each_step(cluster: EmbeddedBroker, api: ApiKey) -> None:
+async def test_every_code_at_each_step(cluster: EmbeddedCluster, api: ApiKey) -> None:
     """aiokafka#1004: a code that nobody had thought of kills the sender, and everything hangs."""
     cluster.create_topic("t")
     for code in (*ErrorCode, 134, 999):
@@ -174,7 +174,7 @@ async def test_every_code_at_each_step(cluster: EmbeddedBroker, api: ApiKey) -> 
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_RECORD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE]
 )
-async def test_every_produce_fails(cluster: EmbeddedBroker, code: ErrorCode) -> None:
+async def test_every_produce_fails(cluster: EmbeddedCluster, code: ErrorCode) -> None:
     """franz-go once hung until the transaction timed out."""
     async with made(cluster) as producer, asyncio.timeout(5):
         rule = cluster.on(ApiKey.PRODUCE, fail(code), times=None)
@@ -192,7 +192,7 @@ async def test_every_produce_fails(cluster: EmbeddedBroker, code: ErrorCode) -> 
     assert set(seen(cluster)) == whole(b"a")
 
 
-async def test_a_record_that_is_not_delivered_in_time(cluster: EmbeddedBroker) -> None:
+async def test_a_record_that_is_not_delivered_in_time(cluster: EmbeddedCluster) -> None:
     gate = asyncio.Event()
     async with made(cluster, delivery_timeout_ms=200, request_timeout_ms=100) as producer, asyncio.timeout(10):
         async with producer.transaction():
@@ -212,7 +212,7 @@ async def test_a_record_that_is_not_delivered_in_time(cluster: EmbeddedBroker) -
     assert b"late" not in seen(cluster)
 
 
-async def test_an_abort_drops_what_was_not_sent(cluster: EmbeddedBroker) -> None:
+async def test_an_abort_drops_what_was_not_sent(cluster: EmbeddedCluster) -> None:
     async with made(cluster, linger_ms=60_000, delivery_timeout_ms=120_000) as producer, asyncio.timeout(5):
         await producer.begin_transaction()
         delivery = await producer.send("t", b"x")
@@ -226,7 +226,7 @@ async def test_an_abort_drops_what_was_not_sent(cluster: EmbeddedBroker) -> None
     assert len(cluster.records("t")) == 1
 
 
-async def test_the_abort_itself_is_to_be_aborted(cluster: EmbeddedBroker) -> None:
+async def test_the_abort_itself_is_to_be_aborted(cluster: EmbeddedCluster) -> None:
     """KAFKA-19250."""
     async with made(cluster) as producer, asyncio.timeout(5):
         await producer.begin_transaction()
@@ -238,7 +238,7 @@ async def test_the_abort_itself_is_to_be_aborted(cluster: EmbeddedBroker) -> Non
                 await producer.abort_transaction()
 
 
-async def test_a_replaced_member_of_the_group_commits_nothing(cluster: EmbeddedBroker) -> None:
+async def test_a_replaced_member_of_the_group_commits_nothing(cluster: EmbeddedCluster) -> None:
     """KIP-447: the input is another's now, so the output must not be seen either."""
     cluster.set_group_members("g", 5, {"new": None})
     async with made(cluster) as producer:
@@ -256,7 +256,7 @@ async def test_a_replaced_member_of_the_group_commits_nothing(cluster: EmbeddedB
 # -- callers, closing, other tasks ---------------------------------------------------------------------------------------
 
 
-async def test_a_block_that_is_cancelled_is_aborted(cluster: EmbeddedBroker) -> None:
+async def test_a_block_that_is_cancelled_is_aborted(cluster: EmbeddedCluster) -> None:
     async with made(cluster) as producer:
         inside = asyncio.Event()
 
@@ -276,7 +276,7 @@ async def test_a_block_that_is_cancelled_is_aborted(cluster: EmbeddedBroker) -> 
     assert set(seen(cluster)) == whole(b"a")
 
 
-async def test_transactions_cancelled_at_every_step(cluster: EmbeddedBroker) -> None:
+async def test_transactions_cancelled_at_every_step(cluster: EmbeddedCluster) -> None:
     """Each is seen whole or not at all, and the producer goes on."""
     async with made(cluster) as producer, asyncio.timeout(60):
         await one_transaction(producer, "commit", b"warm")
@@ -306,7 +306,7 @@ async def test_transactions_cancelled_at_every_step(cluster: EmbeddedBroker) -> 
     assert set(by_step.values()) == {6}, by_step
 
 
-async def test_closing_while_a_commit_is_under_way_commits_nothing_half(cluster: EmbeddedBroker) -> None:
+async def test_closing_while_a_commit_is_under_way_commits_nothing_half(cluster: EmbeddedCluster) -> None:
     """What the closing producer fails must not be taken for done."""
     gate = asyncio.Event()
     producer = made(cluster)
@@ -327,7 +327,7 @@ async def test_closing_while_a_commit_is_under_way_commits_nothing_half(cluster:
     assert set(seen(cluster)) == whole(b"before")
 
 
-async def test_closing_waits_for_a_commit_whose_caller_has_left(cluster: EmbeddedBroker) -> None:
+async def test_closing_waits_for_a_commit_whose_caller_has_left(cluster: EmbeddedCluster) -> None:
     gate = asyncio.Event()
     async with made(cluster) as producer:
         await producer.begin_transaction()
@@ -340,7 +340,7 @@ async def test_closing_waits_for_a_commit_whose_caller_has_left(cluster: Embedde
     assert set(seen(cluster)) == whole(b"a")
 
 
-async def test_a_sender_task_that_is_killed_commits_nothing_half(cluster: EmbeddedBroker) -> None:
+async def test_a_sender_task_that_is_killed_commits_nothing_half(cluster: EmbeddedCluster) -> None:
     gate = asyncio.Event()
     async with made(cluster) as producer, asyncio.timeout(5):
         await one_transaction(producer, "commit", b"before")
@@ -357,7 +357,7 @@ async def test_a_sender_task_that_is_killed_commits_nothing_half(cluster: Embedd
     assert set(seen(cluster)) == whole(b"before")
 
 
-async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(cluster: EmbeddedBroker) -> None:
+async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(cluster: EmbeddedCluster) -> None:
     """Appended behind the commit's back it would be part of the next transaction, or of none."""
     gate = asyncio.Event()
     settings = {"buffer_memory": 1_000, "batch_size": 400, "max_request_size": 1_000}
@@ -387,13 +387,13 @@ async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(cluster
 async def test_the_first_protocol_keeps_to_its_versions_of_produce() -> None:
     """From version 12 on brokers take a produce request for one of the second protocol."""
     for level, newest in ((0, 11), (2, 13)):
-        async with EmbeddedBroker(num_partitions=3, transaction_version=level) as broker, made(broker) as producer:
+        async with EmbeddedCluster(num_partitions=3, transaction_version=level) as broker, made(broker) as producer:
             await one_transaction(producer, "commit")
             versions = {request.api_version for request in broker.requests if request.api_key == ApiKey.PRODUCE}
             assert versions == {newest}
 
 
-async def test_exactly_once_under_random_faults(cluster: EmbeddedBroker) -> None:
+async def test_exactly_once_under_random_faults(cluster: EmbeddedCluster) -> None:
     """Every committed transaction whole, once and in order; nothing of the others."""
     seed = time.time_ns() % 1_000_000
     print(f"seed {seed}")
@@ -426,7 +426,7 @@ async def test_exactly_once_under_random_faults(cluster: EmbeddedBroker) -> None
     assert len(committed) > 20
 
 
-def trouble(cluster: EmbeddedBroker, rng: random.Random, codes: list[ErrorCode]) -> None:
+def trouble(cluster: EmbeddedCluster, rng: random.Random, codes: list[ErrorCode]) -> None:
     """Something bad for the next few requests."""
     for api in STEPS:
         chance = rng.random()
@@ -443,7 +443,7 @@ def trouble(cluster: EmbeddedBroker, rng: random.Random, codes: list[ErrorCode])
         cluster.move_leader("t", rng.randint(0, 2), rng.randint(1, 3))
 
 
-async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int, cluster: EmbeddedBroker) -> None:
+async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int, cluster: EmbeddedCluster) -> None:
     """Under the first protocol a late copy would count for the next transaction: its broker's word comes before the end of the transaction."""
     async with made(cluster) as producer, asyncio.timeout(20):
         await one_transaction(producer, "commit")

@@ -10,7 +10,7 @@ from coordinator_script import ADD, ADD_OFFSETS, END, INIT, OFFSETS, Coordinator
 from aioprod import AbortableTransactionError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
-from aioprod.testing import EmbeddedBroker, drop_before, fail
+from aioprod.testing import EmbeddedCluster, drop_before, fail
 from aioprod.types import TopicPartition
 
 LIMIT_S = 10.0
@@ -51,7 +51,7 @@ async def test_a_late_copy_of_what_had_no_answer_meets_a_newer_epoch(lost: str, 
 @pytest.mark.parametrize("then", ["flush", "delivery", "commit", "abort"])
 async def test_what_is_to_go_again_behind_a_refused_batch_is_dropped(then: str, level: int) -> None:
     """It could go only under an epoch that comes after the abort: whoever waits for it must not wait for delivery_timeout_ms."""
-    async with EmbeddedBroker(transaction_version=level) as broker, asyncio.timeout(LIMIT_S):
+    async with EmbeddedCluster(transaction_version=level) as broker, asyncio.timeout(LIMIT_S):
         settings = {"linger_ms": 0, "batch_size": 200, "retry_backoff_ms": 20, "retry_backoff_max_ms": 20}
         async with Producer(broker.bootstrap_servers, transactional_id="x", **settings) as producer:  # type: ignore[arg-type]
             await producer.begin_transaction()

@@ -19,7 +19,7 @@ from aioprod import BrokerError, KafkaError, Producer
 from aioprod.cluster.client import ClusterClient
 from aioprod.errors import AbortableTransactionError, ProducerFencedError, TransactionStateError
 from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aioprod.testing import EmbeddedBroker
+from aioprod.testing import EmbeddedCluster
 from aioprod.types import TopicPartition
 
 LIMIT_S = 30.0
@@ -30,7 +30,7 @@ _numbers = itertools.count()
 async def servers(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """Bootstrap servers; Kafka 3.9 and the first of the embedded brokers know the first transaction protocol only."""
     if request.param.startswith("embedded"):
-        async with EmbeddedBroker(transaction_version=0 if request.param.endswith("v1") else 2) as broker:
+        async with EmbeddedCluster(transaction_version=0 if request.param.endswith("v1") else 2) as broker:
             yield broker.bootstrap_servers
     else:
         yield request.getfixturevalue("kafka" if request.param == "4.1" else "kafka_3_9")
