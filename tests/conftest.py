@@ -20,16 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
+_ON_DEMAND = ("faults", "judges")
 _TASK_END_TIMEOUT_S = 1.0
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for a slow fixture gets its marker, so that `-m "not kafka and not spark"` leaves nobody over."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whoever asks for a slow fixture gets its marker, so that `-m "not kafka and not spark"` leaves nobody over.
+
+    What takes minutes runs only where `-m` names its marker.
+    """
     for item in items:
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
+    unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unasked)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

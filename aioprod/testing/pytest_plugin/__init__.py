@@ -1,0 +1,1 @@
+"""The pytest plugin: fixtures for applications that use Kafka."""
