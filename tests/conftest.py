@@ -13,7 +13,7 @@ import pytest
 
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.cache import SetupError
-from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars, spark_kafka_connector_jars
+from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars, kafka_tools_jars, spark_kafka_connector_jars
 from aioprod.testing.real_kafka import RealKafka
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
+        if any(item.get_closest_marker(marker) for marker in ("kafka", "spark")):  # one process has all that needs a JVM: one broker, one session
+            item.add_marker(pytest.mark.xdist_group("java"))
     unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unasked)]
     if left_out:
@@ -46,7 +48,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     wanted: dict[str, list[Callable[[], object]]] = {
-        "kafka": [partial(kafka_jars, version) for version in KAFKA_VERSIONS],
+        "kafka": [*(partial(kafka_jars, version) for version in KAFKA_VERSIONS), kafka_tools_jars],
         "spark": [spark_kafka_connector_jars],
     }
     for marker, fetches in wanted.items():
