@@ -233,7 +233,8 @@ def _write_value(forms: _Forms, field: Field, version: int, writer: str) -> str:
         value = f'not_null({value}, "{forms.struct.name}.{field.name}", version)'
     if not field.is_array:
         if field.is_struct:
-            return f"{value}.write({writer}, version)"
+            write = f"{value}.write({writer}, version)"
+            return f"{writer}.int8(-1 if {value} is None else 1)\nif {value} is not None:\n    {write}" if nullable else write
         return f"{writer}.{_method(field, forms.compact(version), nullable)}({value})"
     flexible = forms.flexible if writer == "writer" else "True"
     item = _snake_case(field.type) if field.is_struct else _ITEM_NAMES.get(field.type, "number")
@@ -323,7 +324,7 @@ def _read_item(forms: _Forms, field: Field, version: int, reader: str) -> str:
 def _read_value(forms: _Forms, field: Field, version: int, reader: str) -> str:
     item = _read_item(forms, field, version, reader)
     if not field.is_array:
-        return item
+        return f"{item} if {reader}.int8() >= 0 else None" if field.is_struct and field.nullable_in(version) else item
     flexible = forms.flexible if reader == "reader" else "True"
     return f"[{item} for _ in range({reader}.array_length({flexible}))]"
 

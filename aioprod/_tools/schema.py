@@ -196,11 +196,11 @@ def _parse_field(text: str, within: Versions) -> Field:
     nullable_from = None
     if match["nullable"]:
         nullable_from = Versions.parse(match["null_from"], versions).first if match["null_from"] else versions.first
-    if nullable_from is not None and not match["array"] and match["type"] not in _NULLABLE:
-        raise SchemaError(f"{text!r}: only strings, bytes, records and arrays can be null")
+    if nullable_from is not None and not match["array"] and match["type"] in PRIMITIVES - _NULLABLE:
+        raise SchemaError(f"{text!r}: only strings, bytes, records, arrays and structs can be null")
     tag = int(match["tag"]) if match["tag"] else None
-    if tag is not None and match["array"] and nullable_from is not None:
-        raise SchemaError(f"{text!r}: no API has a tagged array that can be null")
+    if tag is not None and nullable_from is not None and (match["array"] or match["type"] not in PRIMITIVES):
+        raise SchemaError(f"{text!r}: no API has a tagged array or struct that can be null")
     return Field(
         match["name"], match["type"], match["array"] is not None, versions, nullable_from, match["default"], tag, match["ignorable"] is not None
     )

@@ -14,6 +14,7 @@ from kio.schema.response_header.v1.header import ResponseHeader as KioResponseHe
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
+from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError, UnsupportedVersionError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import RequestHeader, decode_request_header, decode_response, encode_request, encode_response, request_header
@@ -98,6 +99,13 @@ def test_sasl_handshake_is_never_flexible() -> None:
 def test_left_over_bytes_are_refused() -> None:
     with pytest.raises(ProtocolError, match="1 bytes are left over"):
         decode_response(MetadataRequest, 12, encode_response(MetadataResponse(), 12, 1)[4:] + b"\0")
+
+
+@pytest.mark.parametrize("rest", ["0100120000000200000000", ""])
+def test_a_refusal_of_apiversions_need_not_be_readable_behind_its_error(rest: str) -> None:
+    """librdkafka's mock cluster mixes two versions in it."""
+    frame = bytes.fromhex("00000007" "0023" + rest)
+    assert decode_response(ApiVersionsRequest, 4, frame) == (7, ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION))
 
 
 def test_unknown_versions_are_refused() -> None:

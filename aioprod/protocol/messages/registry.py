@@ -7,25 +7,40 @@ from typing import Any
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from aioprod.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from aioprod.protocol.messages.alter_configs import AlterConfigsRequest
+from aioprod.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest
 from aioprod.protocol.messages.create_topics import CreateTopicsRequest
+from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
 from aioprod.protocol.messages.delete_records import DeleteRecordsRequest
 from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest
+from aioprod.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
 from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest
 from aioprod.protocol.messages.describe_groups import DescribeGroupsRequest
+from aioprod.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from aioprod.protocol.messages.describe_producers import DescribeProducersRequest
+from aioprod.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
+from aioprod.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.join_group import JoinGroupRequest
 from aioprod.protocol.messages.leave_group import LeaveGroupRequest
+from aioprod.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.protocol.messages.list_offsets import ListOffsetsRequest
+from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest
+from aioprod.protocol.messages.offset_delete import OffsetDeleteRequest
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest
 from aioprod.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from aioprod.protocol.messages.produce import ProduceRequest
@@ -60,7 +75,22 @@ REQUESTS: dict[int, type[Request[Any]]] = {
     26: EndTxnRequest,
     28: TxnOffsetCommitRequest,
     32: DescribeConfigsRequest,
+    33: AlterConfigsRequest,
+    35: DescribeLogDirsRequest,
     36: SaslAuthenticateRequest,
     37: CreatePartitionsRequest,
+    42: DeleteGroupsRequest,
+    43: ElectLeadersRequest,
+    44: IncrementalAlterConfigsRequest,
+    45: AlterPartitionReassignmentsRequest,
+    46: ListPartitionReassignmentsRequest,
+    47: OffsetDeleteRequest,
+    48: DescribeClientQuotasRequest,
+    49: AlterClientQuotasRequest,
     60: DescribeClusterRequest,
+    61: DescribeProducersRequest,
+    65: DescribeTransactionsRequest,
+    66: ListTransactionsRequest,
+    74: ListConfigResourcesRequest,
+    75: DescribeTopicPartitionsRequest,
 }
