@@ -38,6 +38,24 @@ class JavaClients:
             self.properties({**settings, "key_deserializer": deserializer, "value_deserializer": deserializer})
         )
 
+    def admin(self, **settings: str) -> Any:
+        """An Admin."""
+        return self._jvm.org.apache.kafka.clients.admin.Admin.create(self.properties(settings))
+
+    @property
+    def jvm(self) -> Any:
+        """All of Java."""
+        return self._jvm
+
+    def records_before(self, offset: int) -> Any:
+        """A RecordsToDelete. Its maker has the same name as a getter, and Py4J finds the getter only."""
+        long = self._gateway.new_array(self._jvm.java.lang.Class, 1)
+        long[0] = self._jvm.java.lang.Long.TYPE
+        arguments = self._gateway.new_array(self._jvm.java.lang.Object, 1)
+        arguments[0] = offset
+        made = self._jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete")
+        return made.getMethod("beforeOffset", long).invoke(None, arguments)
+
     def properties(self, settings: Mapping[str, str]) -> Any:
         """A java.util.Properties."""
         properties = self._jvm.java.util.Properties()

@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
+from raw_admin import admin_requests
 from raw_client import RawClient, make_batch
 
 from aioprod.error_codes import ErrorCode
@@ -30,6 +31,7 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from aioprod.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -49,18 +51,22 @@ def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiV
         ),
         ApiKey.FETCH: FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()], **(by_id if version >= 13 else {}))]),
         ApiKey.LIST_OFFSETS: ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(timestamp=-1), ListOffsetsPartition(9)])]),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0), OffsetForLeaderPartition(9, -1, 0)])]
+        ),
         ApiKey.METADATA: MetadataRequest(
             topics=[MetadataRequestTopic(name="t"), MetadataRequestTopic(name="new"), MetadataRequestTopic(name="/")],
             allow_auto_topic_creation=True,
         ),
         ApiKey.CREATE_TOPICS: CreateTopicsRequest(topics=[CreatableTopic("t", 1, 1), CreatableTopic("new", 2, 1)]),
-        ApiKey.DELETE_TOPICS: DeleteTopicsRequest(topics=[DeleteTopicState("t")]) if version >= 6 else DeleteTopicsRequest(topic_names=["t", "no"]),
+        ApiKey.DELETE_TOPICS: DeleteTopicsRequest([DeleteTopicState("t")], [], 1000) if version >= 6 else DeleteTopicsRequest([], ["t", "no"], 1000),
         ApiKey.FIND_COORDINATOR: FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g"),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transactional_id=None),
         ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="raw", client_software_version="1.0"),
         ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest("PLAIN"),
         ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest(b"\0user\0password"),
         **transaction_requests(version),
+        **admin_requests(),
     }
     return requests[ApiKey(key)]
 
@@ -220,10 +226,10 @@ class TestCreateAndDeleteTopics:
         broker.create_topic("a")
         second = broker.create_topic("b")
         async with RawClient(broker.bootstrap_servers) as client:
-            by_name = await client.call(DeleteTopicsRequest(topic_names=["a", "no"]), 5)
+            by_name = await client.call(DeleteTopicsRequest(topic_names=["a", "no"], timeout_ms=1000), 5)
             assert [result.error_code for result in by_name.responses] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             states = [DeleteTopicState(None, second.topic_id), DeleteTopicState(None, uuid.uuid4())]
-            by_id = await client.call(DeleteTopicsRequest(topics=states), 6)
+            by_id = await client.call(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6)
             assert [result.error_code for result in by_id.responses] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
         assert not broker.topics
 

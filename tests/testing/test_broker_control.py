@@ -9,11 +9,25 @@ import pytest
 from raw_client import RawClient, make_batch, produce_request, until
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import ConfigError
+from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from aioprod.testing import Action, EmbeddedCluster, close, delay, drop_after, drop_before, fail, hold, hold_answer, throttle
+from aioprod.testing import (
+    Action,
+    EmbeddedCluster,
+    ThreadedCluster,
+    close,
+    cut_answer,
+    delay,
+    drop_after,
+    drop_before,
+    fail,
+    hold,
+    hold_answer,
+    split,
+    throttle,
+)
 
 BATCH = make_batch([b"x"])
 
@@ -156,8 +170,16 @@ def test_mistakes_in_rules_are_named() -> None:
         broker.on(ApiKey.PRODUCE)
     with pytest.raises(ConfigError, match="times=0"):
         broker.on(ApiKey.PRODUCE, drop_before(), times=0)
-    with pytest.raises(ConfigError, match="API key 11"):
-        broker.on(ApiKey.JOIN_GROUP, drop_before())
+    with pytest.raises(ConfigError, match="API key 30"):
+        broker.on(30, drop_before())  # CreateAcls
+    with pytest.raises(ConfigError, match="nth=0"):
+        broker.on(ApiKey.PRODUCE, drop_before(), nth=0)
+    with pytest.raises(ConfigError, match="node_id=2"):
+        broker.on_every(ApiKey.PRODUCE, drop_before(), node=2)
+    with pytest.raises(ConfigError, match="at least 1 byte"):
+        split(0)
+    with pytest.raises(ConfigError, match="negative"):
+        cut_answer(-1)
     with pytest.raises(ConfigError, match="delay"):
         delay(-1)
 
@@ -171,3 +193,115 @@ async def test_throttle_applies_and_asks_for_a_pause(with_topic: EmbeddedCluster
     assert len(with_topic.records("t")) == 2
     with pytest.raises(ConfigError, match="milliseconds"):
         throttle(-1)
+
+
+async def test_the_nth_request_and_those_after_it(with_topic: EmbeddedCluster) -> None:
+    third = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), nth=3, times=2)
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        codes = [(await client.produce("t", BATCH)).error_code for _ in range(6)]
+    assert codes == [0, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]
+    assert third.used == 2
+
+
+async def test_every_nth_request(with_topic: EmbeddedCluster) -> None:
+    rule = with_topic.on_every(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), nth=2)
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        codes = [(await client.produce("t", BATCH)).error_code for _ in range(6)]
+        assert codes == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+        rule.cancel()
+        assert [(await client.produce("t", BATCH)).error_code for _ in range(2)] == [0, 0]
+
+
+async def test_all_rules_count_a_request_and_the_first_that_is_due_acts(with_topic: EmbeddedCluster) -> None:
+    with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT))
+    with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), nth=3)
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        codes = [(await client.produce("t", BATCH)).error_code for _ in range(4)]
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT, 0, ErrorCode.NOT_ENOUGH_REPLICAS, 0]
+
+
+async def test_what_is_held_without_an_event_is_released_by_its_rule(with_topic: EmbeddedCluster) -> None:
+    held = with_topic.on(ApiKey.PRODUCE, hold(), times=2)
+    async with RawClient(with_topic.bootstrap_servers) as one, RawClient(with_topic.bootstrap_servers) as other:
+        waiting = [asyncio.create_task(client.produce("t", BATCH)) for client in (one, other)]
+        await held.wait(2)
+        assert with_topic.records("t") == []
+        held.release()
+        assert sorted([(await each).base_offset for each in waiting]) == [0, 1]
+
+
+async def test_an_answer_that_is_held_without_an_event_is_released_by_its_rule(with_topic: EmbeddedCluster) -> None:
+    held = with_topic.on(ApiKey.PRODUCE, hold_answer())
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        waiting = asyncio.create_task(client.produce("t", BATCH))
+        await with_topic.wait_for_records("t", 1)
+        assert not waiting.done()
+        held.release()
+        assert (await waiting).base_offset == 0
+
+
+async def test_waiting_for_a_rule_that_nothing_uses_ends(with_topic: EmbeddedCluster) -> None:
+    rule = with_topic.on(ApiKey.PRODUCE, drop_before())
+    with pytest.raises(KafkaTimeoutError, match=r"acted on 0 of 1 requests after 0\.01 s"):
+        await rule.wait(timeout_seconds=0.01)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7])
+async def test_split_sends_the_answer_in_small_pieces(with_topic: EmbeddedCluster, piece_bytes: int) -> None:
+    whole: list[bytes] = []
+    with_topic.on(ApiKey.PRODUCE, split(piece_bytes))
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        client.send(produce_request("t", BATCH), 9)
+        async with asyncio.timeout(10):
+            while len(b"".join(whole)) < 4 or len(b"".join(whole)) < 4 + int.from_bytes(b"".join(whole)[:4], "big"):
+                whole.append(await client.reader.read(100))
+        assert all(len(piece) <= piece_bytes for piece in whole), "the client reads as fast as the broker sends"
+        assert len(whole) > 5
+        client.send(produce_request("t", BATCH), 9)
+        assert (await client.receive(ProduceRequest, 9))[1].responses[0].partition_responses[0].base_offset == 1
+
+
+@pytest.mark.parametrize("at_byte", [0, 3, 20])
+async def test_cut_answer_applies_sends_a_part_and_closes(with_topic: EmbeddedCluster, at_byte: int) -> None:
+    with_topic.on(ApiKey.PRODUCE, cut_answer(at_byte), split(2))
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        client.send(produce_request("t", BATCH), 9)
+        async with asyncio.timeout(10):
+            assert len(await client.reader.read()) == at_byte
+    assert len(with_topic.records("t")) == 1
+
+
+async def test_waiting_for_requests(with_topic: EmbeddedCluster) -> None:
+    assert with_topic.request_count(ApiKey.PRODUCE) == 0
+    async with RawClient(with_topic.bootstrap_servers) as client:
+        waiting = asyncio.create_task(with_topic.wait_for_request(ApiKey.PRODUCE, 2))
+        await client.produce("t", BATCH)
+        assert not waiting.done()
+        client.send(produce_request("t", BATCH), 9)
+        await waiting
+        await with_topic.wait_for_request(ApiKey.PRODUCE, node=1)  # has been already
+        await client.receive_frame()
+    assert with_topic.request_count(ApiKey.PRODUCE, node=1) == 2
+    with pytest.raises(KafkaTimeoutError, match=r"2 of 3 requests PRODUCE at node 1 after 0\.01 s"):
+        await with_topic.wait_for_request(ApiKey.PRODUCE, 3, node=1, timeout_seconds=0.01)
+
+
+def test_rules_work_from_another_thread(threaded_broker: ThreadedCluster) -> None:
+    threaded_broker.create_topic("t")
+    held = threaded_broker.on(ApiKey.PRODUCE, hold())
+    every = threaded_broker.on_every(ApiKey.METADATA, delay(0.0))
+
+    async def produce() -> int:
+        async with RawClient(threaded_broker.bootstrap_servers) as client:
+            await client.call(MetadataRequest(topics=[]), 9)
+            waiting = asyncio.create_task(client.produce("t", BATCH))
+            await asyncio.to_thread(held.wait)
+            await asyncio.to_thread(threaded_broker.wait_for_request, ApiKey.PRODUCE)
+            await asyncio.to_thread(held.release)
+            return (await waiting).base_offset
+
+    assert asyncio.run(produce()) == 0
+    assert (held.used, every.used) == (1, 1)
+    assert threaded_broker.request_count(ApiKey.PRODUCE) == 1
+    every.cancel()
+    threaded_broker.clear_rules()

@@ -8,7 +8,7 @@ from raw_client import make_batch
 
 from aioprod.protocol.record_batch import check_crc, read_header
 from aioprod.protocol.record_reader import read_records
-from aioprod.testing.broker.log import PartitionLog, stamp_log_append_time, wait_for_append
+from aioprod.testing.broker.log import MemoryUse, PartitionLog, stamp_log_append_time, wait_for_append
 
 
 def append(log: PartitionLog, *timestamps: int) -> int:
@@ -65,6 +65,44 @@ def test_timestamps_are_found_though_they_are_out_of_order() -> None:
     newest = log.find_newest()
     assert newest is not None and (newest.offset, newest.timestamp) == (6, 400)
     assert PartitionLog().find_newest() is None
+
+
+def test_truncation_drops_whole_batches_and_what_was_counted_of_them() -> None:
+    memory = MemoryUse()
+    log, other = PartitionLog(memory), PartitionLog(memory)
+    append(other, 1)
+    for timestamps in ((1, 2), (30, 3), (4,)):
+        append(log, *timestamps)
+    assert len(log.truncate(2)) == 2
+    assert (log.end_offset, log.record_count, log.size, memory.size) == (2, 2, log.available_bytes(0, 1 << 20), log.size + other.size)
+    assert log.find_by_timestamp(3) is None
+    assert append(log, 5) == 2
+    assert [record.timestamp for record in log.records()] == [1, 2, 5]
+    log.release()
+    assert memory.size == other.size
+
+
+def test_a_later_start_hides_records_and_drops_batches_that_end_before_it() -> None:
+    log = PartitionLog()
+    for timestamps in ((300, 1), (2, 3), (4,)):
+        append(log, *timestamps)
+    whole = log.size
+    log.advance_start(1)
+    assert (log.start_offset, log.record_count, log.size) == (1, 4, whole)
+    log.advance_start(3)
+    assert (log.record_count, [record.offset for record in log.records()]) == (2, [3, 4])
+    assert read_header(log.read(3, 1, at_least_one=True)[0]).base_offset == 2
+    assert log.size < whole
+    found = log.find_by_timestamp(0)
+    assert found is not None and (found.offset, found.timestamp) == (3, 3)
+    assert log.find_by_timestamp(300) is None
+    log.advance_start(2)  # never back
+    assert log.start_offset == 3
+    log.advance_start(5)
+    assert (log.record_count, log.size, log.records(), log.find_newest()) == (0, 0, [], None)
+    assert append(log, 9) == 5
+    assert log.truncate(0)  # not before the start
+    assert log.end_offset == 5
 
 
 def test_log_append_time_replaces_all_timestamps_and_the_checksum() -> None:

@@ -10,7 +10,7 @@ from raw_client import RawClient, fetch_request, make_batch, produce_request, un
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
@@ -33,6 +33,11 @@ def broken(batch: bytes, index: int) -> bytes:
     changed = bytearray(batch)
     changed[index] ^= 0xFF
     return bytes(changed)
+
+
+async def list_offset(client: RawClient, timestamp: int, version: int) -> ListOffsetsPartitionResponse:
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])])
+    return (await client.call(request, version)).topics[0].partitions[0]
 
 
 class TestProduce:
@@ -96,6 +101,7 @@ class TestProduce:
             (make_batch([b"x"], timestamps=[int(time.time() * 1000) + 7_200_000]), ErrorCode.INVALID_TIMESTAMP),
             (make_batch([b"x" * 2000]), ErrorCode.MESSAGE_TOO_LARGE),
         ],
+        ids=lambda value: value.name if isinstance(value, ErrorCode) else "batch",  # the same in each process that collects
     )
     async def test_what_is_refused(self, broker: EmbeddedCluster, batch: bytes | None, code: ErrorCode) -> None:
         broker.create_topic("t", configs={"max.message.bytes": "1000"})
@@ -195,7 +201,7 @@ class TestFetch:
                 request = fetch_request("t", 0, max_wait_ms=60_000)
                 request.topics[0].partitions[0].current_leader_epoch = 1
                 assert codes(await client.call(request, 12)) == [ErrorCode.UNKNOWN_LEADER_EPOCH]
-                request.session_id = 77
+                request.session_id, request.session_epoch = 77, 1
                 assert (await client.call(request, 12)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     async def test_it_waits_for_records_and_holds_up_nobody_else(self, broker: EmbeddedCluster) -> None:
@@ -271,17 +277,22 @@ class TestListOffsets:
         async with RawClient(broker.bootstrap_servers) as client:
             await client.produce("t", make_batch([b"a", b"b"], timestamps=[100, 200]))
             await client.produce("t", make_batch([b"c", b"d"], timestamps=[300, 250]))
-            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=each) for each in asked])])
-            answers = (await client.call(request, 9)).topics[0].partitions
+            answers = [await list_offset(client, timestamp, 9) for timestamp in asked]
         assert [(answer.offset, answer.timestamp) for answer in answers] == list(asked.values())
         assert {answer.leader_epoch for answer in answers if answer.offset >= 0} == {0}
 
     async def test_an_empty_partition(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")
-        asked = [ListOffsetsPartition(0, timestamp=each) for each in (-1, -2, -3, 0)]
+        async with RawClient(broker.bootstrap_servers) as client:
+            answers = [await list_offset(client, timestamp, 7) for timestamp in (-1, -2, -3, 0)]
+        assert [answer.offset for answer in answers] == [0, 0, -1, -1]
+
+    async def test_a_partition_may_be_asked_for_once(self, broker: EmbeddedCluster) -> None:
+        broker.create_topic("t", 2)
+        asked = [ListOffsetsPartition(index, timestamp=-1) for index in (0, 1, 0)]
         async with RawClient(broker.bootstrap_servers) as client:
             answers = (await client.call(ListOffsetsRequest(topics=[ListOffsetsTopic("t", asked)]), 7)).topics[0].partitions
-        assert [answer.offset for answer in answers] == [0, 0, -1, -1]
+        assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
 
     async def test_unknown_places(self, broker: EmbeddedCluster) -> None:
         broker.create_topic("t")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
@@ -55,6 +56,21 @@ def test_the_java_producer_meets_lost_answers_and_refusals(spark: SparkSession, 
     threaded.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
     write(spark, threaded, **{"kafka.batch.size": "2000"})
     assert stored(threaded) == sorted(PAIRS, key=repr)
+
+
+def test_source_of_committed_records(spark: SparkSession, threaded: ThreadedCluster) -> None:
+    threaded.create_topic("t", 3)
+    producer = Producer({"bootstrap.servers": threaded.bootstrap_servers, "transactional.id": "x"})
+    producer.init_transactions(10)
+    for number in range(4):
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce("t", b"%d" % number, partition=partition)
+        producer.flush(10)
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)(10)
+    for level, expected in (("read_committed", [b"0", b"2"]), ("read_uncommitted", [b"0", b"1", b"2", b"3"])):
+        rows = read(spark, threaded, **{"kafka.isolation.level": level}).collect()
+        assert sorted(bytes(row.value) for row in rows) == sorted(expected * 3)
 
 
 def test_source_by_timestamp(spark: SparkSession, threaded: ThreadedCluster) -> None:

@@ -141,7 +141,7 @@ def test_a_ways_last_words_are_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_lock_file_names_whole_releases() -> None:
-    sizes = {"kafka-4.1.0": 46, "kafka-3.9.2": 56, "spark-kafka-connector": 5}
+    sizes = {"kafka-4.1.0": 46, "kafka-3.9.2": 56, "kafka-tools-4.1.0": 1, "spark-kafka-connector": 5}
     lists = {name: locked_jars(name) for name in sizes}
     assert {name: len(found) for name, found in lists.items()} == sizes
     for version in jars.KAFKA_VERSIONS:

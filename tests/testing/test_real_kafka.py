@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from aioprod.testing import real_kafka
 from aioprod.testing.cache import SetupError
+from aioprod.testing.kafka_listener import Listener
+from aioprod.testing.kafka_process import free_ports
+from aioprod.testing.real_cluster import RealCluster
 from aioprod.testing.real_kafka import RealKafka
 
 pytestmark = pytest.mark.kafka
@@ -45,10 +47,9 @@ def test_a_start_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: py
 
 
 def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    free_ports = real_kafka._free_ports
     with socket.create_server(("127.0.0.1", 0)) as taken:
         answers = [[taken.getsockname()[1], free_ports(1)[0]], free_ports(2)]
-        monkeypatch.setattr(real_kafka, "_free_ports", lambda _: answers.pop(0))
+        monkeypatch.setattr("aioprod.testing.real_cluster.free_ports", lambda _: answers.pop(0))
         with RealKafka() as kafka:
             assert kafka.bootstrap_servers != f"127.0.0.1:{taken.getsockname()[1]}"
 
@@ -78,3 +79,27 @@ def _listening(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+class TestClusterBeforeItsStart:
+    """What there is to say without a JVM."""
+
+    def test_nodes_are_numbered_from_one_and_nothing_runs(self) -> None:
+        cluster = RealCluster(3)
+        assert cluster.node_ids == (1, 2, 3)
+        for ask in (lambda: cluster.bootstrap_servers, lambda: cluster.address(1), lambda: cluster.runs(1), lambda: cluster.kill(1)):
+            with pytest.raises(RuntimeError, match="not started"):
+                ask()
+        cluster.stop()
+
+    def test_there_is_no_fourth_of_three(self) -> None:
+        with pytest.raises(ValueError, match="no node 4, only 1, 2, 3"):
+            RealCluster(3).kill(4)
+
+    def test_each_listener_has_a_name_of_its_own(self) -> None:
+        with pytest.raises(ValueError, match="a name of its own"):
+            RealCluster(3, listeners=lambda node: [Listener(name="PROXY"), Listener(name="proxy")] if node == 2 else [])
+
+    def test_versions_that_cannot_be_had_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="version must be one of"):
+            RealCluster(1, version="0.8")

@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Literal, Self, TypedDict
 
-from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaTimeoutError
-from aioprod.protocol.message import Message
 from aioprod.protocol.record_reader import Record
+from aioprod.testing.broker.admin_controls import AdminControls
 from aioprod.testing.broker.cluster import FIRST_NODE_ID, GROUP, TRANSACTION, Cluster
-from aioprod.testing.broker.control import Action, Rule
-from aioprod.testing.broker.dispatcher import Dispatcher, SeenRequest
-from aioprod.testing.broker.handlers import HANDLERS
+from aioprod.testing.broker.dispatcher import Dispatcher
+from aioprod.testing.broker.fault_controls import FaultControls
+from aioprod.testing.broker.group_controls import GroupControls
+from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.log import wait_for_append
 from aioprod.testing.broker.node import Node
+from aioprod.testing.broker.replication_controls import ReplicationControls
 from aioprod.testing.broker.security import BrokerSecurity
-from aioprod.testing.broker.store import Partition, Store, StoreError, Topic
+from aioprod.testing.broker.store import Store, Topic
 from aioprod.testing.broker.transactions import Transaction
-from aioprod.types import TopicPartition
 
 _MAX_NODES = 100
 CoordinatorKind = Literal["group", "transaction"]
@@ -41,13 +40,15 @@ class ClusterSettings(TypedDict, total=False):
     auto_create_topics: bool
     max_message_bytes: int
     max_memory_bytes: int
-    wall_clock: Callable[[], float]
+    wall_clock: Callable[[], float] | None
     random_source: random.Random | None
     transaction_version: int
+    replica_lag_time_max_ms: int
+    groups: GroupSettings | None
     security: BrokerSecurity | None
 
 
-class ClusterOnLoop:
+class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminControls):
     """All of :class:`aioprod.testing.EmbeddedCluster`, but for its running in a thread."""
 
     def __init__(
@@ -61,12 +62,20 @@ class ClusterOnLoop:
         auto_create_topics: bool = True,
         max_message_bytes: int = 1_048_588,
         max_memory_bytes: int = 2 << 30,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] | None = None,
         random_source: random.Random | None = None,
         transaction_version: int = 2,
+        replica_lag_time_max_ms: int = 30_000,
+        groups: GroupSettings | None = None,
         security: BrokerSecurity | None = None,
     ) -> None:
-        for name, value in (("num_partitions", num_partitions), ("max_message_bytes", max_message_bytes), ("max_memory_bytes", max_memory_bytes)):
+        at_least_one = {
+            "num_partitions": num_partitions,
+            "max_message_bytes": max_message_bytes,
+            "max_memory_bytes": max_memory_bytes,
+            "replica_lag_time_max_ms": replica_lag_time_max_ms,
+        }
+        for name, value in at_least_one.items():
             if value < 1:
                 raise ConfigError(f"{name}={value}: must be at least 1")
         if not 1 <= nodes <= _MAX_NODES:
@@ -79,10 +88,12 @@ class ClusterOnLoop:
             auto_create_topics=auto_create_topics,
             max_message_bytes=max_message_bytes,
             max_memory_bytes=max_memory_bytes,
-            wall_clock=wall_clock,
+            wall_clock=wall_clock or time.time,
             random_source=random_source,
             cluster=self._cluster,
+            group_settings=groups,
             transaction_version=transaction_version,
+            replica_lag_time_max_ms=replica_lag_time_max_ms,
         )
         self._dispatcher = Dispatcher(self._store)
         self._nodes = {
@@ -103,8 +114,7 @@ class ClusterOnLoop:
             raise
         for node in self._nodes.values():
             self._cluster.node_up(node.address)
-        self._store.elect_leaders()
-        self._store.transactions.timers.resume()
+        self._resume()
         return self
 
     async def stop(self) -> None:
@@ -116,16 +126,22 @@ class ClusterOnLoop:
         await self._stop_all(keep_ports=True)
 
     async def stop_node(self, node_id: int) -> None:
-        """Close one node's port and connections. What it led or coordinated moves to nodes that run; a partition without any has no leader.
+        """Shut one node down properly: what it leads is replicated first. Then its port and connections are closed.
 
-        Nobody else gets the port until the broker is stopped. A node that is down already stays so.
+        What it led or coordinated moves to nodes that run and are in sync; a partition without any has no leader. Nobody else gets the port
+        until the broker is stopped. A node that is down already stays so.
         """
+        self._store.hand_over(self._node(node_id).node_id)
+        await self.kill_node(node_id)
+
+    async def kill_node(self, node_id: int) -> None:
+        """End one node at once, as kill -9 does: what it led goes on with what the new leader has, and other records are lost."""
         node = self._node(node_id)
-        self._cluster.node_down(node_id)
+        self._go_down(node_id)
         self._store.elect_leaders()
         await node.stop(keep_port=True)
         if not self._cluster.running:
-            self._store.transactions.timers.suspend()
+            self._suspend()
 
     async def start_node(self, node_id: int, *, new_port: bool = False) -> None:
         """Have a node listen again, on its port or on a new one. It leads only what has no leader: :meth:`move_leader` gives it more.
@@ -139,11 +155,13 @@ class ClusterOnLoop:
             node.port = 0
         await node.start()
         self._cluster.node_up(node.address)
-        self._store.elect_leaders()
-        self._store.transactions.timers.resume()
+        self._resume()
 
     def freeze_node(self, node_id: int) -> None:
-        """Make a node silent: it accepts connections and reads requests, and answers none, as a process that got SIGSTOP. It stays a leader."""
+        """Make a node silent: it accepts connections and reads requests, and answers none, as a process that got SIGSTOP.
+
+        It stays a leader, and as a follower it goes on to replicate: see :meth:`pause_replication` where it shall not.
+        """
         self._running_node(node_id).freeze()
 
     def unfreeze_node(self, node_id: int) -> None:
@@ -152,8 +170,21 @@ class ClusterOnLoop:
 
     async def _stop_all(self, *, keep_ports: bool) -> None:
         for node_id in self._nodes:
-            self._cluster.node_down(node_id)
+            self._go_down(node_id)
         await asyncio.gather(*(node.stop(keep_port=keep_ports) for node in self._nodes.values()))
+        self._suspend()
+
+    def _go_down(self, node_id: int) -> None:
+        self._cluster.node_down(node_id)
+        self._store.forget_fetch_sessions(node_id)
+
+    def _resume(self) -> None:
+        self._store.lag_watch.resume()
+        self._store.elect_leaders()
+        self._store.transactions.timers.resume()
+
+    def _suspend(self) -> None:
+        self._store.lag_watch.suspend()
         self._store.transactions.timers.suspend()
 
     async def __aenter__(self) -> Self:
@@ -191,18 +222,21 @@ class ClusterOnLoop:
 
     def leader(self, topic: str, partition: int) -> int:
         """The node that leads a partition, -1 where none does. Raises BrokerError where there is no such partition."""
-        return self._partition(topic, partition).leadership.leader
+        return self._store.get_partition(topic, partition).leadership.leader
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Have another node lead a partition, under the next leader epoch. It has to run and to be one of the partition's replicas."""
-        chosen = self._partition(topic, partition)
+        """Have another node lead a partition, under the next leader epoch. It has to run and to be a replica in sync.
+
+        Records that only the old leader has are lost.
+        """
+        chosen = self._store.get_partition(topic, partition)
         self._running_node(node_id)
         leadership = chosen.leadership
         if node_id not in leadership.replicas:
             raise ConfigError(f"node_id={node_id}: must be one of the replicas of {topic}-{partition}: {list(leadership.replicas)}")
-        if leadership.leader != node_id:
-            leadership.leader = node_id
-            chosen.leader_changed()
+        if node_id not in leadership.in_sync:
+            raise ConfigError(f"node_id={node_id}: must be in sync, as of {topic}-{partition} only {list(leadership.in_sync)} are")
+        self._store.move_leader(chosen, node_id)
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """The node that coordinates a group or a transactional id, -1 while none runs."""
@@ -213,11 +247,6 @@ class ClusterOnLoop:
         self._cluster.move_coordinator(_kind(kind), key, self._node(node_id).node_id)
 
     # -- topics and records --------------------------------------------------------------------------------------
-
-    @property
-    def requests(self) -> deque[SeenRequest]:
-        """The last 10,000 requests that came in, oldest first."""
-        return self._dispatcher.requests
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -240,21 +269,21 @@ class ClusterOnLoop:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records. Raises BrokerError where there is none."""
-        self._store.delete_topic(self._topic(name))
+        self._store.delete_topic(self._store.get_topic(name))
 
     def records(self, topic: str, partition: int | None = None, *, committed_only: bool = False) -> list[Record]:
         """Decode what a partition holds, or all partitions of the topic one after another. Raises BrokerError where there is none such.
 
         Transaction markers are left out; with ``committed_only`` also records of open and of aborted transactions.
         """
-        chosen = self._topic(topic).partitions if partition is None else [self._partition(topic, partition)]
+        chosen = self._store.get_topic(topic).partitions if partition is None else [self._store.get_partition(topic, partition)]
         return [record for each in chosen for record in each.records(committed_only=committed_only)]
 
     async def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> list[Record]:
         """Return the topic's records as soon as there are ``count`` or more. Raises KafkaTimeoutError where there are too few in that time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        logs = [partition.log for partition in self._topic(topic).partitions]
+        logs = [partition.log for partition in self._store.get_topic(topic).partitions]
         while sum(log.record_count for log in logs) < count:
             left = deadline - loop.time()
             if left <= 0:
@@ -262,7 +291,7 @@ class ClusterOnLoop:
             await wait_for_append(logs, left)
         return self.records(topic)
 
-    # -- transactions and groups ---------------------------------------------------------------------------------
+    # -- transactions --------------------------------------------------------------------------------------------
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
@@ -280,47 +309,6 @@ class ClusterOnLoop:
     def resume_markers(self) -> None:
         """Write the markers that wait, and further ones at once."""
         self._store.transactions.resume_markers()
-
-    def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
-        """The offsets that a consumer group has committed; those of open transactions are not among them."""
-        group = self._store.offsets.groups.get(group_id)
-        return {} if group is None else {place: committed.offset for place, committed in group.offsets.items()}
-
-    def set_group_members(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
-        """Give a consumer group members (member id to group.instance.id or None), so that commits by others are refused (KIP-447)."""
-        self._store.offsets.set_members(group_id, generation_id, members)
-
-    # -- misbehaving ---------------------------------------------------------------------------------------------
-
-    def on(
-        self, api_key: int, *actions: Action, times: int | None = 1, where: Callable[[Message], bool] | None = None, node: int | None = None
-    ) -> Rule:
-        """Do something to the next ``times`` requests of an API (None: to all) to ``node`` (None: any), for which ``where(request)`` is true.
-
-        Rules of the same API are used up one after another, in the order in which they were made.
-        """
-        if api_key not in HANDLERS:
-            raise ConfigError(f"API key {api_key} is none that this broker handles: {sorted(HANDLERS)}")
-        rule = Rule(actions, times, where, node if node is None else self._node(node).node_id)
-        self._dispatcher.rules.add(api_key, rule)
-        return rule
-
-    def clear_rules(self) -> None:
-        """Forget everything that :meth:`on` set up."""
-        self._dispatcher.rules.clear()
-
-    def _topic(self, name: str) -> Topic:
-        topic = self._store.find_topic(name)
-        if topic is None:
-            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        return topic
-
-    def _partition(self, topic: str, partition: int) -> Partition:
-        found = self._topic(topic)
-        chosen = found.partition(partition)
-        if chosen is None:
-            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
-        return chosen
 
     def _node(self, node_id: int) -> Node:
         return self._nodes[self._cluster.check_node(node_id)]

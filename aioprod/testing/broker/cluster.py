@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -30,26 +30,15 @@ class NodeAddress(NamedTuple):
 class Leadership:
     """Who keeps a partition.
 
-    All nodes of this broker share one log per partition, so a replica is in sync whenever its node runs, and any of them may lead.
-
     Attributes:
         replicas: the nodes that keep the partition, the preferred leader first.
-        in_sync: those of them that run; the last of them where none does.
+        in_sync: those of them that have all that consumers may see; the last of them where none runs.
         leader: one of them, or -1.
     """
 
     replicas: tuple[int, ...] = (FIRST_NODE_ID,)
     in_sync: tuple[int, ...] = (FIRST_NODE_ID,)
     leader: int = FIRST_NODE_ID
-
-    def follow(self, running: Container[int]) -> bool:
-        """Adapt to the nodes that run now; tell whether the leader changed."""
-        alive = tuple(node_id for node_id in self.replicas if node_id in running)
-        self.in_sync = alive or self.in_sync[:1]
-        before = self.leader
-        if before not in alive:
-            self.leader = alive[0] if alive else NOBODY
-        return self.leader != before
 
 
 class Cluster:
@@ -58,12 +47,17 @@ class Cluster:
     Args:
         size: how many nodes there are; their ids are 1, 2, ...
         replication_factor: of topics that are created without one; None for three, or for all where there are fewer nodes.
+
+    Attributes:
+        paused: the nodes that replicate nothing at present.
     """
 
     def __init__(self, size: int = 1, replication_factor: int | None = None) -> None:
         self.node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + size))
         self.replication_factor = min(size, _DEFAULT_REPLICAS) if replication_factor is None else replication_factor
+        self.paused: set[int] = set()
         self._addresses: dict[int, NodeAddress] = {}
+        self.watchers: list[Callable[[], None]] = []  # called when a node comes or goes, or a coordinator moves
         self._moved_coordinators: dict[tuple[int, str], int] = {}
         if not 1 <= self.replication_factor <= size:
             raise ConfigError(f"replication_factor={replication_factor}: must be 1 to {size}, the number of nodes")
@@ -74,6 +68,11 @@ class Cluster:
     def running(self) -> list[NodeAddress]:
         """The nodes that clients hear of, by id."""
         return [address for _, address in sorted(self._addresses.items())]
+
+    @property
+    def running_ids(self) -> Collection[int]:
+        """Their ids."""
+        return self._addresses.keys()
 
     @property
     def controller_id(self) -> int:
@@ -87,10 +86,12 @@ class Cluster:
     def node_up(self, address: NodeAddress) -> None:
         """A node listens now."""
         self._addresses[address.node_id] = address
+        self._tell_watchers()
 
     def node_down(self, node_id: int) -> None:
         """A node is gone."""
         self._addresses.pop(node_id, None)
+        self._tell_watchers()
 
     def check_node(self, node_id: int) -> int:
         """Return ``node_id``; raise ConfigError where there is no such node."""
@@ -106,15 +107,9 @@ class Cluster:
         return [tuple(self.node_ids[(index + step) % size] for step in range(replication_factor)) for index in range(count)]
 
     def new_leadership(self, replicas: tuple[int, ...]) -> Leadership:
-        """Of a new partition on these nodes: the first of them that runs leads."""
-        leadership = Leadership(replicas, replicas, replicas[0])
-        if self._addresses:  # before the start all are as good as up
-            leadership.follow(self._addresses)
-        return leadership
-
-    def follow(self, leadership: Leadership) -> bool:
-        """Have a partition adapt to the nodes that run; tell whether its leader changed."""
-        return leadership.follow(self._addresses)
+        """Of a new partition on these nodes: those that run are in sync, and the first of them leads. Before the start all are as good as up."""
+        alive = tuple(node_id for node_id in replicas if node_id in self._addresses) if self._addresses else replicas
+        return Leadership(replicas, alive or replicas[:1], alive[0] if alive else NOBODY)
 
     def find_offline(self, leadership: Leadership) -> list[int]:
         """The replicas of a partition whose nodes are down."""
@@ -134,3 +129,8 @@ class Cluster:
     def move_coordinator(self, kind: int, key: str, node_id: int) -> None:
         """Have a node coordinate from now on; whoever asks another gets NOT_COORDINATOR."""
         self._moved_coordinators[kind, key] = node_id
+        self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from aioprod.errors import ProtocolError, UnsupportedVersionError
+from aioprod.testing.broker.answer import Answer, Pieces
 from aioprod.testing.broker.control import DropConnection
 
 _log = logging.getLogger(__name__)
@@ -56,8 +57,8 @@ class Service(ABC):
     """What connections need of the broker."""
 
     @abstractmethod
-    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> bytes | None:
-        """Return the bytes to send for a request, None for no answer; raise ProtocolError or DropConnection to end the connection."""
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> Answer:
+        """Return what to send for a request, None for no answer; raise ProtocolError or DropConnection to end the connection."""
 
     @abstractmethod
     def opened(self, connection: Connection) -> None:
@@ -173,6 +174,20 @@ class Connection(asyncio.Protocol):
         if was_crowded and not self._is_crowded() and not self._transport.is_closing():
             self._transport.resume_reading()
         answer = await self._service.answer(frame, self._disconnected)
-        if answer is not None and not self._transport.is_closing():
+        if isinstance(answer, Pieces):
+            await self._send_pieces(answer)
+        elif answer is not None and not self._transport.is_closing():
             self._transport.write(answer)
             await self._writable.wait()
+
+    async def _send_pieces(self, answer: Pieces) -> None:
+        for part in answer.parts:
+            if self._transport.is_closing():
+                return
+            self._transport.write(part)
+            await self._writable.wait()
+            # A client on this loop reads it meanwhile: its socket is looked at after the first turn, and read in the second.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        if answer.hang_up:
+            raise DropConnection

@@ -6,13 +6,14 @@ An action acts before a request is handled, after it, or both. Several actions o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
 from aioprod.protocol.message import Message
+from aioprod.testing.broker.answer import Pieces
 
 
 class DropConnection(Exception):
@@ -33,9 +34,17 @@ class Failure:
 
 
 class Action:
-    """One thing to do to a request. The base class does nothing."""
+    """One thing to do to a request. The base class does nothing.
+
+    Attributes:
+        failure: an error to answer with.
+        piece_bytes: send the answer in pieces of so many bytes.
+        cut_at_byte: send only so many bytes of the answer and hang up.
+    """
 
     failure: Failure | None = None
+    piece_bytes: int | None = None
+    cut_at_byte: int | None = None
 
     async def before(self) -> None:
         """Act before the request is handled; DropConnection keeps it from being handled."""
@@ -45,6 +54,9 @@ class Action:
 
     def change(self, response: Message) -> None:
         """Change the answer before it is sent."""
+
+    def release(self) -> None:
+        """Let go on what this action holds."""
 
 
 class _Fail(Action):
@@ -61,11 +73,14 @@ class _Delay(Action):
 
 
 class _Hold(Action):
-    def __init__(self, event: asyncio.Event) -> None:
-        self._event = event
+    def __init__(self, event: asyncio.Event | None) -> None:
+        self._event = event or asyncio.Event()
 
     async def before(self) -> None:
         await self._event.wait()
+
+    def release(self) -> None:
+        self._event.set()
 
 
 class _HoldAnswer(_Hold):
@@ -74,6 +89,16 @@ class _HoldAnswer(_Hold):
 
     async def after(self) -> None:
         await self._event.wait()
+
+
+class _Split(Action):
+    def __init__(self, piece_bytes: int) -> None:
+        self.piece_bytes = piece_bytes
+
+
+class _Cut(Action):
+    def __init__(self, at_byte: int) -> None:
+        self.cut_at_byte = at_byte
 
 
 class _DropBefore(Action):
@@ -128,14 +153,28 @@ def change_answer(change: Callable[[Any], None]) -> Action:
     return _ChangeAnswer(change)
 
 
-def hold(event: asyncio.Event) -> Action:
-    """Handle the request only when ``event`` is set."""
+def hold(event: asyncio.Event | None = None) -> Action:
+    """Handle the request only when ``event`` is set; without one, when the rule's :meth:`Rule.release` is called."""
     return _Hold(event)
 
 
-def hold_answer(event: asyncio.Event) -> Action:
-    """Handle the request at once, but answer only when ``event`` is set: the client does not know that it was applied."""
+def hold_answer(event: asyncio.Event | None = None) -> Action:
+    """Handle the request at once, but answer only when released (see :func:`hold`): the client does not know that it was applied."""
     return _HoldAnswer(event)
+
+
+def split(piece_bytes: int = 1) -> Action:
+    """Handle the request, and send the answer in pieces of so many bytes: the client gets it in as many reads if it reads fast enough."""
+    if piece_bytes < 1:
+        raise ConfigError(f"split({piece_bytes}): must be at least 1 byte")
+    return _Split(piece_bytes)
+
+
+def cut_answer(at_byte: int) -> Action:
+    """Apply the request, send only so many bytes of the answer (its four-byte size is counted), and close the connection."""
+    if at_byte < 0:
+        raise ConfigError(f"cut_answer({at_byte}): must not be negative")
+    return _Cut(at_byte)
 
 
 def drop_before() -> Action:
@@ -153,61 +192,15 @@ def close() -> Action:
     return _DropBefore()
 
 
-class Rule:
-    """What :meth:`EmbeddedCluster.on` has set up.
-
-    Attributes:
-        used: how many requests it acted on.
-    """
-
-    def __init__(self, actions: tuple[Action, ...], times: int | None, where: Callable[[Message], bool] | None, node: int | None = None) -> None:
-        if not actions:
-            raise ConfigError("a rule needs at least one action, such as fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)")
-        if times is not None and times < 1:
-            raise ConfigError(f"times={times}: must be at least 1, or None for always")
-        self.actions = actions
-        self.used = 0
-        self._left = times
-        self._where = where
-        self._node = node
-
-    @property
-    def spent(self) -> bool:
-        """Whether it has acted as often as it was to."""
-        return self._left == 0
-
-    def cancel(self) -> None:
-        """Act no more."""
-        self._left = 0
-
-    def take(self, request: Message, node_id: int) -> bool:
-        """Use the rule for this request if it applies."""
-        if self._left == 0 or self._node not in (None, node_id) or (self._where is not None and not self._where(request)):
-            return False
-        if self._left is not None:
-            self._left -= 1
-        self.used += 1
-        return True
-
-
-class RuleBook:
-    """The rules per API, oldest first: one request uses one rule."""
-
-    def __init__(self) -> None:
-        self._rules: dict[int, list[Rule]] = {}
-
-    def add(self, api_key: int, rule: Rule) -> None:
-        """Put a rule behind the others of its API."""
-        self._rules.setdefault(api_key, []).append(rule)
-
-    def take(self, api_key: int, request: Message, node_id: int) -> tuple[Action, ...]:
-        """Return the actions for a request to a node, from the first rule that applies."""
-        rules = self._rules.get(api_key)
-        if not rules:
-            return ()
-        rules[:] = [rule for rule in rules if not rule.spent]
-        return next((rule.actions for rule in rules if rule.take(request, node_id)), ())
-
-    def clear(self) -> None:
-        """Forget all rules."""
-        self._rules.clear()
+def in_pieces(answer: bytes, actions: Iterable[Action]) -> bytes | Pieces:
+    """The answer as the actions want it sent."""
+    cut: int | None = None
+    size: int | None = None
+    for action in actions:
+        cut = action.cut_at_byte if action.cut_at_byte is not None else cut
+        size = action.piece_bytes or size
+    if cut is None and size is None:
+        return answer
+    sent = answer[:cut]
+    step = size or max(1, len(sent))
+    return Pieces([sent[start : start + step] for start in range(0, len(sent), step)], hang_up=cut is not None)

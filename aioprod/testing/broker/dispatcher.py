@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import NamedTuple
 
 from aioprod.errors import ProtocolError
 from aioprod.protocol.framing import RequestHeader, decode_request_header, encode_response
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
+from aioprod.testing.broker.answer import Answer
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.control import RuleBook
+from aioprod.testing.broker.control import in_pieces
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
 from aioprod.testing.broker.handlers.api_versions import unsupported_version
+from aioprod.testing.broker.quotas.throttle import Client, Throttle
+from aioprod.testing.broker.request_log import RequestLog, SeenRequest
+from aioprod.testing.broker.rules import RuleBook
 from aioprod.testing.broker.security import Session
 from aioprod.testing.broker.store import Store
-
-_REMEMBERED_REQUESTS = 10_000
-
-
-class SeenRequest(NamedTuple):
-    """A request that came in."""
-
-    api_key: int
-    api_version: int
-    client_id: str | None
-    node_id: int
 
 
 class Dispatcher:
@@ -36,15 +27,17 @@ class Dispatcher:
 
     def __init__(self, store: Store) -> None:
         self.rules = RuleBook()
-        self.requests: deque[SeenRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
+        self.log = RequestLog()
         self._store = store
+        self._throttle = Throttle(store.quotas)
 
     async def answer(
         self, frame: bytes, disconnected: asyncio.Future[None], node: NodeAddress, session: Session | None = None
-    ) -> bytes | None:
+    ) -> Answer:
         """Handle one request to ``node``, on a connection with this login."""
+        await self._throttle.wait(disconnected)
         header = decode_request_header(frame)
-        self.requests.append(SeenRequest(header.api_key, header.api_version, header.client_id, node.node_id))
+        self.log.add(SeenRequest(header.api_key, header.api_version, header.client_id, node.node_id))
         handler = HANDLERS.get(header.api_key)
         if handler is None:
             raise ProtocolError(f"API key {header.api_key} is not handled, as the ApiVersions answer says")
@@ -55,15 +48,18 @@ class Dispatcher:
         request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
         actions = self.rules.take(header.api_key, request, node.node_id)
         failures = tuple(action.failure for action in actions if action.failure is not None)
-        exchange = Exchange(self._store, node, SUPPORTED, header.api_version, disconnected, failures, session)
+        exchange = Exchange(self._store, node, SUPPORTED, header.api_version, disconnected, failures, session, header.client_id or "")
         for action in actions:
             await action.before()
+        client = Client(node.node_id, None if session is None else session.user, header.client_id or "", disconnected)
+        self._throttle.narrow(request, client)
         response = await handler.handle(request, exchange)
+        self._throttle.apply(request, len(frame), response, client)
         for action in actions:
             await action.after()
             if response is not None:
                 action.change(response)
-        return None if response is None else _encode(response, header)
+        return None if response is None else in_pieces(_encode(response, header), actions)
 
 
 def _encode(response: Message, header: RequestHeader) -> bytes:

@@ -16,11 +16,11 @@ class EmbeddedCluster(ClusterOnLoop):
     """A Kafka broker in this process and on this event loop, for tests, demos and trying things out.
 
     It speaks Kafka's own protocol to any client: metadata, produce (idempotent as well), fetch, offsets, transactions, creating and deleting
-    topics. Consumer groups may commit offsets, but have no members: its ApiVersions answer says so. Nothing is written to disk
-    and nothing is deleted by age: topic settings such as retention.ms are kept but do nothing.
+    topics, and classic consumer groups. What it does not know its ApiVersions answer leaves out, such as the newer consumer protocol (KIP-848).
+    Nothing is written to disk and nothing is deleted by age: topic settings such as retention.ms are kept but do nothing.
 
     With several nodes each has a port of its own, leads some partitions and coordinates some transactional ids. Nodes can be stopped, started and
-    frozen, and leaders moved. They share one copy of the records, so that a replica is in sync whenever its node runs, and none is ever lost.
+    frozen, and leaders moved. A follower has all records at once, unless its replication is paused.
 
     Args:
         nodes: how many nodes there are; their ids are 1, 2, ...
@@ -31,9 +31,11 @@ class EmbeddedCluster(ClusterOnLoop):
         auto_create_topics: create topics when a client asks for their metadata (broker setting auto.create.topics.enable).
         max_message_bytes: largest record batch in bytes (broker setting message.max.bytes).
         max_memory_bytes: the most bytes of record batches held; more are refused with POLICY_VIOLATION and a text that says why.
-        wall_clock: seconds since 1970, for log append time.
+        wall_clock: seconds since 1970, for log append time; ``time.time`` where none is given.
         random_source: gives topic ids.
         transaction_version: the feature transaction.version, 0 to 2; with 2 clients use transaction protocol v2 (KIP-890).
+        replica_lag_time_max_ms: after which a follower that lacks records is no longer in sync (broker setting replica.lag.time.max.ms).
+        groups: what consumer groups are allowed; None for :class:`aioprod.testing.GroupSettings`'s defaults.
         security: TLS and SASL, if clients are to use them.
     """
 

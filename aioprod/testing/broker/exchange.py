@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.control import DropConnection, Failure
 from aioprod.testing.broker.security import Session
 from aioprod.testing.broker.store import Store
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -25,6 +28,7 @@ class Exchange:
         disconnected: done when the client is gone, so that nobody has to wait any longer on its behalf.
         failures: errors that a test asked for.
         session: the connection's login; None where the broker asks for none.
+        client_id: the client's name for itself.
     """
 
     store: Store
@@ -34,6 +38,7 @@ class Exchange:
     disconnected: asyncio.Future[None]
     failures: tuple[Failure, ...] = ()
     session: Session | None = None
+    client_id: str = ""
 
     def failure(self, topic: str | None = None, partition: int | None = None) -> ErrorCode:
         """The error that a test wants here, else NONE."""
@@ -41,6 +46,13 @@ class Exchange:
             if failure.hits(topic, partition):
                 return failure.code
         return ErrorCode.NONE
+
+    async def wait_for(self, answer: asyncio.Future[T]) -> T:
+        """Wait for an answer; raise DropConnection where the client is gone before."""
+        await asyncio.wait((answer, self.disconnected), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise self.drop_connection()
+        return answer.result()
 
     def drop_connection(self) -> DropConnection:
         """Make the exception that closes the connection without an answer."""

@@ -6,11 +6,13 @@ import asyncio
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from crc32c import crc32c
 
 from aioprod.protocol.record_batch import BatchHeader, read_header
 from aioprod.protocol.record_reader import Record, read_batch_records, read_records
+from aioprod.testing.broker.leader_epochs import LeaderEpochs
 
 _START = struct.Struct(">qii")  # base offset, batch length, leader epoch: the part of a batch that a broker writes
 _CRC = struct.Struct(">I")
@@ -22,23 +24,33 @@ _MAX_TIMESTAMP_AT = 35
 _LOG_APPEND_TIME = 0x08
 
 
+class MemoryUse:
+    """How many bytes of record batches several logs hold together."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
 class PartitionLog:
-    """An append-only list of record batches.
+    """A list of record batches that grows at its end.
 
     Attributes:
         start_offset: the first offset that can be read.
-        end_offset: the offset of the next record; with one replica this is the high watermark as well.
+        end_offset: the offset of the next record. How much of it consumers may see is the partition's affair.
         leader_epoch: written into each batch.
-        size: bytes held.
+        epochs: where each leader epoch begins.
+        size: bytes held; they are counted in ``memory`` as well.
         record_count: records of applications, which transaction markers are not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryUse | None = None) -> None:
         self.start_offset = 0
         self.end_offset = 0
         self.leader_epoch = 0
+        self.epochs = LeaderEpochs()
         self.size = 0
         self.record_count = 0
+        self._memory = memory or MemoryUse()
         self._batches: list[bytes] = []
         self._base_offsets: list[int] = []
         self._newest_timestamps: list[int] = []  # the highest timestamp up to and with each batch: sorted, so it can be bisected
@@ -53,10 +65,49 @@ class PartitionLog:
         self._base_offsets.append(base_offset)
         self._newest_timestamps.append(max(newest, timestamp))
         self.end_offset += header.last_offset_delta + 1
-        self.size += len(stored)
+        self._grow(len(stored))
         self.record_count += 0 if header.is_control else header.record_count
         self.wake()
         return base_offset
+
+    def truncate(self, end_offset: int) -> list[bytes]:
+        """Drop the batches from ``end_offset`` on, between two batches, and return them."""
+        end_offset = max(end_offset, self.start_offset)
+        kept = bisect_left(self._base_offsets, end_offset)
+        dropped = self._batches[kept:]
+        self.record_count -= self._count_records(end_offset, self.end_offset)
+        del self._batches[kept:], self._base_offsets[kept:], self._newest_timestamps[kept:]
+        self._grow(-sum(map(len, dropped)))
+        self.end_offset = end_offset
+        self.epochs.truncate(end_offset)
+        return dropped
+
+    def advance_start(self, offset: int) -> None:
+        """Begin at ``offset`` from now on; batches that end before it are dropped. An offset behind the start changes nothing."""
+        if offset <= self.start_offset:
+            return
+        self.record_count -= self._count_records(self.start_offset, offset)
+        gone = len(self._batches) if offset >= self.end_offset else bisect_right(self._base_offsets, offset) - 1
+        self._grow(-sum(map(len, self._batches[:gone])))
+        del self._batches[:gone], self._base_offsets[:gone]
+        self._newest_timestamps = list(accumulate((_MAX_TIMESTAMP.unpack_from(batch, _MAX_TIMESTAMP_AT)[0] for batch in self._batches), max))
+        self.start_offset = offset
+        self.epochs.advance_start(offset)
+        self.wake()
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        self._memory.size += size
+
+    def _count_records(self, start: int, end: int) -> int:
+        """Count the records of applications from ``start`` to before ``end``."""
+        headers = (read_header(self._batches[index]) for index in self._range(start, end))
+        return sum(min(end, each.last_offset + 1) - max(start, each.base_offset) for each in headers if not each.is_control)
+
+    def release(self) -> None:
+        """Give back the memory, and let everybody who waits look again: the partition is deleted."""
+        self._memory.size -= self.size
+        self.wake()
 
     def wake(self) -> None:
         """Let everybody who waits for new records look again."""
@@ -94,16 +145,20 @@ class PartitionLog:
 
     def records(self) -> list[Record]:
         """Decode everything."""
-        return read_records(b"".join(self._batches))
+        return self.visible(read_records(b"".join(self._batches)))
+
+    def visible(self, records: list[Record]) -> list[Record]:
+        """Leave out what lies before the first offset, as the first batch may have some of it."""
+        return records if not records or records[0].offset >= self.start_offset else [each for each in records if each.offset >= self.start_offset]
 
     def find_by_timestamp(self, timestamp: int) -> Record | None:
         """Return the first record whose timestamp is at least ``timestamp``."""
-        index = bisect_left(self._newest_timestamps, timestamp)
-        if index == len(self._batches):
-            return None
-        batch = self._batches[index]
-        records = read_batch_records(batch, 0, read_header(batch))  # a transaction marker counts, as in Kafka
-        return next((record for record in records if record.timestamp >= timestamp), None)
+        for index in range(bisect_left(self._newest_timestamps, timestamp), len(self._batches)):
+            batch = self._batches[index]
+            for record in read_batch_records(batch, 0, read_header(batch)):  # a transaction marker counts, as in Kafka
+                if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                    return record
+        return None
 
     def find_newest(self) -> Record | None:
         """Return the first record that has the highest timestamp of the log."""

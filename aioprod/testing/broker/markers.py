@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from typing import NamedTuple
 
-from aioprod.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
+from aioprod.protocol.record_batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, build_batch
+from aioprod.testing.broker.producer_state import COORDINATOR_EPOCH
 
-_COORDINATOR_EPOCH = 0
 # Length, attributes, timestamp delta, offset delta, key (version 0, type), value (version 0, coordinator epoch), no headers.
 # Lengths are zigzag varints.
 _RECORD = struct.Struct(">bbbb bhh bhi b")
+_TYPE_FIELD = 6  # 0 aborts, 1 commits
 
 
-class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted in one partition.
+class EndedTransaction(NamedTuple):
+    """A transaction that was committed or aborted in one partition.
 
     Attributes:
         first_offset: of its first record.
@@ -31,7 +33,7 @@ class AbortedTransaction(NamedTuple):
 
 def build_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int) -> bytes:
     """Build the control batch of one marker."""
-    body = _RECORD.pack((_RECORD.size - 1) << 1, 0, 0, 0, 4 << 1, 0, int(commit), 6 << 1, 0, _COORDINATOR_EPOCH, 0)
+    body = _RECORD.pack((_RECORD.size - 1) << 1, 0, 0, 0, 4 << 1, 0, int(commit), 6 << 1, 0, COORDINATOR_EPOCH, 0)
     return build_batch(
         body,
         attributes=TRANSACTIONAL | CONTROL,
@@ -44,18 +46,29 @@ def build_marker(producer_id: int, producer_epoch: int, *, commit: bool, timesta
     )
 
 
+def is_commit(marker: bytes) -> bool:
+    """Tell whether the control batch of a marker commits."""
+    return bool(_RECORD.unpack_from(marker, HEADER_SIZE)[_TYPE_FIELD])
+
+
 class TransactionIndex:
     """Which transactions are open in a partition, and which were aborted there."""
 
-    def __init__(self) -> None:
-        self._open: dict[int, int] = {}  # producer id -> first offset
-        self._aborted: list[AbortedTransaction] = []  # these two are in the order of the markers, so that they can be bisected
-        self._aborted_by_producer: dict[int, list[AbortedTransaction]] = {}
+    def __init__(self, still_open: Mapping[int, int] | None = None) -> None:
+        self._open = dict(still_open or {})  # producer id -> first offset
+        self._aborted: list[EndedTransaction] = []  # these two are in the order of the markers, so that they can be bisected
+        self._aborted_by_producer: dict[int, list[EndedTransaction]] = {}
+        self._unsettled: deque[EndedTransaction] = deque()  # their markers may not be on all replicas yet
 
-    @property
-    def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction begins; None where there is none."""
-        return min(self._open.values()) if self._open else None
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction begins that is open, or whose marker is not below the high watermark; None where there is none."""
+        while self._unsettled and self._unsettled[0].last_offset < high_watermark:
+            self._unsettled.popleft()
+        return min(chain(self._open.values(), (each.first_offset for each in self._unsettled)), default=None)
+
+    def first_offset(self, producer_id: int) -> int:
+        """Where the producer's open transaction begins, -1 where it has none."""
+        return self._open.get(producer_id, -1)
 
     def is_open(self, producer_id: int) -> bool:
         """Whether the producer has a transaction here."""
@@ -68,12 +81,19 @@ class TransactionIndex:
     def end(self, producer_id: int, marker_offset: int, *, commit: bool) -> None:
         """Take note of a marker. A marker without a transaction is no error: nothing was written here."""
         first_offset = self._open.pop(producer_id, None)
-        if first_offset is not None and not commit:
-            aborted = AbortedTransaction(producer_id, first_offset, marker_offset)
-            self._aborted.append(aborted)
-            self._aborted_by_producer.setdefault(producer_id, []).append(aborted)
+        if first_offset is None:
+            return
+        ended = EndedTransaction(producer_id, first_offset, marker_offset)
+        self._unsettled.append(ended)
+        if not commit:
+            self._aborted.append(ended)
+            self._aborted_by_producer.setdefault(producer_id, []).append(ended)
 
-    def aborted_between(self, start: int, end: int) -> Iterator[AbortedTransaction]:
+    def before(self, offset: int) -> TransactionIndex:
+        """An index that knows nothing but what is open since before ``offset``; the rest is to be learned again from the log."""
+        return TransactionIndex({producer_id: first_offset for producer_id, first_offset in self._open.items() if first_offset < offset})
+
+    def aborted_between(self, start: int, end: int) -> Iterator[EndedTransaction]:
         """The aborted transactions that a reader of the offsets from ``start`` to before ``end`` has to know."""
         first = bisect_left(self._aborted, start, key=_last_offset)
         return (each for each in islice(self._aborted, first, None) if each.first_offset < end)
@@ -88,5 +108,5 @@ class TransactionIndex:
         return index == len(aborted) or offset < aborted[index].first_offset
 
 
-def _last_offset(aborted: AbortedTransaction) -> int:
-    return aborted.last_offset
+def _last_offset(ended: EndedTransaction) -> int:
+    return ended.last_offset

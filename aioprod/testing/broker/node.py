@@ -8,6 +8,7 @@ import os
 import socket
 from typing import Any
 
+from aioprod.testing.broker.answer import Answer
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.connection import Connection, Service
 from aioprod.testing.broker.dispatcher import Dispatcher
@@ -29,7 +30,7 @@ class Node(Service):
         self.port = port
         self._dispatcher = dispatcher
         self._security = security
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in their order, so that a simulation goes the same way each time
         self._server: asyncio.Server | None = None
         self._accepting = False
         self._kept_port: socket.socket | None = None
@@ -103,15 +104,15 @@ class Node(Service):
 
     def opened(self, connection: Connection) -> None:
         """Keep it, so that it can be closed with the node."""
-        self._connections.add(connection)
+        self._connections[connection] = None
         if not self._accepting:
             connection.abort()  # accepted by the listener while the node stopped
 
     def closed(self, connection: Connection) -> None:
         """Forget it."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
-    async def answer(self, frame: bytes, disconnected: asyncio.Future[None], session: Session | None = None) -> bytes | None:
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None], session: Session | None = None) -> Answer:
         """Have a request handled."""
         await self._thawed.wait()
         answer = await self._dispatcher.answer(frame, disconnected, self.address, session)
@@ -120,7 +121,9 @@ class Node(Service):
 
 
 def _bind(family: socket.AddressFamily, address: Any) -> socket.socket | None:
-    """Hold an address without listening; None where somebody else was faster."""
+    """Hold an address without listening; None where somebody else was faster, or where nobody else can be: in a simulated network."""
+    if family == socket.AF_UNSPEC:
+        return None
     holder = socket.socket(family)
     try:
         if os.name == "posix":  # connections of before may linger in TIME_WAIT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,59 +35,32 @@ class Committer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
-    """One consumer group.
+class GroupOffsets:
+    """The offsets of one consumer group.
 
     Attributes:
-        generation_id: of its members, who are ``members``: member id to group.instance.id or None.
-        offsets: what is committed.
+        committed: what is committed.
         pending: what open transactions want to commit, by producer id.
     """
 
-    generation_id: int = 0
-    members: dict[str, str | None] = field(default_factory=dict)
-    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     pending: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether an open transaction may still change this offset."""
         return any(partition in offsets for offsets in self.pending.values())
 
-    def check(self, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise StoreError unless this member may commit offsets; whoever is none may while the group is empty, or in a transaction."""
-        if committer.generation_id < 0 and not self.members:
-            return
-        if not committer.is_member:
-            if not in_transaction:
-                raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and this is none")
-            return
-        instance = committer.group_instance_id
-        if instance is not None and instance in self.members.values() and self.members.get(committer.member_id) != instance:
-            raise StoreError(ErrorCode.FENCED_INSTANCE_ID, f"{instance} is another member by now")
-        if committer.member_id not in self.members or (instance is not None and instance not in self.members.values()):
-            raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {committer.member_id!r}")
-        if committer.generation_id != self.generation_id:
-            raise StoreError(ErrorCode.ILLEGAL_GENERATION, f"the group is in generation {self.generation_id}, not {committer.generation_id}")
-
 
 class OffsetStore:
     """The offsets of all groups."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, GroupOffsets] = {}
         self._commits = 0
-
-    def check(self, group_id: str, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise StoreError where this member may not commit."""
-        group = self.groups.get(group_id)
-        if group is not None:
-            group.check(committer, in_transaction=in_transaction)
-        elif committer.generation_id >= 0:
-            raise StoreError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}, so none in generation {committer.generation_id}")
 
     def commit(self, group_id: str, partition: TopicPartition, offset: int, leader_epoch: int, metadata: str | None) -> None:
         """Commit at once; raise StoreError where the note is too long."""
-        self._group(group_id).offsets[partition] = self._committed(offset, leader_epoch, metadata)
+        self._group(group_id).committed[partition] = self._committed(offset, leader_epoch, metadata)
 
     def commit_in_transaction(
         self, group_id: str, producer_id: int, partition: TopicPartition, offset: int, leader_epoch: int, metadata: str | None
@@ -101,24 +73,29 @@ class OffsetStore:
         """Commit or drop what waits for the end of a producer's transaction."""
         group = self._group(group_id)
         for partition, waiting in group.pending.pop(producer_id, {}).items():
-            present = group.offsets.get(partition)
+            present = group.committed.get(partition)
             if commit and (present is None or present.order < waiting.order):
-                group.offsets[partition] = waiting
+                group.committed[partition] = waiting
 
-    def set_members(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
-        """Give a group members: member id to group.instance.id or None."""
+    def delete(self, group_id: str) -> None:
+        """Drop all offsets of a group, also those that wait for the end of a transaction."""
+        self.groups.pop(group_id, None)
+
+    def delete_one(self, group_id: str, partition: TopicPartition) -> None:
+        """Drop what a group has committed for a partition, if anything."""
         group = self._group(group_id)
-        group.generation_id, group.members = generation_id, dict(members)
+        for offsets in (group.committed, *group.pending.values()):
+            offsets.pop(partition, None)
 
     def forget_topic(self, name: str) -> None:
         """Drop the offsets of a topic that was deleted."""
         for group in self.groups.values():
-            for offsets in (group.offsets, *group.pending.values()):
+            for offsets in (group.committed, *group.pending.values()):
                 for partition in [each for each in offsets if each.topic == name]:
                     del offsets[partition]
 
-    def _group(self, group_id: str) -> Group:
-        return self.groups.setdefault(group_id, Group())
+    def _group(self, group_id: str) -> GroupOffsets:
+        return self.groups.setdefault(group_id, GroupOffsets())
 
     def _committed(self, offset: int, leader_epoch: int, metadata: str | None) -> CommittedOffset:
         if len((metadata or "").encode()) > _MAX_METADATA_BYTES:

@@ -6,6 +6,7 @@ Plain functions of state and batch: no clock, no I/O.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from aioprod.error_codes import ErrorCode
 REMEMBERED_BATCHES = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: what a producer may have in flight
 MAX_SEQUENCE = 2**31 - 1
 NO_EPOCH = -1
+COORDINATOR_EPOCH = 0  # of all transaction coordinators: they never lose their state here
 
 
 class SequenceError(Exception):
@@ -32,12 +34,26 @@ class AppendedBatch(NamedTuple):
     base_offset: int
     timestamp: int
 
+    @property
+    def next_offset(self) -> int:
+        """The offset behind its last record."""
+        return self.base_offset + ((self.last_sequence - self.first_sequence) & MAX_SEQUENCE) + 1
+
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """What a partition knows of one producer id."""
+    """What a partition knows of one producer id.
+
+    Attributes:
+        newest_offset: of its newest batch or marker, by its first record.
+        newest_timestamp: of its newest batch or marker.
+        coordinator_epoch: of its newest marker, -1 before the first one.
+    """
 
     epoch: int
+    newest_offset: int = -1
+    newest_timestamp: int = -1
+    coordinator_epoch: int = -1
     batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
     @property
@@ -97,11 +113,17 @@ class ProducerStates:
                 f"producer {producer_id}: sequence {first_sequence} does not follow {entry.last_sequence} (epoch {epoch})",
             )
 
-    def end_transaction(self, producer_id: int, epoch: int) -> None:
+    @property
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """What is known, by producer id."""
+        return self._entries
+
+    def end_transaction(self, producer_id: int, epoch: int, offset: int, timestamp: int) -> None:
         """Take note of a marker: one of a newer epoch (it fences a producer, or ends a transaction of protocol v2) begins that epoch."""
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
-            self._entries[producer_id] = ProducerEntry(epoch)
+            entry = self._entries[producer_id] = ProducerEntry(epoch)
+        entry.newest_offset, entry.newest_timestamp, entry.coordinator_epoch = offset, timestamp, COORDINATOR_EPOCH
 
     def epoch(self, producer_id: int) -> int:
         """The newest epoch of a producer id that this partition has seen, -1 where it knows none."""
@@ -112,5 +134,10 @@ class ProducerStates:
         """Remember an appended batch. A new epoch forgets the batches of the old one."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
-            entry = self._entries[producer_id] = ProducerEntry(epoch)
+            entry = self._entries[producer_id] = ProducerEntry(epoch, coordinator_epoch=-1 if entry is None else entry.coordinator_epoch)
+        entry.newest_offset, entry.newest_timestamp = base_offset, timestamp
         entry.batches.append(AppendedBatch(first_sequence, increment_sequence(first_sequence, record_count - 1), base_offset, timestamp))
+
+    def forget_from(self, offset: int) -> None:
+        """Forget the producers that wrote at ``offset`` or behind it, to learn of them again from the log."""
+        self._entries = {producer_id: entry for producer_id, entry in self._entries.items() if entry.newest_offset < offset}

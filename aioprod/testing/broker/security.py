@@ -16,6 +16,7 @@ from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
 from aioprod.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
+from aioprod.testing.broker.answer import Answer
 from aioprod.testing.broker.connection import Connection, Service
 from aioprod.testing.broker.control import DropConnection
 
@@ -141,7 +142,7 @@ class Session:
 class Guard(Service):
     """Stands between one connection and its node: lets requests through as the session allows."""
 
-    def __init__(self, node: Service, answer: Callable[[bytes, asyncio.Future[None], Session], Awaitable[bytes | None]], session: Session) -> None:
+    def __init__(self, node: Service, answer: Callable[[bytes, asyncio.Future[None], Session], Awaitable[Answer]], session: Session) -> None:
         self._node = node
         self._answer = answer
         self._session = session
@@ -156,7 +157,7 @@ class Guard(Service):
         """Pass it on."""
         self._node.closed(connection)
 
-    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> bytes | None:
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> Answer:
         """Have a request handled if it may be."""
         self._session.admit(decode_request_header(frame).api_key)
         answer = await self._answer(frame, disconnected, self._session)

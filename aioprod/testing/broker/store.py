@@ -6,17 +6,24 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.record_batch import BatchHeader, read_header
-from aioprod.protocol.record_reader import Record, read_records
-from aioprod.testing.broker.cluster import Cluster, Leadership
-from aioprod.testing.broker.log import PartitionLog, stamp_log_append_time
-from aioprod.testing.broker.markers import TransactionIndex, build_marker
+from aioprod.protocol.record_batch import BatchHeader
+from aioprod.testing.broker.cluster import Cluster
+from aioprod.testing.broker.fetch_sessions import FetchSessions
+from aioprod.testing.broker.groups.coordinator import GroupCoordinator
+from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.lag_watch import LagWatch
+from aioprod.testing.broker.log import MemoryUse, stamp_log_append_time
+from aioprod.testing.broker.markers import build_marker
 from aioprod.testing.broker.offsets import OffsetStore
-from aioprod.testing.broker.producer_state import ProducerStates, SequenceError
+from aioprod.testing.broker.partition import Partition as Partition  # handlers take it from here
+from aioprod.testing.broker.producer_state import SequenceError
+from aioprod.testing.broker.quotas.limits import Limits
+from aioprod.testing.broker.settings.configs import Configs
+from aioprod.testing.broker.settings.topic_settings import TopicConfig
 from aioprod.testing.broker.store_error import StoreError as StoreError  # handlers take it from here
 from aioprod.testing.broker.transactions import Identity, TransactionCoordinator
 from aioprod.types import TopicPartition
@@ -26,81 +33,23 @@ _FIRST_PRODUCER_ID = 1000  # as a real broker's first block of ids: not to be mi
 MAX_PARTITIONS = 10_000
 
 
-@dataclass(slots=True, frozen=True)
-class TopicConfig:
-    """The topic settings that change what the broker does; all others are kept and shown, but do nothing."""
-
-    max_message_bytes: int
-    log_append_time: bool = False
-    timestamp_after_max_ms: int = 3_600_000
-    min_insync_replicas: int = 1
-
-    @classmethod
-    def parse(cls, configs: Mapping[str, str | None], max_message_bytes: int) -> TopicConfig:
-        """Read Kafka's dotted names; raise StoreError (INVALID_CONFIG) for a value that is out of range."""
-        timestamp_type = configs.get("message.timestamp.type") or "CreateTime"
-        if timestamp_type not in ("CreateTime", "LogAppendTime"):
-            raise StoreError(ErrorCode.INVALID_CONFIG, f"message.timestamp.type={timestamp_type}: must be CreateTime or LogAppendTime")
-        return cls(
-            max_message_bytes=_whole_number(configs, "max.message.bytes", max_message_bytes, at_least=0),
-            log_append_time=timestamp_type == "LogAppendTime",
-            timestamp_after_max_ms=_whole_number(configs, "message.timestamp.after.max.ms", 3_600_000, at_least=0),
-            min_insync_replicas=_whole_number(configs, "min.insync.replicas", 1, at_least=1),
+def check_topic_name(name: str) -> None:
+    """Raise StoreError (INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+        raise StoreError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r}: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither . nor .."
         )
 
 
-def _whole_number(configs: Mapping[str, str | None], name: str, default: int, *, at_least: int) -> int:
-    text = configs.get(name)
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = at_least - 1
-    if value < at_least:
-        raise StoreError(ErrorCode.INVALID_CONFIG, f"{name}={text}: must be a whole number of at least {at_least}")
-    return value
-
-
-@dataclass(slots=True)
-class Partition:
-    """One partition: its log, what it knows of idempotent producers and of transactions, and who leads it."""
-
-    log: PartitionLog = field(default_factory=PartitionLog)
-    producers: ProducerStates = field(default_factory=ProducerStates)
-    transactions: TransactionIndex = field(default_factory=TransactionIndex)
-    leadership: Leadership = field(default_factory=Leadership)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where read_committed readers have to stop: at the first record of an open transaction."""
-        first_open = self.transactions.first_open_offset
-        return self.log.end_offset if first_open is None else first_open
-
-    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has begun a transaction here under this epoch."""
-        return self.transactions.is_open(producer_id) and self.producers.epoch(producer_id) == epoch
-
-    def records(self, *, committed_only: bool = False) -> list[Record]:
-        """Decode everything but markers; with ``committed_only`` without what belongs to an open or an aborted transaction."""
-        if not committed_only:
-            return self.log.records()
-        return [
-            record
-            for header, batch in self.log.batches()
-            if not header.is_transactional or self.transactions.is_committed(header.producer_id, header.base_offset)
-            for record in read_records(batch)
-        ]
-
-    def leader_changed(self) -> None:
-        """Begin a new leader epoch; whoever waits for records here is to look again."""
-        self.log.leader_epoch += 1
-        self.log.wake()
-
-
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class Topic:
-    """A topic as it was created."""
+    """A topic.
+
+    Attributes:
+        partitions: there may be more of them later, never fewer.
+        configs: the settings of its own.
+        config: what they come to together with the broker's.
+    """
 
     name: str
     topic_id: uuid.UUID
@@ -118,6 +67,7 @@ class Appended:
     """Where a batch is, and the time it got where the topic keeps log append time (else -1)."""
 
     base_offset: int
+    next_offset: int
     log_append_time_ms: int
 
 
@@ -130,9 +80,11 @@ class Store:
         max_message_bytes: largest record batch (broker setting message.max.bytes).
         max_memory_bytes: the bytes of record batches held in all; a batch beyond it is answered with POLICY_VIOLATION.
         wall_clock: seconds since 1970.
-        random_source: gives topic ids.
+        random_source: gives topic ids and the ids of group members.
         cluster: the nodes that share all this; one by default.
         transaction_version: the finalized feature transaction.version.
+        replica_lag_time_max_ms: after which a follower that lacks records is no longer in sync (broker setting replica.lag.time.max.ms).
+        group_settings: what consumer groups are allowed.
     """
 
     def __init__(
@@ -146,24 +98,43 @@ class Store:
         random_source: random.Random | None = None,
         cluster: Cluster | None = None,
         transaction_version: int = 2,
+        replica_lag_time_max_ms: int = 30_000,
+        group_settings: GroupSettings | None = None,
     ) -> None:
         self.cluster = cluster or Cluster()
         self.num_partitions = num_partitions
         self.auto_create_topics = auto_create_topics
         self.topics: dict[str, Topic] = {}
-        self.size = 0
-        self._max_message_bytes = max_message_bytes
-        self._max_memory_bytes = max_memory_bytes
+        self.memory = MemoryUse()
+        self.lag_watch = LagWatch(replica_lag_time_max_ms)
+        self._fetch_sessions: dict[int, FetchSessions] = {}
+        self.max_memory_bytes = max_memory_bytes
         self._wall_clock = wall_clock
         self._random = random_source or random.Random()
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._next_producer_id = _FIRST_PRODUCER_ID
+        group_settings = group_settings or GroupSettings()
+        static = {
+            "auto.create.topics.enable": str(auto_create_topics).lower(),
+            "default.replication.factor": str(self.cluster.replication_factor),
+            "message.max.bytes": str(max_message_bytes),
+            "num.partitions": str(num_partitions),
+            "group.initial.rebalance.delay.ms": str(group_settings.initial_rebalance_delay_ms),
+            "group.max.session.timeout.ms": str(group_settings.max_session_timeout_ms),
+            "group.max.size": str(group_settings.max_size),
+            "group.min.session.timeout.ms": str(group_settings.min_session_timeout_ms),
+            "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
+        }
+        self.configs = Configs(static, self._refresh_topic_configs)
+        self.quotas = Limits()
         self.offsets = OffsetStore()
+        self.groups = GroupCoordinator(self.cluster, group_settings, self.new_uuid)
         self.transactions = TransactionCoordinator(
             version=transaction_version,
             new_producer_id=self.new_producer_id,
             write_marker=self._write_marker,
             end_offsets=self.offsets.end,
+            now_ms=self.now_ms,
         )
 
     def now_ms(self) -> int:
@@ -172,15 +143,13 @@ class Store:
 
     def check_new_topic(self, name: str, num_partitions: int, configs: Mapping[str, str | None]) -> TopicConfig:
         """Raise StoreError unless such a topic could be created now."""
-        if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
-            raise StoreError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r}: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither . nor .."
-            )
+        check_topic_name(name)
         if name in self.topics:
             raise StoreError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        config = self.configs.parse_topic(configs)
         if not 0 < num_partitions <= MAX_PARTITIONS:
             raise StoreError(ErrorCode.INVALID_PARTITIONS, f"{num_partitions} partitions: must be 1 to {MAX_PARTITIONS}")
-        return TopicConfig.parse(configs, self._max_message_bytes)
+        return config
 
     def choose_replicas(self, num_partitions: int, replication_factor: int | None) -> list[tuple[int, ...]]:
         """Choose the nodes of each new partition; raise StoreError where there are too few nodes."""
@@ -217,11 +186,38 @@ class Store:
         configs = dict(configs or {})
         config = self.check_new_topic(name, count if assignment is None else len(assignment), configs)
         placed = self.choose_replicas(count, replication_factor) if assignment is None else self.check_assignment(assignment)
-        topic_id = uuid.UUID(int=self._random.getrandbits(128), version=4)
-        partitions = tuple(Partition(leadership=self.cluster.new_leadership(replicas)) for replicas in placed)
-        topic = Topic(name, topic_id, partitions, configs, config)
+        topic_id = self.new_uuid()
+        topic = Topic(name, topic_id, (), configs, config)
+        self.grow_topic(topic, placed)
         self.topics[name] = self._by_id[topic_id] = topic
         return topic
+
+    def grow_topic(self, topic: Topic, assignment: Sequence[Sequence[int]]) -> None:
+        """Add partitions, each on these nodes."""
+        placed = (self.cluster.new_leadership(tuple(replicas)) for replicas in assignment)
+        added = tuple(Partition(leadership, topic.config, self.memory) for leadership in placed)
+        topic.partitions += added
+        self.adapt_all(added)
+
+    def set_topic_configs(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
+        """Replace a topic's own settings; raise StoreError (INVALID_CONFIG) where one is not allowed."""
+        config = self.configs.parse_topic(configs)
+        topic.configs = dict(configs)
+        self._configure(topic, config)
+
+    def _refresh_topic_configs(self) -> None:
+        for topic in self.topics.values():
+            self._configure(topic, self.configs.topic_config(topic.configs))
+
+    def _configure(self, topic: Topic, config: TopicConfig) -> None:
+        topic.config = config
+        for partition in topic.partitions:
+            partition.config = config
+        self.adapt_all(topic.partitions)
+
+    def new_uuid(self) -> uuid.UUID:
+        """A random id."""
+        return uuid.UUID(int=self._random.getrandbits(128), version=4)
 
     def delete_topic(self, topic: Topic) -> None:
         """Forget a topic and free its memory; fetches that wait on it look again."""
@@ -229,23 +225,74 @@ class Store:
         self.transactions.forget_partitions(TopicPartition(topic.name, index) for index in range(len(topic.partitions)))
         self.offsets.forget_topic(topic.name)
         for partition in topic.partitions:
-            self.size -= partition.log.size
-            partition.log.wake()
+            self.lag_watch.forget(partition)
+            partition.close()
 
     def find_topic(self, name: str, topic_id: uuid.UUID | None = None) -> Topic | None:
         """Return the topic with this id (where one is given and not zero) or else with this name."""
         return self._by_id.get(topic_id) if topic_id is not None and topic_id.int else self.topics.get(name)
 
-    def logs(self) -> Iterator[PartitionLog]:
-        """All partition logs."""
-        return (partition.log for topic in self.topics.values() for partition in topic.partitions)
+    def fetch_sessions(self, node_id: int) -> FetchSessions:
+        """The fetch sessions of a node."""
+        sessions = self._fetch_sessions.get(node_id)
+        if sessions is None:
+            sessions = self._fetch_sessions[node_id] = FetchSessions(self._random)
+        return sessions
+
+    def forget_fetch_sessions(self, node_id: int) -> None:
+        """A node is down: what it remembers of consumers is gone."""
+        self._fetch_sessions.pop(node_id, None)
+
+    def get_topic(self, name: str) -> Topic:
+        """Return a topic; raise StoreError where there is none of that name."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def get_partition(self, topic: str, index: int) -> Partition:
+        """Return a partition; raise StoreError where there is none such."""
+        found = self.get_topic(topic)
+        partition = found.partition(index)
+        if partition is None:
+            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {index}")
+        return partition
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions of all topics."""
+        return (partition for topic in self.topics.values() for partition in topic.partitions)
 
     def elect_leaders(self) -> None:
-        """Have every partition adapt to the nodes that run now."""
-        for topic in self.topics.values():
-            for partition in topic.partitions:
-                if self.cluster.follow(partition.leadership):
-                    partition.leader_changed()
+        """Have every partition adapt to the nodes that run now, and to those whose replication is paused."""
+        for partition in self.partitions():
+            self.adapt(partition)
+
+    def adapt_all(self, partitions: Iterable[Partition] | None = None) -> None:
+        """The same after a change of anything but nodes, to some partitions: while no node runs all are as good as up."""
+        if self.cluster.running_ids:
+            for partition in self.partitions() if partitions is None else partitions:
+                self.adapt(partition)
+
+    def adapt(self, partition: Partition) -> None:
+        """Have one partition adapt to its nodes, or to settings of its topic that were changed."""
+        partition.adapt(self.cluster.running_ids, self.cluster.paused)
+        self.lag_watch.update(partition)
+
+    def move_leader(self, partition: Partition, node_id: int) -> None:
+        """Have another node lead, which has to run and to be in sync."""
+        partition.move_leader(node_id, self.cluster.running_ids, self.cluster.paused)
+        self.lag_watch.update(partition)
+
+    def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
+        """Have other nodes keep a partition."""
+        partition.reassign(tuple(replicas), self.cluster.running_ids, self.cluster.paused)
+        self.lag_watch.update(partition)
+
+    def hand_over(self, node_id: int) -> None:
+        """Prepare for a controlled shutdown: all that a node leads is replicated."""
+        for partition in self.partitions():
+            if partition.leadership.leader == node_id:
+                partition.replicate()
 
     def coordinator_node(self, kind: int, key: str) -> int:
         """The node that coordinates a group (kind 0) or a transactional id (kind 1), -1 while none runs."""
@@ -262,29 +309,29 @@ class Store:
         if header.producer_id >= 0:
             known = partition.producers.find_duplicate(header.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
             if known is not None:
-                return Appended(known.base_offset, known.timestamp if topic.config.log_append_time else -1)
+                return Appended(known.base_offset, known.next_offset, known.timestamp if topic.config.log_append_time else -1)
             try:
                 partition.producers.check(header.producer_id, header.producer_epoch, header.base_sequence, begins_at_zero=begins_at_zero)
             except SequenceError as error:
                 raise StoreError(error.code, str(error)) from None
             if not header.is_transactional and partition.transactions.is_open(header.producer_id):
                 raise StoreError(ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has a transaction here, and the batch is outside it")
-        if self.size + len(batch) > self._max_memory_bytes:
+        if self.memory.size + len(batch) > self.max_memory_bytes:
             raise StoreError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the embedded broker is full: it keeps everything in memory, and max_memory_bytes is {self._max_memory_bytes}",
+                f"the embedded broker is full: it keeps everything in memory, and max_memory_bytes is {self.max_memory_bytes}",
             )
         log_append_time, timestamp = -1, header.max_timestamp
         if topic.config.log_append_time:
             log_append_time = timestamp = self.now_ms()
             batch = stamp_log_append_time(batch, timestamp)
-        base_offset = partition.log.append(header, batch, timestamp)
-        self.size += len(batch)
-        if header.producer_id >= 0:
-            partition.producers.record(header.producer_id, header.producer_epoch, header.base_sequence, header.record_count, base_offset, timestamp)
-        if header.is_transactional:
-            partition.transactions.begin(header.producer_id, base_offset)
-        return Appended(base_offset, log_append_time)
+        base_offset = partition.append(header, batch, timestamp)
+        self.lag_watch.update(partition)
+        return Appended(base_offset, partition.log.end_offset, log_append_time)
+
+    def delete_records(self, partition: Partition, offset: int) -> None:
+        """Have a partition begin at ``offset``, which is not behind its high watermark."""
+        partition.log.advance_start(offset)
 
     def new_producer_id(self) -> int:
         """Give out the next producer id."""
@@ -294,11 +341,6 @@ class Store:
     def _write_marker(self, place: TopicPartition, identity: Identity, commit: bool) -> None:
         topic = self.topics.get(place.topic)
         partition = topic.partition(place.partition) if topic is not None else None
-        if partition is None:
-            return
-        now_ms = self.now_ms()
-        marker = build_marker(*identity, commit=commit, timestamp_ms=now_ms)
-        partition.producers.end_transaction(*identity)
-        partition.transactions.end(identity.producer_id, partition.log.end_offset, commit=commit)  # before the append wakes readers
-        partition.log.append(read_header(marker), marker, now_ms)
-        self.size += len(marker)
+        if partition is not None:
+            partition.write_marker(build_marker(*identity, commit=commit, timestamp_ms=self.now_ms()))
+            self.lag_watch.update(partition)

@@ -12,3 +12,9 @@ class StoreError(BrokerError):
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
         self.text = text
+
+
+def check_timeout(timeout_ms: int) -> None:
+    """Raise StoreError (REQUEST_TIMED_OUT) where a client gives the controller no time at all; whatever else it asks for is done at once."""
+    if timeout_ms <= 0:
+        raise StoreError(ErrorCode.REQUEST_TIMED_OUT, f"timeout_ms={timeout_ms}: the time is over before anything is done")

@@ -8,26 +8,25 @@ from typing import TypeVar
 
 from anyio.from_thread import BlockingPortal
 
-from aioprod.protocol.message import Message
 from aioprod.protocol.record_reader import Record
+from aioprod.testing.broker.admin_controls import ThreadedAdminControls
 from aioprod.testing.broker.broker import ClusterOnLoop, CoordinatorKind
-from aioprod.testing.broker.control import Action, Rule
-from aioprod.testing.broker.dispatcher import SeenRequest
+from aioprod.testing.broker.fault_controls import ThreadedFaultControls
+from aioprod.testing.broker.group_controls import ThreadedGroupControls
 from aioprod.testing.broker.store import Topic
 from aioprod.testing.broker.transactions import Transaction
-from aioprod.types import TopicPartition
 
 T = TypeVar("T")
 
 
-class ThreadedCluster:
+class ThreadedCluster(ThreadedFaultControls, ThreadedGroupControls, ThreadedAdminControls):
     """The calls of an :class:`EmbeddedCluster`, to be made from any thread but the broker's own.
 
     Events for ``hold`` belong to the broker's loop: make them with :meth:`call` (``broker.call(asyncio.Event)``) and set them with it.
     """
 
     def __init__(self, broker: ClusterOnLoop, portal: BlockingPortal) -> None:
-        self._broker = broker
+        self._broker: ClusterOnLoop = broker
         self._portal = portal
 
     @property
@@ -39,11 +38,6 @@ class ThreadedCluster:
     def topics(self) -> Mapping[str, Topic]:
         """A copy of the topics by name."""
         return self._portal.call(lambda: dict(self._broker.topics))
-
-    @property
-    def requests(self) -> list[SeenRequest]:
-        """A copy of the last requests that came in, oldest first."""
-        return self._portal.call(lambda: list(self._broker.requests))
 
     def create_topic(
         self,
@@ -81,27 +75,9 @@ class ThreadedCluster:
         """See :meth:`EmbeddedCluster.resume_markers`."""
         self._portal.call(self._broker.resume_markers)
 
-    def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
-        """See :meth:`EmbeddedCluster.committed_offsets`."""
-        return self._portal.call(self._broker.committed_offsets, group_id)
-
-    def set_group_members(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
-        """See :meth:`EmbeddedCluster.set_group_members`."""
-        self._portal.call(self._broker.set_group_members, group_id, generation_id, members)
-
     def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> list[Record]:
         """See :meth:`EmbeddedCluster.wait_for_records`."""
         return self._portal.call(self._broker.wait_for_records, topic, count, timeout_seconds)
-
-    def on(
-        self, api_key: int, *actions: Action, times: int | None = 1, where: Callable[[Message], bool] | None = None, node: int | None = None
-    ) -> Rule:
-        """See :meth:`EmbeddedCluster.on`."""
-        return self._portal.call(lambda: self._broker.on(api_key, *actions, times=times, where=where, node=node))
-
-    def clear_rules(self) -> None:
-        """See :meth:`EmbeddedCluster.clear_rules`."""
-        self._portal.call(self._broker.clear_rules)
 
     def stop(self) -> None:
         """See :meth:`EmbeddedCluster.stop`; the records can still be read."""
@@ -118,6 +94,30 @@ class ThreadedCluster:
     def stop_node(self, node_id: int) -> None:
         """See :meth:`EmbeddedCluster.stop_node`."""
         self._portal.call(self._broker.stop_node, node_id)
+
+    def kill_node(self, node_id: int) -> None:
+        """See :meth:`EmbeddedCluster.kill_node`."""
+        self._portal.call(self._broker.kill_node, node_id)
+
+    def pause_replication(self, node_id: int) -> None:
+        """See :meth:`EmbeddedCluster.pause_replication`."""
+        self._portal.call(self._broker.pause_replication, node_id)
+
+    def resume_replication(self, node_id: int) -> None:
+        """See :meth:`EmbeddedCluster.resume_replication`."""
+        self._portal.call(self._broker.resume_replication, node_id)
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """See :meth:`EmbeddedCluster.high_watermark`."""
+        return self._portal.call(self._broker.high_watermark, topic, partition)
+
+    def in_sync_replicas(self, topic: str, partition: int) -> tuple[int, ...]:
+        """See :meth:`EmbeddedCluster.in_sync_replicas`."""
+        return self._portal.call(self._broker.in_sync_replicas, topic, partition)
+
+    def end_offsets(self, topic: str, partition: int) -> dict[int, int]:
+        """See :meth:`EmbeddedCluster.end_offsets`."""
+        return self._portal.call(self._broker.end_offsets, topic, partition)
 
     def start_node(self, node_id: int, *, new_port: bool = False) -> None:
         """See :meth:`EmbeddedCluster.start_node`."""

@@ -54,6 +54,7 @@ class Transaction:
         previous_producer_id: the id before the epochs of that one ran out, -1 where there was none.
         last_epoch: the epoch before the newest bump that the producer itself asked for, -1 where there was none.
         next_producer_id: the id that follows when the markers are written, -1 where the present one stays.
+        start_time_ms: when the newest transaction began, -1 before the first one of this epoch.
     """
 
     transactional_id: str
@@ -66,6 +67,7 @@ class Transaction:
     previous_producer_id: int = NO_PRODUCER_ID
     last_epoch: int = NO_EPOCH
     next_producer_id: int = NO_PRODUCER_ID
+    start_time_ms: int = -1
 
     @property
     def identity(self) -> Identity:
@@ -115,6 +117,7 @@ class TransactionCoordinator:
         new_producer_id: gives out producer ids.
         write_marker: ends a producer's transaction in a partition; the last argument tells whether it is committed.
         end_offsets: commits or drops what a producer's transaction has committed to a consumer group.
+        now_ms: milliseconds since 1970.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class TransactionCoordinator:
         new_producer_id: Callable[[], int],
         write_marker: Callable[[TopicPartition, Identity, bool], None],
         end_offsets: Callable[[str, int, bool], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self.version = version
         self.transactions: dict[str, Transaction] = {}
@@ -131,6 +135,7 @@ class TransactionCoordinator:
         self._new_producer_id = new_producer_id
         self._write_marker = write_marker
         self._end_offsets = end_offsets
+        self._now_ms = now_ms
         self._markers_wait = False
 
     def init_producer_id(self, name: str, timeout_ms: int, expected: Identity | None) -> Identity:
@@ -154,14 +159,14 @@ class TransactionCoordinator:
             raise _concurrent(name)
         transaction.renew(expected, self._new_producer_id)
         transaction.timeout_ms = timeout_ms
-        transaction.state = TransactionState.EMPTY
+        transaction.state, transaction.start_time_ms = TransactionState.EMPTY, -1
         return transaction.identity
 
     def add(self, name: str, identity: Identity, partitions: Collection[TopicPartition] = (), group: str | None = None) -> None:
         """Make partitions, or the offsets of a consumer group, part of the transaction; begin one where there is none."""
         transaction = self._current(name, identity)
         if transaction.state is not TransactionState.ONGOING:
-            transaction.state = TransactionState.ONGOING
+            transaction.state, transaction.start_time_ms = TransactionState.ONGOING, self._now_ms()
             self.timers.start(name, transaction.timeout_ms)
         transaction.partitions.update(partitions)
         if group is not None:

@@ -19,6 +19,15 @@ def check_group_coordinator(exchange: Exchange, group_id: str) -> None:
     _check(exchange, GROUP, group_id)
 
 
+def check_group(exchange: Exchange, group_id: str) -> None:
+    """Raise StoreError where a request of a group's member can't be handled here: a test wants it so, the id is empty, or it is not ours."""
+    if code := exchange.failure():
+        raise StoreError(code, code.description)
+    if not group_id:
+        raise StoreError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    check_group_coordinator(exchange, group_id)
+
+
 def _check(exchange: Exchange, kind: int, key: str) -> None:
     if exchange.store.coordinator_node(kind, key) != exchange.node.node_id:
         raise StoreError(ErrorCode.NOT_COORDINATOR, f"another node coordinates {key!r}")

@@ -13,27 +13,28 @@ from aioprod.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.settings.configs import Described
 from aioprod.testing.broker.store import StoreError
-
-_TOPIC_CONFIG_SOURCE = 1  # DYNAMIC_TOPIC_CONFIG
+from aioprod.testing.broker.store_error import check_timeout
 
 
 async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
     """Create what can be created; each topic has its own result."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
-    return CreateTopicsResponse(topics=[_create(topic, counts[name] > 1, request.validate_only, exchange) for name, topic in by_name.items()])
+    return CreateTopicsResponse(topics=[_create(topic, counts[name] > 1, request, exchange) for name, topic in by_name.items()])
 
 
-def _create(wanted: CreatableTopic, repeated: bool, validate_only: bool, exchange: Exchange) -> CreatableTopicResult:
+def _create(wanted: CreatableTopic, repeated: bool, request: CreateTopicsRequest, exchange: Exchange) -> CreatableTopicResult:
     try:
         if code := exchange.failure(wanted.name):
             raise StoreError(code, code.description)
         if repeated:
             raise StoreError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        return _create_checked(wanted, validate_only, exchange)
+        check_timeout(request.timeout_ms)
+        return _create_checked(wanted, request.validate_only, exchange)
     except StoreError as error:
-        return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=error.text, configs=None)
+        return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=error.text)
 
 
 def _create_checked(wanted: CreatableTopic, validate_only: bool, exchange: Exchange) -> CreatableTopicResult:
@@ -47,11 +48,14 @@ def _create_checked(wanted: CreatableTopic, validate_only: bool, exchange: Excha
         name=wanted.name,
         num_partitions=count,
         replication_factor=len(placed[0]),
-        configs=[CreatableTopicConfigs(name=name, value=value, config_source=_TOPIC_CONFIG_SOURCE) for name, value in configs.items()],
+        configs=[_config(described) for described in store.configs.describe_topic(configs, None, exchange.node.node_id)],
     )
-    if not validate_only:
-        result.topic_id = store.create_topic(wanted.name, configs=configs, assignment=placed).topic_id
+    result.topic_id = store.new_uuid() if validate_only else store.create_topic(wanted.name, configs=configs, assignment=placed).topic_id
     return result
+
+
+def _config(described: Described) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(described.setting.name, described.value, read_only=False, config_source=described.source)
 
 
 def _manual_assignment(wanted: CreatableTopic, exchange: Exchange) -> list[tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from aioprod.testing.broker.exchange import Exchange
@@ -13,12 +15,18 @@ async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopi
     """Delete each topic that is there; their memory is free at once."""
     by_state = exchange.api_version >= _BY_STATE_FROM
     wanted = request.topics if by_state else [DeleteTopicState(name=name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[_delete(state, exchange) for state in wanted])
+    counts = Counter((state.name, state.topic_id.int) for state in wanted)
+    once = {(state.name, state.topic_id.int): state for state in wanted}
+    return DeleteTopicsResponse(responses=[_delete(state, counts[key] > 1, request.timeout_ms, exchange) for key, state in once.items()])
 
 
-def _delete(state: DeleteTopicState, exchange: Exchange) -> DeletableTopicResult:
+def _delete(state: DeleteTopicState, repeated: bool, timeout_ms: int, exchange: Exchange) -> DeletableTopicResult:
     topic = exchange.store.find_topic(state.name or "", state.topic_id)
     code = exchange.failure(state.name if topic is None else topic.name)
+    if not code and (repeated or (state.name is None) is (state.topic_id.int == 0)):
+        code = ErrorCode.INVALID_REQUEST  # named twice, or by both name and id, or by neither
+    if not code and timeout_ms <= 0:
+        code = ErrorCode.REQUEST_TIMED_OUT
     if not code and topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if code or topic is None:

@@ -1,30 +1,34 @@
-"""Fetch: whole batches from an offset on, waiting (without polling) until there are enough. read_committed ends at the last stable offset.
+"""Fetch: whole batches from an offset on, waiting (without polling) until there are enough.
 
-Every fetch is a full one: the answer's session id 0 tells the client that no session was made (KIP-227).
+Consumers see what all replicas in sync have (the high watermark); with read_committed not further than the last stable offset.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
 from aioprod.protocol.record_batch import read_header
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.fetch_sessions import Place
+from aioprod.testing.broker.leader_epochs import EpochEnd
 from aioprod.testing.broker.leaders import judge_leader, leader_addresses
 from aioprod.testing.broker.log import wait_for_append
-from aioprod.testing.broker.store import Partition
+from aioprod.testing.broker.store import Partition, StoreError
 
 _TOPIC_IDS_FROM = 13
 _LEADERS_FROM = 16  # KIP-951
@@ -33,108 +37,143 @@ _READ_COMMITTED = 1
 
 @dataclass(slots=True)
 class _Wanted:
-    """A partition of the request, looked up."""
+    """A partition of the request, looked up.
+
+    Attributes:
+        end: the offset where the reader has to stop.
+        diverging: where the log differs from what the reader has (KIP-595), if it does.
+        leader: for a client that has to ask another node.
+    """
 
     asked: FetchPartition
     code: ErrorCode = ErrorCode.NONE
-    partition: Partition = field(default_factory=Partition)
-    leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # for a client that has to ask another node
-
-    def end(self, isolation_level: int) -> int | None:
-        """The offset where the reader has to stop, None for none."""
-        return self.partition.last_stable_offset if isolation_level == _READ_COMMITTED else None
+    partition: Partition | None = None
+    end: int = 0
+    diverging: EpochEnd | None = None
+    leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
 
 
 async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
     """Answer when min_bytes are there, max_wait_ms is over, a partition is in error or the client is gone."""
-    if request.session_id:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + max(request.max_wait_ms, 0) / 1000
+    now = loop.time()
+    deadline = now + max(request.max_wait_ms, 0) / 1000
+    try:
+        context = exchange.store.fetch_sessions(exchange.node.node_id).begin(request, exchange.api_version, now)
+    except StoreError as error:
+        return FetchResponse(error_code=error.code)
     while True:
-        topics = [(topic, [_look_up(topic, asked, exchange) for asked in topic.partitions]) for topic in request.topics]
-        every = [wanted for _, partitions in topics for wanted in partitions]
+        wanted = {place: _look_up(place, asked, request, exchange) for place, asked in context.asked.items()}
         left = deadline - loop.time()
-        if left <= 0 or exchange.disconnected.done() or _is_enough(every, request):
-            hints = leader_addresses((wanted.leader.leader_id for wanted in every), exchange)
-            endpoints = [NodeEndpoint(node.node_id, node.host, node.port) for node in hints]
-            return FetchResponse(responses=_read_all(topics, request), node_endpoints=endpoints)
-        await wait_for_append([wanted.partition.log for wanted in every], left, exchange.disconnected)
+        if left <= 0 or exchange.disconnected.done() or _is_enough(wanted.values(), request):
+            break
+        await wait_for_append([each.partition.log for each in wanted.values() if each.partition is not None], left, exchange.disconnected)
+    try:
+        session_id, answers = context.finish(_read_all(wanted, request), loop.time())
+    except StoreError as error:
+        return FetchResponse(error_code=error.code, session_id=request.session_id)
+    hints = leader_addresses((answer.current_leader.leader_id for answer in answers.values()), exchange)
+    endpoints = [NodeEndpoint(node.node_id, node.host, node.port) for node in hints]
+    return FetchResponse(session_id=session_id, responses=_by_topic(answers), node_endpoints=endpoints)
 
 
-def _look_up(topic_asked: FetchTopic, asked: FetchPartition, exchange: Exchange) -> _Wanted:
-    topic = exchange.store.find_topic(topic_asked.topic, topic_asked.topic_id)
-    code = exchange.failure(topic_asked.topic if topic is None else topic.name, asked.partition)
-    partition = topic.partition(asked.partition) if topic is not None else None
+def _look_up(place: Place, asked: FetchPartition, request: FetchRequest, exchange: Exchange) -> _Wanted:
+    topic = exchange.store.find_topic(place.topic, place.topic_id)
+    code = exchange.failure(place.topic if topic is None else topic.name, place.partition)
+    partition = topic.partition(place.partition) if topic is not None else None
     if code or partition is None:
         by_id = topic is None and exchange.api_version >= _TOPIC_IDS_FROM
         return _Wanted(asked, code or (ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    log = partition.log
     code = judge_leader(partition, asked.current_leader_epoch, exchange)
     if code and code is not ErrorCode.UNKNOWN_LEADER_EPOCH and exchange.api_version >= _LEADERS_FROM:
-        return _Wanted(asked, code, partition, LeaderIdAndEpoch(partition.leadership.leader, log.leader_epoch))
-    if not code and not log.start_offset <= asked.fetch_offset <= log.end_offset:
-        code = ErrorCode.OFFSET_OUT_OF_RANGE
-    return _Wanted(asked, code, partition)
+        return _Wanted(asked, code, leader=LeaderIdAndEpoch(partition.leadership.leader, partition.log.leader_epoch))
+    if code:
+        return _Wanted(asked, code)
+    end = partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
+    return _compare(_Wanted(asked, partition=partition, end=end), partition)
 
 
-def _is_enough(every: list[_Wanted], request: FetchRequest) -> bool:
+def _compare(wanted: _Wanted, partition: Partition) -> _Wanted:
+    """Find out whether the offset is one of the log's, and whether the log is still the one that the reader has read from."""
+    asked, log = wanted.asked, partition.log
+    is_known = log.start_offset <= asked.fetch_offset <= log.end_offset
+    if asked.last_fetched_epoch >= 0 and asked.fetch_offset >= log.start_offset:
+        found = partition.find_epoch_end(asked.last_fetched_epoch)
+        if found.end_offset >= 0 and (found.epoch < asked.last_fetched_epoch or found.end_offset < asked.fetch_offset):
+            wanted.diverging = found
+            return wanted
+        is_known = is_known and found.end_offset >= 0
+    if not is_known:
+        wanted.code = ErrorCode.OFFSET_OUT_OF_RANGE
+    return wanted
+
+
+def _is_enough(every: Collection[_Wanted], request: FetchRequest) -> bool:
     missing = request.min_bytes
     for wanted in every:
-        if wanted.code:
+        if wanted.partition is None or wanted.code or wanted.diverging:
             return True
         if missing > 0:
-            available = wanted.partition.log.available_bytes(wanted.asked.fetch_offset, missing, wanted.end(request.isolation_level))
+            available = wanted.partition.log.available_bytes(wanted.asked.fetch_offset, missing, wanted.end)
             missing -= min(available, max(wanted.asked.partition_max_bytes, 1))
     return missing <= 0 or not every
 
 
-def _read_all(topics: list[tuple[FetchTopic, list[_Wanted]]], request: FetchRequest) -> list[FetchableTopicResponse]:
+def _read_all(every: Mapping[Place, _Wanted], request: FetchRequest) -> dict[Place, PartitionData]:
     """Read up to the limits of the request and of each partition; the very first batch comes whatever its size (KIP-74)."""
     left = request.max_bytes
     nothing_yet = True
-    responses = []
-    for topic, partitions in topics:
-        answers = []
-        for wanted in partitions:
-            batches: list[bytes] = []
-            if not wanted.code:
-                limit = min(left, wanted.asked.partition_max_bytes)
-                end = wanted.end(request.isolation_level)
-                batches = wanted.partition.log.read(wanted.asked.fetch_offset, limit, at_least_one=nothing_yet, end=end)
-            records = batches[0] if len(batches) == 1 else b"".join(batches)
-            left -= len(records)
-            nothing_yet = nothing_yet and not records
-            aborted = _aborted(wanted, batches) if request.isolation_level == _READ_COMMITTED else None
-            answers.append(_answer(wanted, records, aborted))
-        responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers))
-    return responses
+    answers = {}
+    for place, wanted in every.items():
+        if wanted.partition is None or wanted.code:
+            answers[place] = _refuse(wanted)
+            continue
+        batches: list[bytes] = []
+        if not wanted.diverging:
+            limit = min(left, wanted.asked.partition_max_bytes)
+            batches = wanted.partition.log.read(wanted.asked.fetch_offset, limit, at_least_one=nothing_yet, end=wanted.end)
+        answer = answers[place] = _answer(wanted, wanted.partition, batches, request.isolation_level)
+        left -= len(answer.records or b"")
+        nothing_yet = nothing_yet and not answer.records
+    return answers
 
 
-def _aborted(wanted: _Wanted, batches: list[bytes]) -> list[AbortedTransaction]:
+def _refuse(wanted: _Wanted) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.asked.partition,
+        error_code=wanted.code,
+        high_watermark=-1,
+        current_leader=wanted.leader,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _answer(wanted: _Wanted, partition: Partition, batches: list[bytes], isolation_level: int) -> PartitionData:
+    wants_aborted = isolation_level == _READ_COMMITTED and not wanted.diverging
+    answer = PartitionData(
+        partition_index=wanted.asked.partition,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log.start_offset,
+        aborted_transactions=_aborted(partition, wanted.asked.fetch_offset, batches) if wants_aborted else None,
+        records=batches[0] if len(batches) == 1 else b"".join(batches),
+    )
+    if wanted.diverging:
+        answer.diverging_epoch = EpochEndOffset(*wanted.diverging)
+    return answer
+
+
+def _aborted(partition: Partition, fetch_offset: int, batches: list[bytes]) -> list[AbortedTransaction]:
     """What a reader has to drop of these batches."""
     if not batches:
         return []
     end = read_header(batches[-1]).last_offset + 1
-    found = wanted.partition.transactions.aborted_between(wanted.asked.fetch_offset, end)
-    return [AbortedTransaction(each.producer_id, each.first_offset) for each in found]
+    return [AbortedTransaction(each.producer_id, each.first_offset) for each in partition.transactions.aborted_between(fetch_offset, end)]
 
 
-def _answer(wanted: _Wanted, records: bytes, aborted: list[AbortedTransaction] | None) -> PartitionData:
-    if wanted.code:
-        return PartitionData(
-            partition_index=wanted.asked.partition,
-            error_code=wanted.code,
-            high_watermark=-1,
-            current_leader=wanted.leader,
-            aborted_transactions=None,
-            records=b"",
-        )
-    return PartitionData(
-        partition_index=wanted.asked.partition,
-        high_watermark=wanted.partition.log.end_offset,
-        last_stable_offset=wanted.partition.last_stable_offset,
-        log_start_offset=wanted.partition.log.start_offset,
-        aborted_transactions=aborted,
-        records=records,
-    )
+def _by_topic(answers: Mapping[Place, PartitionData]) -> list[FetchableTopicResponse]:
+    return [
+        FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=[answers[place] for place in places])
+        for (topic, topic_id), places in groupby(answers, key=lambda place: (place.topic, place.topic_id))
+    ]

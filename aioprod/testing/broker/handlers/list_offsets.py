@@ -1,6 +1,9 @@
-"""ListOffsets: first, next, newest and by timestamp. For read_committed readers nothing lies behind the last stable offset."""
+"""ListOffsets: first, next, newest and by timestamp. Readers see nothing behind the high watermark, or behind the last stable offset."""
 
 from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.list_offsets import (
@@ -10,12 +13,12 @@ from aioprod.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from aioprod.protocol.record_reader import Record
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.leaders import judge_leader
-from aioprod.testing.broker.log import PartitionLog
+from aioprod.testing.broker.store import Partition, StoreError
 
 _LEADER_EPOCH_FROM = 4
+_NOT_AVAILABLE_FROM = 5  # KIP-207
 _LATEST = -1
 _EARLIEST = -2
 _MAX_TIMESTAMP = -3  # KIP-734
@@ -25,46 +28,76 @@ _READ_COMMITTED = 1
 _SPECIAL_FROM = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 
 
+class _Found(NamedTuple):
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Answer for every partition by itself."""
+    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    twice = {place for place, count in counts.items() if count > 1}
     topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name, partitions=[_answer(topic.name, asked, request.isolation_level, exchange) for asked in topic.partitions]
-        )
+        ListOffsetsTopicResponse(name=topic.name, partitions=[_answer(topic.name, asked, request, twice, exchange) for asked in topic.partitions])
         for topic in request.topics
     ]
     return ListOffsetsResponse(topics=topics)
 
 
-def _answer(name: str, asked: ListOffsetsPartition, isolation_level: int, exchange: Exchange) -> ListOffsetsPartitionResponse:
-    code = exchange.failure(name, asked.partition_index)
-    topic = exchange.store.find_topic(name)
-    partition = topic.partition(asked.partition_index) if topic is not None else None
-    if code or partition is None:
-        code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
-    log = partition.log
-    if code := judge_leader(partition, asked.current_leader_epoch, exchange):
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
-    if not _is_known(asked.timestamp, exchange.api_version):
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=ErrorCode.UNSUPPORTED_VERSION)
-    end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else log.end_offset
-    offset, timestamp = _find(log, asked.timestamp, end)
-    epoch = log.leader_epoch if offset >= 0 and exchange.api_version >= _LEADER_EPOCH_FROM else -1
+def _answer(
+    name: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, twice: set[tuple[str, int]], exchange: Exchange
+) -> ListOffsetsPartitionResponse:
+    try:
+        if (name, asked.partition_index) in twice:
+            raise _refusal(ErrorCode.INVALID_REQUEST)
+        offset, timestamp, epoch = _look_up(name, asked, request.isolation_level, exchange)
+    except StoreError as error:
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+    epoch = epoch if exchange.api_version >= _LEADER_EPOCH_FROM else -1
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch)
+
+
+def _look_up(name: str, asked: ListOffsetsPartition, isolation_level: int, exchange: Exchange) -> _Found:
+    """Find what was asked for; raise StoreError where it can't be said."""
+    if code := exchange.failure(name, asked.partition_index):
+        raise _refusal(code)
+    partition = exchange.store.get_partition(name, asked.partition_index)
+    if code := judge_leader(partition, asked.current_leader_epoch, exchange):
+        raise _refusal(code)
+    if not _is_known(asked.timestamp, exchange.api_version):
+        raise _refusal(ErrorCode.UNSUPPORTED_VERSION)
+    if asked.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return _Found(partition.log.start_offset, -1, partition.log.epochs.find(partition.log.start_offset))
+    end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
+    found = _find(partition, asked.timestamp, end)
+    if found.offset < 0 or asked.timestamp == _LATEST:
+        _check_new_leader(partition, exchange)
+    return found
 
 
 def _is_known(timestamp: int, version: int) -> bool:
     return timestamp >= 0 or version >= _SPECIAL_FROM.get(timestamp, version + 1)
 
 
-def _find(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
-    """Return offset and timestamp; -1 for what there is not before the offset ``end``."""
+def _find(partition: Partition, timestamp: int, end: int) -> _Found:
+    """Find what lies before the offset ``end``."""
+    log = partition.log
     if timestamp == _LATEST:
-        return end, -1
-    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return log.start_offset, -1
+        return _Found(end, -1, log.leader_epoch)
     if timestamp == _LATEST_TIERED:
-        return -1, -1
-    record: Record | None = log.find_newest() if timestamp == _MAX_TIMESTAMP else log.find_by_timestamp(timestamp)
-    return (record.offset, record.timestamp) if record is not None and record.offset < end else (-1, -1)
+        return _Found()
+    record = log.find_newest() if timestamp == _MAX_TIMESTAMP else log.find_by_timestamp(timestamp)
+    if record is None or record.offset >= end:
+        return _Found()
+    return _Found(record.offset, record.timestamp, log.epochs.find(record.offset))
+
+
+def _check_new_leader(partition: Partition, exchange: Exchange) -> None:
+    """Refuse to name the end while the high watermark has not reached the records that the leader began with: it might go back (KIP-207)."""
+    if partition.high_watermark < partition.log.epochs.latest_start:
+        raise _refusal(ErrorCode.OFFSET_NOT_AVAILABLE if exchange.api_version >= _NOT_AVAILABLE_FROM else ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _refusal(code: ErrorCode) -> StoreError:
+    return StoreError(code, code.description)

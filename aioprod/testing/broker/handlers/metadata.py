@@ -13,6 +13,7 @@ from aioprod.protocol.messages.metadata import (
 )
 from aioprod.testing.broker.cluster import NOBODY
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations
 from aioprod.testing.broker.store import Partition, StoreError, Topic
 
 _NULL_MEANS_ALL_FROM = 1  # before it, an empty list did
@@ -28,12 +29,15 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
     else:
         create = request.allow_auto_topic_creation or exchange.api_version < _CREATION_FLAG_FROM
         topics = [_answer(wanted, create, exchange) for wanted in request.topics or ()]
+    for topic in topics:
+        topic.topic_authorized_operations = operations(TOPIC_OPERATIONS, wanted=request.include_topic_authorized_operations)
     cluster = exchange.store.cluster
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in cluster.running],
         cluster_id=exchange.node.cluster_id,
         controller_id=cluster.controller_id,
         topics=topics,
+        cluster_authorized_operations=operations(CLUSTER_OPERATIONS, wanted=request.include_cluster_authorized_operations),
     )
 
 

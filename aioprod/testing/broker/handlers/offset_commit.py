@@ -39,9 +39,9 @@ def _refusal(request: OffsetCommitRequest, exchange: Exchange) -> ErrorCode:
     committer = Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
     try:
         check_group_coordinator(exchange, request.group_id)
-        exchange.store.offsets.check(request.group_id, committer, in_transaction=False)
+        exchange.store.groups.check_commit(request.group_id, committer, in_transaction=False)
     except StoreError as error:
-        is_unknown = request.group_id not in exchange.store.offsets.groups and error.code is ErrorCode.ILLEGAL_GENERATION
+        is_unknown = request.group_id not in exchange.store.groups.groups and error.code is ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.GROUP_ID_NOT_FOUND if is_unknown and exchange.api_version >= _UNKNOWN_GROUP_FROM else error.code
     return ErrorCode.NONE
 

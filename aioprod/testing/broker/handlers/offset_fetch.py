@@ -18,7 +18,7 @@ from aioprod.protocol.messages.offset_fetch import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
-from aioprod.testing.broker.offsets import Group
+from aioprod.testing.broker.offsets import GroupOffsets
 from aioprod.testing.broker.store import StoreError
 from aioprod.types import TopicPartition
 
@@ -71,7 +71,7 @@ def _refusal(group_id: str, exchange: Exchange) -> ErrorCode:
 def _places(group_id: str, wanted: Iterable[tuple[str, int]] | None, exchange: Exchange) -> Iterable[TopicPartition]:
     """The partitions that were asked for; all that the group has an offset of where none were named."""
     if wanted is None:
-        return _group(group_id, exchange).offsets
+        return _group(group_id, exchange).committed
     return [TopicPartition(*each) for each in wanted]
 
 
@@ -88,11 +88,11 @@ def _position(group_id: str, place: TopicPartition, code: ErrorCode, require_sta
     code = code or exchange.failure(*place)
     if not code and require_stable and group.is_unstable(place):
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-    committed = group.offsets.get(place)
+    committed = group.committed.get(place)
     if code or committed is None:
         return place.partition, -1, -1, "", code
     return place.partition, committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE
 
 
-def _group(group_id: str, exchange: Exchange) -> Group:
-    return exchange.store.offsets.groups.get(group_id) or Group()
+def _group(group_id: str, exchange: Exchange) -> GroupOffsets:
+    return exchange.store.offsets.groups.get(group_id) or GroupOffsets()

@@ -1,11 +1,15 @@
-"""Produce: check one batch per partition as Kafka does, without decoding a record, and append it."""
+"""Produce: check one batch per partition as Kafka does, without decoding a record, append it, and with acks=all wait for the replicas."""
 
 from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -19,6 +23,8 @@ from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, check_crc, r
 from aioprod.testing.broker.enlistment import Support, enlist_partition
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.leaders import NotLeaderError, check_leader, leader_addresses
+from aioprod.testing.broker.log import wait_for_append
+from aioprod.testing.broker.record_rules import RecordsRefusedError, check_records
 from aioprod.testing.broker.store import Appended, Partition, StoreError, Topic
 from aioprod.testing.broker.transactions import Identity
 from aioprod.types import TopicPartition
@@ -32,9 +38,30 @@ _ABORTABLE_FROM = 11  # KIP-890
 _ADDS_FROM = 12
 
 
+@dataclass(slots=True)
+class _Pending:
+    """A batch that not all replicas in sync have yet, and its part of the answer."""
+
+    partition: Partition
+    next_offset: int
+    leader_epoch: int
+    answer: PartitionProduceResponse
+
+    def judge(self) -> ErrorCode | None:
+        """What has become of it; None while it is open."""
+        if self.partition.log.leader_epoch != self.leader_epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.partition.high_watermark < self.next_offset:
+            return None
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.partition.is_short_of_replicas else ErrorCode.NONE
+
+
 async def handle(request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
     """Append the batches; None (no answer) for acks=0."""
-    responses = [_append_topic(topic_data, request, exchange) for topic_data in request.topic_data]
+    pending: list[_Pending] = []
+    responses = [_append_topic(topic_data, request, exchange, pending) for topic_data in request.topic_data]
+    if pending:
+        await _wait_for_replicas(pending, request.timeout_ms, exchange)
     if request.acks:
         hints = leader_addresses((part.current_leader.leader_id for topic in responses for part in topic.partition_responses), exchange)
         return ProduceResponse(responses=responses, node_endpoints=[NodeEndpoint(node.node_id, node.host, node.port) for node in hints])
@@ -43,33 +70,82 @@ async def handle(request: ProduceRequest, exchange: Exchange) -> ProduceResponse
     return None
 
 
-def _append_topic(topic_data: TopicProduceData, request: ProduceRequest, exchange: Exchange) -> TopicProduceResponse:
+async def _wait_for_replicas(pending: list[_Pending], timeout_ms: int, exchange: Exchange) -> None:
+    """Return when all is decided, at the time-out, or when the client is gone."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    while True:
+        verdicts = [(each, each.judge()) for each in pending]
+        for each, code in verdicts:
+            if code is not None:
+                _settle(each, code, exchange)
+        pending = [each for each, code in verdicts if code is None]
+        left = deadline - loop.time()
+        if not pending or left <= 0 or exchange.disconnected.done():
+            break
+        await wait_for_append([each.partition.log for each in pending], left, exchange.disconnected)
+    for each in pending:
+        each.answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is stored, and its offset stays in the answer, as in Kafka
+
+
+def _settle(pending: _Pending, code: ErrorCode, exchange: Exchange) -> None:
+    pending.answer.error_code = code
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        pending.answer.current_leader = _leader_hint(pending.partition.leadership.leader, pending.partition.log.leader_epoch, exchange)
+
+
+def _leader_hint(leader: int, epoch: int, exchange: Exchange) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch(leader, epoch) if exchange.api_version >= _LEADERS_FROM else LeaderIdAndEpoch()
+
+
+def _append_topic(
+    topic_data: TopicProduceData, request: ProduceRequest, exchange: Exchange, pending: list[_Pending]
+) -> TopicProduceResponse:
     topic = exchange.store.find_topic(topic_data.name, topic_data.topic_id)
-    partitions = [_append_or_refuse(topic, topic_data, data, request, exchange) for data in topic_data.partition_data]
+    partitions = [_append_or_refuse(topic, topic_data, data, request, exchange, pending) for data in topic_data.partition_data]
     return TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=partitions)
 
 
 def _append_or_refuse(
-    topic: Topic | None, topic_data: TopicProduceData, data: PartitionProduceData, request: ProduceRequest, exchange: Exchange
+    topic: Topic | None,
+    topic_data: TopicProduceData,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    exchange: Exchange,
+    pending: list[_Pending],
 ) -> PartitionProduceResponse:
     code = exchange.failure(topic_data.name if topic is None else topic.name, data.index)
     if code:
         return PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
     try:
-        appended = _append(topic, data, request, exchange)
+        partition, appended = _append(topic, data, request, exchange)
     except NotLeaderError as error:
-        leader = LeaderIdAndEpoch(error.leader, error.epoch) if exchange.api_version >= _LEADERS_FROM else LeaderIdAndEpoch()
+        leader = _leader_hint(error.leader, error.epoch, exchange)
         return PartitionProduceResponse(index=data.index, error_code=error.code, base_offset=-1, error_message=error.text, current_leader=leader)
+    except RecordsRefusedError as error:
+        assert topic is not None, "records are looked at only where there is a topic"
+        errors = [BatchIndexAndErrorMessage(index, error.text) for index in error.indexes]
+        start = topic.partitions[data.index].log.start_offset
+        return PartitionProduceResponse(data.index, error.code, -1, log_start_offset=start, record_errors=errors, error_message=error.text)
     except StoreError as error:
         return PartitionProduceResponse(index=data.index, error_code=error.code, base_offset=-1, error_message=error.text)
     except CorruptRecordError as error:
         return PartitionProduceResponse(index=data.index, error_code=ErrorCode.CORRUPT_MESSAGE, base_offset=-1, error_message=str(error))
-    return PartitionProduceResponse(
-        index=data.index, base_offset=appended.base_offset, log_append_time_ms=appended.log_append_time_ms, log_start_offset=0
+    log = partition.log
+    answer = PartitionProduceResponse(
+        index=data.index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=log.start_offset,
     )
+    if request.acks == -1 and partition.high_watermark < appended.next_offset:
+        pending.append(_Pending(partition, appended.next_offset, log.leader_epoch, answer))
+    return answer
 
 
-def _append(topic: Topic | None, data: PartitionProduceData, request: ProduceRequest, exchange: Exchange) -> Appended:
+def _append(
+    topic: Topic | None, data: PartitionProduceData, request: ProduceRequest, exchange: Exchange
+) -> tuple[Partition, Appended]:
     if request.acks not in (-1, 0, 1):
         raise StoreError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: must be -1, 0 or 1")
     partition = topic.partition(data.index) if topic is not None else None
@@ -79,13 +155,13 @@ def _append(topic: Topic | None, data: PartitionProduceData, request: ProduceReq
         raise StoreError(code, code.description)
     check_leader(partition, exchange)
     if request.acks == -1:
-        _check_in_sync(topic, partition)
+        _check_in_sync(partition)
     records = data.records or b""
     header = _check_batch(records, topic, exchange)
     if header.is_transactional:
         _enlist(topic, data.index, partition, header, request.transactional_id, exchange)
     begins_at_zero = header.is_transactional and exchange.api_version >= _ADDS_FROM
-    return exchange.store.append(topic, partition, header, records, begins_at_zero=begins_at_zero)
+    return partition, exchange.store.append(topic, partition, header, records, begins_at_zero=begins_at_zero)
 
 
 def _enlist(topic: Topic, index: int, partition: Partition, header: BatchHeader, name: str | None, exchange: Exchange) -> None:
@@ -100,11 +176,11 @@ def _enlist(topic: Topic, index: int, partition: Partition, header: BatchHeader,
         enlist_partition(exchange.store.transactions, support, name, identity, TopicPartition(topic.name, index))
 
 
-def _check_in_sync(topic: Topic, partition: Partition) -> None:
-    """Refuse acks=all while too few replicas live; as in Kafka, no more are asked for than the partition has."""
-    wanted, leadership = topic.config.min_insync_replicas, partition.leadership
-    if len(leadership.in_sync) < min(wanted, len(leadership.replicas)):
-        raise StoreError(ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={wanted}, and in sync are {list(leadership.in_sync)}")
+def _check_in_sync(partition: Partition) -> None:
+    """Refuse acks=all while too few replicas are in sync."""
+    if partition.is_short_of_replicas:
+        wanted, present = partition.config.min_insync_replicas, list(partition.leadership.in_sync)
+        raise StoreError(ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={wanted}, and in sync are {present}")
 
 
 def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeader:
@@ -122,11 +198,12 @@ def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeade
             f"The record batch size is {len(records)} bytes which exceeds the maximum of {topic.config.max_message_bytes}.",
         )
     check_crc(records, 0, header)
-    _check_header(header, topic, exchange)
+    _check_header(header, exchange)
+    check_records(records, header, topic.config, exchange.store.now_ms())
     return header
 
 
-def _check_header(header: BatchHeader, topic: Topic, exchange: Exchange) -> None:
+def _check_header(header: BatchHeader, exchange: Exchange) -> None:
     if header.base_offset != 0:
         raise _invalid(f"the batch's base offset is {header.base_offset}: a client has to send 0")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
@@ -137,9 +214,6 @@ def _check_header(header: BatchHeader, topic: Topic, exchange: Exchange) -> None
         raise _invalid(f"producer {header.producer_id} sends epoch {header.producer_epoch} and sequence {header.base_sequence}")
     if header.codec is Codec.ZSTD and exchange.api_version < _ZSTD_FROM:
         raise StoreError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}")
-    latest = exchange.store.now_ms() + topic.config.timestamp_after_max_ms
-    if not topic.config.log_append_time and header.max_timestamp > latest:
-        raise StoreError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {header.max_timestamp} is past {latest}: see message.timestamp.after.max.ms")
 
 
 def _invalid(text: str) -> StoreError:

@@ -52,7 +52,7 @@ def _refusal(request: TxnOffsetCommitRequest, exchange: Exchange) -> ErrorCode:
             request.group_id,
         )
         committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
-        exchange.store.offsets.check(request.group_id, committer, in_transaction=True)
+        exchange.store.groups.check_commit(request.group_id, committer, in_transaction=True)
     except StoreError as error:
         return error.code
     return ErrorCode.NONE

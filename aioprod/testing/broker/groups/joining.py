@@ -1,0 +1,123 @@
+"""A request to join a group: by a new member, by one that comes back, by a static member that was started again."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aioprod.protocol.messages.sync_group import SyncGroupResponse
+from aioprod.testing.broker.groups.group import Group, GroupState
+from aioprod.testing.broker.groups.member import Caller, JoinReply, Member, protocols_of
+from aioprod.testing.broker.groups.rebalance import answer_join, begin_rebalance, end_joining_if_complete, rebalance_or_go_on
+from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.store_error import StoreError
+
+_KNOWN_ID_FROM = 4  # KIP-394: clients of older versions do not come back with the id that they are given
+_SKIPS_FROM = 9  # KIP-814: the leader may be told to leave the assignment as it is
+_NEW_MEMBER_TIMEOUT_MS = 300_000  # how long somebody who can't send heartbeats yet may wait for the others
+
+
+class Joining:
+    """One request to join, on its way into the group."""
+
+    def __init__(self, group: Group, request: JoinGroupRequest, caller: Caller, settings: GroupSettings, now: float, reply: JoinReply) -> None:
+        self._group = group
+        self._request = request
+        self._caller = caller
+        self._settings = settings
+        self._now = now
+        self._reply = reply
+
+    def run(self, new_member_id: str) -> None:
+        """Answer at once, or have the request wait for the other members; ``new_member_id`` is for who has none."""
+        group, request = self._group, self._request
+        if not self._has_room():
+            group.remove(request.member_id)
+            self._reply(JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
+        elif not group.supports(request.protocol_type, protocols_of(request)):
+            self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif request.member_id:
+            self._join_again()
+        elif request.group_instance_id is not None:
+            self._join_as_instance(request.group_instance_id, new_member_id)
+        elif self._caller.api_version >= _KNOWN_ID_FROM:
+            group.pending_joins[new_member_id] = None
+            group.start_session(new_member_id, request.session_timeout_ms, self._now)
+            self._reply(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id))
+        else:
+            self._add(new_member_id)
+
+    def _has_room(self) -> bool:
+        group, limit = self._group, self._settings.max_size
+        if group.state is GroupState.EMPTY:
+            return True
+        member = group.members.get(self._request.member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:  # who joins again last finds no room, if the limit is too low for all
+            waiting = sum(1 for each in group.members.values() if each.joins)
+            return (member is not None and bool(member.joins)) or waiting < limit
+        return member is not None or len(group.members) < limit
+
+    def _refuse(self, code: ErrorCode) -> None:
+        self._reply(JoinGroupResponse(error_code=code, member_id=self._request.member_id))
+
+    def _add(self, member_id: str) -> None:
+        group = self._group
+        if group.is_rebalancing_from_empty:
+            group.new_member_added = True
+        member = Member.of(member_id, self._request, self._caller)
+        member.joins.append(self._reply)
+        group.add(member, self._request.protocol_type)
+        group.start_session(member_id, _NEW_MEMBER_TIMEOUT_MS, self._now)
+        rebalance_or_go_on(group, self._settings, self._now)
+
+    def _join_again(self) -> None:
+        group, request = self._group, self._request
+        if request.member_id in group.pending_joins:
+            self._add(request.member_id)
+            return
+        try:
+            member = group.check_member(request.member_id, request.group_instance_id)
+        except StoreError as error:
+            self._refuse(error.code)
+            return
+        is_leader = group.leader_id == member.member_id
+        is_same = list(member.protocols.items()) == list(protocols_of(request).items())
+        if (group.state is GroupState.COMPLETING_REBALANCE and is_same) or (group.state is GroupState.STABLE and is_same and not is_leader):
+            member.joins.append(self._reply)  # perhaps its answer was lost: the same again
+            answer_join(group, member, with_members=is_leader)
+            return
+        member.update(request)
+        member.joins.append(self._reply)
+        rebalance_or_go_on(group, self._settings, self._now)
+
+    # -- static members (KIP-345) ----------------------------------------------------------------------------------
+
+    def _join_as_instance(self, instance_id: str, member_id: str) -> None:
+        group = self._group
+        known = group.static_members.get(instance_id)
+        if known is None:
+            self._add(member_id)
+            return
+        leader_before = group.leader_id
+        old = group.members[known]
+        old.answer_join(JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=known))
+        old.answer_sync(SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+        member = group.rename(old, member_id)
+        group.renew_session(member, self._now)
+        member.update(self._request)
+        member.joins.append(self._reply)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._take_over(member, leader_before)
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            end_joining_if_complete(group, self._now)
+        else:  # where the leader is at work on an assignment, that is for the old id
+            begin_rebalance(group, self._settings, self._now)
+
+    def _take_over(self, member: Member, leader_before: str | None) -> None:
+        """Go on with the old member's assignment, without a rebalance."""
+        group = self._group
+        group.store()
+        if self._caller.api_version >= _SKIPS_FROM:
+            is_leader = group.leader_id == member.member_id
+            answer_join(group, member, with_members=is_leader, skip_assignment=is_leader)
+        else:  # who is told of another leader does not compute an assignment
+            answer_join(group, member, leader_id=leader_before)

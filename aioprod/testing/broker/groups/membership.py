@@ -1,0 +1,168 @@
+"""What members say once they have joined, and what becomes of those who fall silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.heartbeat import HeartbeatRequest
+from aioprod.protocol.messages.join_group import JoinGroupResponse
+from aioprod.protocol.messages.leave_group import MemberIdentity, MemberResponse
+from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aioprod.testing.broker.groups.group import JOIN_DEADLINE, SYNC_DEADLINE, Group, GroupState
+from aioprod.testing.broker.groups.member import Member, SyncReply
+from aioprod.testing.broker.groups.rebalance import (
+    assignment_of,
+    begin_rebalance,
+    end_joining_if_complete,
+    hand_out,
+    joining_timed_out,
+    rebalance_or_go_on,
+    remove_member,
+    sync_timed_out,
+)
+from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.offsets import Committer
+from aioprod.testing.broker.store_error import StoreError
+
+
+def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) -> None:
+    """Answer with the assignment, or have the request wait for the leader's. Raises StoreError for who is no member of this generation."""
+    member = group.check_member(request.member_id, request.group_instance_id)
+    group.check_generation(request.generation_id)
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, group.protocol_name):
+        raise StoreError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group's protocol is {group.protocol_type}/{group.protocol_name}")
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise StoreError(ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
+    group.pending_syncs.pop(member.member_id, None)
+    if not group.pending_syncs:
+        group.deadlines.pop(SYNC_DEADLINE, None)
+    if group.state is GroupState.STABLE:
+        reply(assignment_of(group, member))
+        return
+    member.syncs.append(reply)
+    if group.leader_id == member.member_id:
+        hand_out(group, {each.member_id: each.assignment for each in request.assignments}, ErrorCode.NONE, now)
+        group.move_to(GroupState.STABLE)
+        group.store()
+
+
+def heartbeat(group: Group, request: HeartbeatRequest, now: float) -> ErrorCode:
+    """Keep a member's session; tell whether it has to join again. Raises StoreError for who is no member of this generation."""
+    member = group.check_member(request.member_id, request.group_instance_id)
+    group.check_generation(request.generation_id)
+    group.renew_session(member, now)
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
+
+
+def leave(group: Group, leaving: list[MemberIdentity], settings: GroupSettings, now: float) -> list[MemberResponse]:
+    """Remove members, each with its own result; an administrator names static members by their instance only."""
+    results = [MemberResponse(each.member_id, each.group_instance_id, _leave(group, each)) for each in leaving]
+    if any(not result.error_code for result in results):
+        _go_on_without(group, settings, now)
+    return results
+
+
+def _leave(group: Group, leaving: MemberIdentity) -> ErrorCode:
+    member_id = leaving.member_id
+    if not member_id and leaving.group_instance_id is not None:
+        member_id = group.static_members.get(leaving.group_instance_id, "")
+    if member_id in group.pending_joins:
+        group.remove(member_id)
+        return ErrorCode.NONE
+    try:
+        remove_member(group, group.check_member(member_id, leaving.group_instance_id))
+    except StoreError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _go_on_without(group: Group, settings: GroupSettings, now: float) -> None:
+    """Members are gone: the others share out anew what they had."""
+    if group.state is GroupState.PREPARING_REBALANCE:
+        end_joining_if_complete(group, now)
+    elif group.state is not GroupState.EMPTY:
+        rebalance_or_go_on(group, settings, now)
+
+
+# -- offsets -----------------------------------------------------------------------------------------------------
+
+
+def check_commit(group: Group, committer: Committer, *, in_transaction: bool) -> None:
+    """Raise StoreError unless this member may commit offsets; whoever is none may while the group is empty, or in a transaction."""
+    if committer.generation_id < 0 and group.state is GroupState.EMPTY:
+        return
+    if committer.is_member:
+        group.check_member(committer.member_id, committer.group_instance_id)
+        group.check_generation(committer.generation_id)
+    elif not in_transaction:
+        raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and this is none")
+    if not in_transaction and group.state is GroupState.COMPLETING_REBALANCE:
+        raise StoreError(ErrorCode.REBALANCE_IN_PROGRESS, "the members of this generation have no partitions yet")
+
+
+def commit_keeps_session(group: Group, committer: Committer, now: float) -> None:
+    """A commit is as good as a heartbeat."""
+    member = group.members.get(committer.member_id)
+    if member is not None:
+        group.renew_session(member, now)
+
+
+# -- time --------------------------------------------------------------------------------------------------------
+
+
+def expire(group: Group, settings: GroupSettings, now: float) -> None:
+    """Do what is due by now, the oldest first."""
+    while due := sorted((when, deadline) for deadline, when in group.deadlines.items() if when <= now):
+        deadline = due[0][1]
+        del group.deadlines[deadline]
+        if deadline == JOIN_DEADLINE:
+            joining_timed_out(group, settings, now)
+        elif deadline == SYNC_DEADLINE:
+            sync_timed_out(group, settings, now)
+        else:
+            _session_over(group, deadline.member_id, settings, now)
+
+
+def _session_over(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
+    member = group.members.get(member_id)
+    if member is not None and member.may_be_silent:
+        return  # its session begins anew with the answer
+    if member is not None:
+        remove_member(group, member)
+    group.remove(member_id)
+    _go_on_without(group, settings, now)
+
+
+def expire_member(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
+    """End a member's session, whatever it waits for. Raises StoreError where there is none such."""
+    remove_member(group, group.check_member(member_id, None))
+    _go_on_without(group, settings, now)
+
+
+def rebalance(group: Group, settings: GroupSettings, now: float) -> None:
+    """Have all members join again, unless they are about to."""
+    if not group.members:
+        raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no members")
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        begin_rebalance(group, settings, now)
+
+
+def move(group: Group, now: float) -> None:
+    """Another node coordinates: who waits has to ask there, where the group begins with what was stored last."""
+    for member in group.members.values():
+        member.answer_join(JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id))
+        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+    group.restore(now)
+
+
+def set_members(group: Group, generation_id: int, members: Mapping[str, str | None]) -> None:
+    """Give a group members that never did anything: member id to group.instance.id or None."""
+    group.deadlines.clear()
+    for member in list(group.members.values()):
+        remove_member(group, member)
+    group.generation_id, group.protocol_name = generation_id, "range"
+    for member_id, instance_id in members.items():
+        group.add(Member(member_id, instance_id, "", "", {"range": b""}, 0, 0, is_new=False), "consumer")
+    group.move_to(GroupState.STABLE if members else GroupState.EMPTY)
+    group.store()

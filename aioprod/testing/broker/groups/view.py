@@ -1,0 +1,91 @@
+"""A consumer group as tests look at it: a copy, in plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aioprod.testing.broker.groups.group import CONSUMER, Group
+from aioprod.testing.broker.groups.member import Member
+from aioprod.testing.broker.groups.subscription import read_partitions, read_topics
+from aioprod.types import TopicPartition
+
+
+@dataclass(slots=True, frozen=True)
+class GroupMember:
+    """One member of a group.
+
+    Attributes:
+        member_id: as the broker named it.
+        instance_id: group.instance.id of a static member (KIP-345), else None.
+        client_id: the client's client.id.
+        topics: what a consumer subscribes to; None for other members than consumers.
+        partitions: what a consumer was given; None for other members than consumers.
+        metadata: the member's bytes for the group's protocol.
+        assignment: the bytes that the leader gave it.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    topics: tuple[str, ...] | None
+    partitions: tuple[TopicPartition, ...] | None
+    metadata: bytes = field(repr=False)
+    assignment: bytes = field(repr=False)
+
+
+@dataclass(slots=True, frozen=True)
+class ConsumerGroup:
+    """A group as it was at some moment.
+
+    Attributes:
+        state: "Empty", "PreparingRebalance" (members join), "CompletingRebalance" (the leader shares out) or "Stable".
+        generation_id: grows with each rebalance.
+        protocol_type: "consumer" for consumers; None where nobody was a member yet.
+        protocol_name: the strategy that the members agreed on, for example "range"; None where there is none at present.
+        leader_id: the member that shares out; None without members.
+        members: by member id.
+        offsets: what is committed.
+    """
+
+    group_id: str
+    state: str
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader_id: str | None
+    members: Mapping[str, GroupMember]
+    offsets: Mapping[TopicPartition, int]
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that are given to any member, sorted; one twice where two members have it."""
+        return sorted(place for member in self.members.values() for place in member.partitions or ())
+
+
+def show(group: Group, offsets: Mapping[TopicPartition, int]) -> ConsumerGroup:
+    """Copy what a test may want to know of a group."""
+    return ConsumerGroup(
+        group_id=group.group_id,
+        state=str(group.state),
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader_id=group.leader_id,
+        members={member_id: _show_member(group, member) for member_id, member in group.members.items()},
+        offsets=dict(offsets),
+    )
+
+
+def _show_member(group: Group, member: Member) -> GroupMember:
+    metadata = group.metadata_of(member)
+    is_consumer = group.protocol_type == CONSUMER
+    return GroupMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        topics=read_topics(metadata) if is_consumer else None,
+        partitions=read_partitions(member.assignment) if is_consumer else None,
+        metadata=metadata,
+        assignment=member.assignment,
+    )

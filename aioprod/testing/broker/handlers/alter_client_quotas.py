@@ -1,0 +1,41 @@
+"""AlterClientQuotas (KIP-546): limits are set and removed, all of an entity or none."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    ResponseEntityData,
+    ResponseEntryData,
+)
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.quotas.limits import Entity
+from aioprod.testing.broker.store import StoreError
+
+
+async def handle(request: AlterClientQuotasRequest, exchange: Exchange) -> AlterClientQuotasResponse:
+    """Change each entity's limits."""
+    entities = [frozenset({each.entity_type: each.entity_name for each in entry.entity}.items()) for entry in request.entries]
+    counts = Counter(entities)
+    by_entity = dict(zip(entities, request.entries, strict=True))
+    return AlterClientQuotasResponse(
+        entries=[_alter(entity, entry, counts[entity] > 1, request.validate_only, exchange) for entity, entry in by_entity.items()]
+    )
+
+
+def _alter(entity: Entity, entry: EntryData, repeated: bool, validate_only: bool, exchange: Exchange) -> ResponseEntryData:
+    result = ResponseEntryData(entity=[ResponseEntityData(kind, name) for kind, name in sorted(entity, key=str)], error_message=None)
+    try:
+        if code := exchange.failure():
+            raise StoreError(code, code.description)
+        changes = {op.key: None if op.remove else op.value for op in entry.ops}
+        if repeated or len(changes) < len(entry.ops):
+            raise StoreError(ErrorCode.INVALID_REQUEST, "an entity and a limit may be named once")
+        exchange.store.quotas.alter(entity, changes, validate_only=validate_only)
+    except StoreError as error:
+        result.error_code, result.error_message = error.code, error.text
+    return result

@@ -1,0 +1,49 @@
+"""DeleteRecords (KIP-107): the log begins at a later offset from now on, and the memory of what is before is free."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.leaders import check_leader
+from aioprod.testing.broker.store import StoreError
+
+_TO_THE_END = -1  # of what can be read
+
+
+async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
+    """Delete in each partition."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(topic.name, [_result(topic.name, asked, exchange) for asked in topic.partitions]) for topic in request.topics
+        ]
+    )
+
+
+def _result(name: str, asked: DeleteRecordsPartition, exchange: Exchange) -> DeleteRecordsPartitionResult:
+    try:
+        return DeleteRecordsPartitionResult(asked.partition_index, _delete(name, asked, exchange))
+    except StoreError as error:
+        return DeleteRecordsPartitionResult(asked.partition_index, -1, error.code)
+
+
+def _delete(name: str, asked: DeleteRecordsPartition, exchange: Exchange) -> int:
+    """Return where the log begins now."""
+    if code := exchange.failure(name, asked.partition_index):
+        raise StoreError(code, code.description)
+    partition = exchange.store.get_partition(name, asked.partition_index)
+    check_leader(partition, exchange)
+    if not partition.config.is_deletable:
+        raise StoreError(ErrorCode.POLICY_VIOLATION, "cleanup.policy does not have delete")
+    end = partition.high_watermark
+    offset = end if asked.offset == _TO_THE_END else asked.offset
+    if not 0 <= offset <= end:
+        raise StoreError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: must be 0 to {end}")
+    exchange.store.delete_records(partition, offset)
+    return partition.log.start_offset

@@ -1,0 +1,90 @@
+"""DescribeTopicPartitions (KIP-966): topics in the order of their names, page by page."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+from aioprod.testing.broker.cluster import NOBODY
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.authorized_operations import TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.store import StoreError, Topic, check_topic_name
+
+_MOST_PARTITIONS = 2000  # broker setting max.request.partition.size.limit
+_NO_CURSOR = Cursor("", 0)
+
+
+async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) -> DescribeTopicPartitionsResponse:
+    """Describe from the cursor on, as many partitions as are wanted; no names mean all topics."""
+    cursor = request.cursor or _NO_CURSOR
+    wanted = {topic.name for topic in request.topics}
+    if cursor.partition_index < 0 or (wanted and request.cursor is not None and cursor.topic_name not in wanted):
+        return _refuse(request, ErrorCode.INVALID_REQUEST)
+    response = DescribeTopicPartitionsResponse()
+    left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+    for name in sorted(name for name in wanted or exchange.store.topics if name >= cursor.topic_name):
+        start = cursor.partition_index if name == cursor.topic_name else 0
+        if left <= 0:
+            response.next_cursor = ResponseCursor(name, start)
+            break
+        described = _describe(name, start, left, exchange)
+        response.topics.append(described)
+        left -= len(described.partitions)
+        topic = exchange.store.find_topic(name)
+        end = start + len(described.partitions)
+        if topic is not None and not described.error_code and end < len(topic.partitions):
+            response.next_cursor = ResponseCursor(name, end)
+            break
+    return response
+
+
+def _refuse(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=[DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in request.topics])
+
+
+def _describe(name: str, start: int, limit: int, exchange: Exchange) -> DescribeTopicPartitionsResponseTopic:
+    topic = exchange.store.find_topic(name)
+    allowed = operations(TOPIC_OPERATIONS, wanted=True)
+    code = exchange.failure(name)
+    if not code and topic is None:
+        code = _why_unknown(name)
+    if code or topic is None:
+        return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=allowed)
+    indexes = range(start, min(len(topic.partitions), start + limit))
+    return DescribeTopicPartitionsResponseTopic(
+        name=name,
+        topic_id=topic.topic_id,
+        partitions=[_describe_partition(topic, index, exchange) for index in indexes],
+        topic_authorized_operations=allowed,
+    )
+
+
+def _why_unknown(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except StoreError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _describe_partition(topic: Topic, index: int, exchange: Exchange) -> DescribeTopicPartitionsResponsePartition:
+    partition = topic.partitions[index]
+    leadership = partition.leadership
+    nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=exchange.failure(topic.name, index) or nobody,
+        partition_index=index,
+        leader_id=leadership.leader,
+        leader_epoch=partition.log.leader_epoch,
+        replica_nodes=list(leadership.replicas),
+        isr_nodes=list(leadership.in_sync),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=exchange.store.cluster.find_offline(leadership),
+    )

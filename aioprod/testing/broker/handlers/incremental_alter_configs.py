@@ -1,0 +1,72 @@
+"""IncrementalAlterConfigs (KIP-339): single settings are set or deleted, or items put to or taken from a list."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.config_resources import TOPIC, current_overrides, replace_overrides
+from aioprod.testing.broker.settings.broker_settings import broker_settings
+from aioprod.testing.broker.settings.setting import SettingType
+from aioprod.testing.broker.settings.topic_settings import topic_settings
+from aioprod.testing.broker.store import StoreError
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
+    """Change what can be changed; each resource has its own result."""
+    counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    responses = []
+    for asked in request.resources:
+        response = AlterConfigsResourceResponse(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
+        try:
+            if counts[asked.resource_type, asked.resource_name] > 1:
+                raise StoreError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
+            _alter(asked, request.validate_only, exchange)
+        except StoreError as error:
+            response.error_code, response.error_message = error.code, error.text
+        responses.append(response)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _alter(asked: AlterConfigsResource, validate_only: bool, exchange: Exchange) -> None:
+    if len({config.name for config in asked.configs}) < len(asked.configs):
+        raise StoreError(ErrorCode.INVALID_REQUEST, "a setting may be named once")
+    if any(config.value is None and config.config_operation != _DELETE for config in asked.configs):
+        raise StoreError(ErrorCode.INVALID_REQUEST, "a value is wanted, not null")
+    overrides = current_overrides(asked.resource_type, asked.resource_name, exchange)
+    for config in asked.configs:
+        changed = _change(asked.resource_type, config, overrides.get(config.name))
+        overrides.pop(config.name, None)
+        if changed is not None:
+            overrides[config.name] = changed
+    replace_overrides(asked.resource_type, asked.resource_name, overrides, validate_only=validate_only, exchange=exchange)
+
+
+def _change(kind: int, config: AlterableConfig, current: str | None) -> str | None:
+    """The setting's next value, None where it is to have none of its own."""
+    if config.config_operation == _SET:
+        return config.value
+    if config.config_operation == _DELETE:
+        return None
+    setting = (topic_settings() if kind == TOPIC else broker_settings()).get(config.name)
+    if config.config_operation not in (_APPEND, _SUBTRACT):
+        raise StoreError(ErrorCode.INVALID_REQUEST, f"{config.name}: there is no operation {config.config_operation}")
+    if setting is None or setting.type is not SettingType.LIST:
+        raise StoreError(ErrorCode.INVALID_CONFIG, f"{config.name}: is no list")
+    items = [item for item in (setting.default or "" if current is None else current).split(",") if item]
+    wanted = (config.value or "").split(",")
+    if config.config_operation == _APPEND:
+        items += [item for item in dict.fromkeys(wanted) if item not in items]
+    else:
+        items = [item for item in items if item not in wanted]
+    return ",".join(items)

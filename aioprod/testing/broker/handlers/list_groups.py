@@ -1,0 +1,25 @@
+"""ListGroups: the groups that this node coordinates, of these states and types if any are named (KIP-518, KIP-848)."""
+
+from __future__ import annotations
+
+from aioprod.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from aioprod.testing.broker.cluster import GROUP
+from aioprod.testing.broker.exchange import Exchange
+
+_TYPE = "classic"
+
+
+async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsResponse:
+    """List what fits."""
+    if code := exchange.failure():
+        return ListGroupsResponse(error_code=code)
+    states = {state.lower() for state in request.states_filter}
+    types = {each.lower() for each in request.types_filter}
+    listed = [
+        ListedGroup(group.group_id, group.protocol_type or "", group.state, _TYPE)
+        for group in exchange.store.groups.groups.values()
+        if exchange.store.coordinator_node(GROUP, group.group_id) == exchange.node.node_id
+        and (not states or group.state.lower() in states)
+        and (not types or _TYPE in types)
+    ]
+    return ListGroupsResponse(groups=listed)

@@ -1,0 +1,12 @@
+"""ListPartitionReassignments (KIP-455): none is ever under way."""
+
+from __future__ import annotations
+
+from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from aioprod.testing.broker.exchange import Exchange
+
+
+async def handle(request: ListPartitionReassignmentsRequest, exchange: Exchange) -> ListPartitionReassignmentsResponse:
+    """Say that nothing moves."""
+    code = exchange.failure()
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=code.description if code else None)

@@ -1,0 +1,38 @@
+"""ListTransactions (KIP-664, KIP-994): the transactional ids that this node coordinates."""
+
+from __future__ import annotations
+
+import re
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from aioprod.protocol.messages.list_transactions import TransactionState as Listed
+from aioprod.testing.broker.cluster import TRANSACTION
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.transactions import TransactionState
+
+_STATES = {state.value for state in TransactionState} | {"PrepareEpochFence", "Dead"}
+
+
+async def handle(request: ListTransactionsRequest, exchange: Exchange) -> ListTransactionsResponse:
+    """List those that all filters let through. A state that there is none of is named in the answer, and filters nothing."""
+    if code := exchange.failure():
+        return ListTransactionsResponse(error_code=code)
+    try:
+        pattern = re.compile(request.transactional_id_pattern or ".*", re.DOTALL)
+    except re.error:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    states = set(request.state_filters)
+    if states and not states & _STATES:
+        return ListTransactionsResponse(unknown_state_filters=sorted(states))
+    now_ms = exchange.store.now_ms()
+    listed = [
+        Listed(name, transaction.producer_id, transaction.state.value)
+        for name, transaction in exchange.store.transactions.transactions.items()
+        if exchange.store.coordinator_node(TRANSACTION, name) == exchange.node.node_id
+        and pattern.fullmatch(name)
+        and (not states or transaction.state.value in states)
+        and (not request.producer_id_filters or transaction.producer_id in request.producer_id_filters)
+        and (request.duration_filter < 0 or now_ms - transaction.start_time_ms > request.duration_filter)  # as in Kafka, no start is 1970
+    ]
+    return ListTransactionsResponse(unknown_state_filters=sorted(states - _STATES), transaction_states=listed)

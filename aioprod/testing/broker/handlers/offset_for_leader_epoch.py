@@ -1,0 +1,36 @@
+"""OffsetForLeaderEpoch (KIP-101, KIP-320): where the records of a leader epoch end, so that a client finds out whether it read lost ones."""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.leaders import judge_leader
+
+
+async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
+    """Answer for every partition by itself."""
+    topics = [
+        OffsetForLeaderTopicResult(topic=topic.topic, partitions=[_answer(topic.topic, asked, exchange) for asked in topic.partitions])
+        for topic in request.topics
+    ]
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _answer(name: str, asked: OffsetForLeaderPartition, exchange: Exchange) -> EpochEndOffset:
+    topic = exchange.store.find_topic(name)
+    partition = topic.partition(asked.partition) if topic is not None else None
+    code = exchange.failure(name, asked.partition)
+    if not code and partition is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not code and partition is not None:
+        code = judge_leader(partition, asked.current_leader_epoch, exchange)
+    if code or partition is None:
+        return EpochEndOffset(error_code=code, partition=asked.partition)
+    return EpochEndOffset(ErrorCode.NONE, asked.partition, *partition.find_epoch_end(asked.leader_epoch))

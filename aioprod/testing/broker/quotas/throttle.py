@@ -1,0 +1,88 @@
+"""Makes clients pause that produce or fetch more than their quota: they are told for how long, and not listened to meanwhile (KIP-219)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from aioprod.protocol.message import Message
+from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
+from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
+from aioprod.testing.broker.quotas.limits import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limits, Metered
+from aioprod.testing.broker.quotas.meter import BURST_SECONDS, Meter
+
+_MOST_METERS = 10_000  # the oldest is forgotten then
+
+
+class Client(NamedTuple):
+    """Who sent a request to which node. ``connection`` is done when he is gone; it tells his connection from others."""
+
+    node_id: int
+    user: str | None
+    client_id: str
+    connection: asyncio.Future[None]
+
+
+class Throttle:
+    """Counts the bytes of all clients of a cluster, on each node by itself, as Kafka's brokers do."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._meters: dict[tuple[str, int, str, str], Meter] = {}
+        self._muted: WeakKeyDictionary[asyncio.Future[None], float] = WeakKeyDictionary()
+
+    async def wait(self, connection: asyncio.Future[None]) -> None:
+        """Wait until a connection is listened to again, or its client is gone."""
+        until = self._muted.pop(connection, None)
+        if until is not None:
+            left = until - asyncio.get_running_loop().time()
+            if left > 0:
+                await asyncio.wait((connection,), timeout=left)
+
+    def narrow(self, request: Message, client: Client) -> None:
+        """Have a fetch ask for no more than its client can ever get at once; he would be refused for ever."""
+        if self._limits and isinstance(request, FetchRequest):
+            found = self._limits.limit(CONSUMER_BYTE_RATE, client.user or ANONYMOUS, client.client_id)
+            if found is not None:
+                request.max_bytes = min(request.max_bytes, int(found.limit * BURST_SECONDS))
+
+    def apply(self, request: Message, request_size: int, response: Message | None, client: Client) -> None:
+        """Count a request and its answer; where that is too much, have the answer ask for a pause, and mute the connection."""
+        if not self._limits:
+            return
+        if isinstance(request, ProduceRequest):
+            pause = self._charge(PRODUCER_BYTE_RATE, request_size, client, keeps_excess=True)
+            if pause and isinstance(response, ProduceResponse):
+                response.throttle_time_ms = max(response.throttle_time_ms, int(pause * 1000))
+        elif isinstance(request, FetchRequest) and isinstance(response, FetchResponse):
+            size = sum(len(partition.records or b"") for topic in response.responses for partition in topic.partitions)
+            pause = self._charge(CONSUMER_BYTE_RATE, size, client, keeps_excess=False)
+            if pause:
+                response.throttle_time_ms = max(response.throttle_time_ms, int(pause * 1000))
+                response.responses, response.node_endpoints, response.session_id = [], [], request.session_id  # he gets nothing this time
+        else:
+            return
+        if pause:
+            self._muted[client.connection] = asyncio.get_running_loop().time() + pause
+
+    def _charge(self, key: str, size: int, client: Client, *, keeps_excess: bool) -> float:
+        """Count ``size`` bytes; return the pause in seconds. What is over the limit counts where it ``keeps_excess``."""
+        found = self._limits.limit(key, client.user or ANONYMOUS, client.client_id)
+        if found is None:
+            return 0.0
+        meter, now = self._meter(key, client.node_id, found), asyncio.get_running_loop().time()
+        meter.add(size, now)
+        pause = meter.excess_seconds(found.limit, now)
+        if pause and not keeps_excess:
+            meter.add(-size, now)
+        return pause
+
+    def _meter(self, key: str, node_id: int, found: Metered) -> Meter:
+        whose = (key, node_id, found.user, found.client_id)
+        meter = self._meters.get(whose)
+        if meter is None:
+            if len(self._meters) >= _MOST_METERS:
+                del self._meters[next(iter(self._meters))]
+            meter = self._meters[whose] = Meter()
+        return meter

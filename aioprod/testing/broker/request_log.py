@@ -1,0 +1,41 @@
+"""The requests that came in, for tests that look back and tests that wait."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from aioprod.testing.broker.count import Count
+
+_REMEMBERED_REQUESTS = 10_000
+
+
+class SeenRequest(NamedTuple):
+    """A request that came in."""
+
+    api_key: int
+    api_version: int
+    client_id: str | None
+    node_id: int
+
+
+class RequestLog:
+    """The last requests, and how many there have been of each API.
+
+    Attributes:
+        requests: the last 10,000, oldest first.
+    """
+
+    def __init__(self) -> None:
+        self.requests: deque[SeenRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
+        self._counts: dict[tuple[int, int | None], Count] = {}
+
+    def add(self, request: SeenRequest) -> None:
+        """Note a request."""
+        self.requests.append(request)
+        self.count(request.api_key, request.node_id).add()
+        self.count(request.api_key, None).add()
+
+    def count(self, api_key: int, node_id: int | None) -> Count:
+        """How many requests of an API came to a node, or to any."""
+        return self._counts.setdefault((api_key, node_id), Count())

@@ -1,0 +1,169 @@
+"""Who has set what: the start of the broker, somebody for all brokers, for one broker, or for a topic (KIP-226), and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.cluster import NodeAddress
+from aioprod.testing.broker.settings.broker_settings import broker_settings
+from aioprod.testing.broker.settings.setting import Setting, SettingType, Source
+from aioprod.testing.broker.settings.topic_settings import TopicConfig, check_together, check_values, topic_settings
+from aioprod.testing.broker.store_error import StoreError
+
+ALL_BROKERS = ""
+_OF_ONE_BROKER = ("ssl.", "sasl.", "listener", "principal.builder.class")  # how names begin that can't be set for all brokers
+# What stands behind settings that have no default of their own. Kafka names it only where they have a value.
+_IN_OTHER_UNITS = {
+    "log.flush.interval.ms": "log.flush.scheduler.interval.ms",
+    "log.retention.ms": "log.retention.hours",
+    "log.roll.jitter.ms": "log.roll.jitter.hours",
+    "log.roll.ms": "log.roll.hours",
+}
+# How a topic's value is checked is how the broker's value behind it is checked.
+_CHECKED_AS = {setting.broker_name: setting for setting in topic_settings().values() if setting.broker_name}
+
+
+class Synonym(NamedTuple):
+    """One of the places that a value can come from."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(slots=True)
+class Described:
+    """A setting with the value that counts, and all values that were to be had, the one that counts first."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+    synonyms: list[Synonym] = field(default_factory=list)
+
+
+class Configs:
+    """The settings of all brokers; those of a topic are kept with the topic.
+
+    Args:
+        static: what the broker was started with.
+        changed: called after each change of a broker's setting.
+    """
+
+    def __init__(self, static: Mapping[str, str], changed: Callable[[], None]) -> None:
+        self._static = {name: value for name, value in static.items() if value != broker_settings()[name].default}
+        self._dynamic: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all brokers
+        self._changed = changed
+        self._config_without_overrides: TopicConfig | None = None  # of most topics
+
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    def topic_values(self, overrides: Mapping[str, str | None], node_id: int | None = None) -> dict[str, str]:
+        """What a topic's settings come to."""
+        return {setting.name: self._describe_topic_setting(setting, overrides, node_id).value or "" for setting in topic_settings().values()}
+
+    def topic_config(self, overrides: Mapping[str, str | None]) -> TopicConfig:
+        """What the settings that change what the broker does come to."""
+        if overrides:
+            return TopicConfig.parse(self.topic_values(overrides))
+        if self._config_without_overrides is None:
+            self._config_without_overrides = TopicConfig.parse(self.topic_values({}))
+        return self._config_without_overrides
+
+    def parse_topic(self, overrides: Mapping[str, str | None]) -> TopicConfig:
+        """The same for settings that somebody wants; raise StoreError (INVALID_CONFIG) where one is not allowed."""
+        if overrides:
+            check_values(overrides)
+            check_together(self.topic_values(overrides))
+        return self.topic_config(overrides)
+
+    def describe_topic(self, overrides: Mapping[str, str | None], names: Collection[str] | None, node_id: int) -> list[Described]:
+        """All settings of a topic, or those of ``names``, as one broker sees them."""
+        chosen = (setting for setting in topic_settings().values() if names is None or setting.name in names)
+        return [self._describe_topic_setting(setting, overrides, node_id) for setting in chosen]
+
+    def _describe_topic_setting(self, setting: Setting, overrides: Mapping[str, str | None], node_id: int | None) -> Described:
+        synonyms = self._synonyms(setting.broker_name, {}, node_id) if setting.broker_name else []
+        own = overrides.get(setting.name)
+        if own is not None:
+            synonyms.insert(0, Synonym(setting.name, own, Source.TOPIC))
+        if not synonyms:
+            return Described(setting, setting.default, Source.DEFAULT)
+        return Described(setting, synonyms[0].value, synonyms[0].source, synonyms)
+
+    # -- brokers -------------------------------------------------------------------------------------------------
+
+    def describe_broker(self, node: NodeAddress, names: Collection[str] | None) -> list[Described]:
+        """All settings of a broker, or those of ``names``."""
+        own = _settings_of_node(node)
+        chosen = (setting for setting in self._known(str(node.node_id)).values() if names is None or setting.name in names)
+        return [_describe(setting, self._synonyms(setting.name, own, node.node_id)) for setting in chosen]
+
+    def describe_all_brokers(self, names: Collection[str] | None) -> list[Described]:
+        """What somebody has set for all brokers, and nothing else."""
+        values, known = self.overrides(ALL_BROKERS), self._known(ALL_BROKERS)
+        chosen = (name for name in values if names is None or name in names)
+        return [_describe(known[name], [Synonym(name, values[name], Source.ALL_BROKERS)]) for name in chosen]
+
+    def overrides(self, broker: str) -> dict[str, str]:
+        """What was set for a broker (its id as text), or for all ("")."""
+        return dict(self._dynamic.get(broker, {}))
+
+    def check_broker(self, overrides: Mapping[str, str], broker: str) -> None:
+        """Raise StoreError (INVALID_REQUEST) where a broker that runs can't take these settings."""
+        for name, text in overrides.items():
+            setting = broker_settings().get(name)
+            if setting is None:
+                continue  # as Kafka does: it may be meant for a plugin
+            if not setting.dynamic:
+                raise StoreError(ErrorCode.INVALID_REQUEST, f"{name}: can't be changed while the broker runs")
+            if broker == ALL_BROKERS and name.startswith(_OF_ONE_BROKER):
+                raise StoreError(ErrorCode.INVALID_REQUEST, f"{name}: is set for each broker by itself")
+            try:
+                setting.check(text)
+                if name in _CHECKED_AS:
+                    _CHECKED_AS[name].check(text)
+            except StoreError as error:
+                raise StoreError(ErrorCode.INVALID_REQUEST, error.text) from None
+
+    def set_broker(self, overrides: Mapping[str, str], broker: str) -> None:
+        """Replace what was set for a broker, or for all ("")."""
+        self._dynamic[broker] = dict(overrides)
+        self._config_without_overrides = None
+        self._changed()
+
+    def _known(self, broker: str) -> dict[str, Setting]:
+        """Kafka's settings, and what somebody has set besides."""
+        names = [*self._dynamic.get(broker, {}), *self._dynamic.get(ALL_BROKERS, {})]
+        return {**{name: Setting(name, SettingType.UNKNOWN, None, dynamic=False) for name in names}, **broker_settings()}
+
+    def _synonyms(self, name: str, own: Mapping[str, str], node_id: int | None) -> list[Synonym]:
+        """The values of a broker's setting, the one that counts first."""
+        default = broker_settings()[name].default if name in broker_settings() else None
+        layers: tuple[tuple[Source, str | None], ...] = (
+            (Source.BROKER, self._dynamic.get(str(node_id), {}).get(name)),
+            (Source.ALL_BROKERS, self._dynamic.get(ALL_BROKERS, {}).get(name)),
+            (Source.STATIC, own.get(name, self._static.get(name))),
+            (Source.DEFAULT, default),
+        )
+        synonyms = [Synonym(name, value, source) for source, value in layers if value is not None]
+        if synonyms and name in _IN_OTHER_UNITS:
+            other = broker_settings()[_IN_OTHER_UNITS[name]]
+            synonyms.append(Synonym(other.name, other.default, Source.DEFAULT))
+        return synonyms
+
+
+def _describe(setting: Setting, synonyms: list[Synonym]) -> Described:
+    if setting.is_sensitive:
+        synonyms = [each._replace(value=None) for each in synonyms]
+    if not synonyms:
+        return Described(setting, setting.default, Source.DEFAULT)
+    return Described(setting, synonyms[0].value, synonyms[0].source, synonyms)
+
+
+def _settings_of_node(node: NodeAddress) -> dict[str, str]:
+    address = f"PLAINTEXT://{node.host}:{node.port}"
+    number = str(node.node_id)
+    return {"broker.id": number, "node.id": number, "listeners": address, "advertised.listeners": address, "process.roles": "broker,controller"}

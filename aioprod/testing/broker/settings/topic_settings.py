@@ -1,0 +1,117 @@
+"""The settings of a topic, as in Kafka 4.1, and those of them that change what this broker does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.settings.setting import Setting, SettingType
+from aioprod.testing.broker.store_error import StoreError
+
+# Name, type, default, the broker's setting behind it, values allowed: words, or ranges low..high. A dash stands for none.
+_TABLE = """
+cleanup.policy                          list    delete              log.cleanup.policy                    compact|delete
+compression.gzip.level                  int     -1                  compression.gzip.level                -1..-1|1..9
+compression.lz4.level                   int     9                   compression.lz4.level                 1..17
+compression.type                        string  producer            compression.type                      uncompressed|zstd|lz4|snappy|gzip|producer
+compression.zstd.level                  int     3                   compression.zstd.level                -131072..22
+delete.retention.ms                     long    86400000            log.cleaner.delete.retention.ms       0..
+file.delete.delay.ms                    long    60000               log.segment.delete.delay.ms           0..
+flush.messages                          long    9223372036854775807 log.flush.interval.messages           1..
+flush.ms                                long    9223372036854775807 log.flush.interval.ms                 0..
+follower.replication.throttled.replicas list    ""                  -                                     -
+index.interval.bytes                    int     4096                log.index.interval.bytes              0..
+leader.replication.throttled.replicas   list    ""                  -                                     -
+local.retention.bytes                   long    -2                  log.local.retention.bytes             -2..
+local.retention.ms                      long    -2                  log.local.retention.ms                -2..
+max.compaction.lag.ms                   long    9223372036854775807 log.cleaner.max.compaction.lag.ms     1..
+max.message.bytes                       int     1048588             message.max.bytes                     0..
+message.timestamp.after.max.ms          long    3600000             log.message.timestamp.after.max.ms    0..
+message.timestamp.before.max.ms         long    9223372036854775807 log.message.timestamp.before.max.ms   0..
+message.timestamp.type                  string  CreateTime          log.message.timestamp.type            CreateTime|LogAppendTime
+min.cleanable.dirty.ratio               double  0.5                 log.cleaner.min.cleanable.ratio       0..1
+min.compaction.lag.ms                   long    0                   log.cleaner.min.compaction.lag.ms     0..
+min.insync.replicas                     int     1                   min.insync.replicas                   1..
+preallocate                             boolean false               log.preallocate                       -
+remote.log.copy.disable                 boolean false               -                                     -
+remote.log.delete.on.disable            boolean false               -                                     -
+remote.storage.enable                   boolean false               -                                     -
+retention.bytes                         long    -1                  log.retention.bytes                   -
+retention.ms                            long    604800000           log.retention.ms                      -1..
+segment.bytes                           int     1073741824          log.segment.bytes                     1048576..
+segment.index.bytes                     int     10485760            log.index.size.max.bytes              4..
+segment.jitter.ms                       long    0                   log.roll.jitter.ms                    0..
+segment.ms                              long    604800000           log.roll.ms                           1..
+unclean.leader.election.enable          boolean false               unclean.leader.election.enable        -
+"""
+
+
+@cache
+def topic_settings() -> dict[str, Setting]:
+    """All settings by name."""
+    return {setting.name: setting for setting in map(_parse, _TABLE.strip().splitlines())}
+
+
+def _parse(line: str) -> Setting:
+    name, kind, default, broker_name, allowed = line.split()
+    values = () if allowed == "-" else tuple(map(_range_or_word, allowed.split("|")))
+    return Setting(name, SettingType[kind.upper()], default.strip('"'), broker_name=broker_name.strip("-"), allowed=values)
+
+
+def _range_or_word(text: str) -> str | tuple[float, float]:
+    low, dots, high = text.partition("..")
+    return (float(low), float(high or "inf")) if dots else text
+
+
+@dataclass(slots=True, frozen=True)
+class TopicConfig:
+    """The topic settings that change what the broker does; all others are kept and shown, but do nothing."""
+
+    max_message_bytes: int
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3_600_000
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    is_deletable: bool = True
+    is_compacted: bool = False
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str]) -> TopicConfig:
+        """Read the values that count for a topic, by Kafka's dotted names."""
+        policies = [item.strip() for item in values["cleanup.policy"].split(",")]
+        return cls(
+            max_message_bytes=int(values["max.message.bytes"]),
+            log_append_time=values["message.timestamp.type"].strip() == "LogAppendTime",
+            timestamp_before_max_ms=int(values["message.timestamp.before.max.ms"]),
+            timestamp_after_max_ms=int(values["message.timestamp.after.max.ms"]),
+            min_insync_replicas=int(values["min.insync.replicas"]),
+            unclean_leader_election=_is_true(values["unclean.leader.election.enable"]),
+            is_deletable="delete" in policies,
+            is_compacted="compact" in policies,
+        )
+
+
+def check_values(overrides: Mapping[str, str | None]) -> None:
+    """Raise StoreError (INVALID_CONFIG) for settings that a topic does not have, and for values that they can't have."""
+    for name, text in overrides.items():
+        setting = topic_settings().get(name)
+        if setting is None:
+            raise StoreError(ErrorCode.INVALID_CONFIG, f"{name}: there is no topic setting of that name")
+        if text is None:
+            raise StoreError(ErrorCode.INVALID_CONFIG, f"{name}: a value is wanted, not null")
+        setting.check(text)
+
+
+def check_together(values: Mapping[str, str]) -> None:
+    """Raise StoreError (INVALID_CONFIG) for values that contradict each other or the broker."""
+    if int(values["min.compaction.lag.ms"]) > int(values["max.compaction.lag.ms"]):
+        raise StoreError(ErrorCode.INVALID_CONFIG, "min.compaction.lag.ms must not be above max.compaction.lag.ms")
+    if _is_true(values["remote.storage.enable"]):
+        raise StoreError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: this broker has no remote storage")
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"

@@ -1,0 +1,101 @@
+"""The same request to the embedded and to a real broker, and the answers compared field by field."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from raw_client import RawClient
+
+from aioprod.protocol.message import Message, Request
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+_SETTLE_SECONDS = 10.0
+
+# What may differ, by the name of the field: how the answers are made alike before they are compared.
+MAY_DIFFER: dict[str, Callable[[Any], Any]] = {
+    "error_message": lambda text: None,  # our own words
+    "batch_index_error_message": lambda text: None,
+    "documentation": lambda text: None,  # settings are not explained
+    "throttle_time_ms": lambda number: None,
+    "topic_id": lambda identifier: identifier == uuid.UUID(int=0),  # random
+    "producer_id": lambda number: number >= 0,
+    "host": lambda text: None,
+    "port": lambda number: None,
+    "cluster_id": lambda text: bool(text),
+    "log_dir": lambda text: None,
+    "total_bytes": lambda number: number > 0,
+    "usable_bytes": lambda number: number > 0,
+    "last_timestamp": lambda number: number >= 0,
+    "transaction_start_time_ms": lambda number: number >= 0,
+}
+# Lists whose order Kafka leaves open.
+UNORDERED = {
+    *("brokers", "config_resources", "configs", "entity", "entries", "partitions", "responses", "results", "topics", "transaction_states"),
+    *("unknown_state_filters", "values"),
+}
+
+
+def comparable(value: Any) -> Any:
+    """A message as plain dictionaries and lists, without what may differ."""
+    if isinstance(value, list):
+        return [comparable(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    return {field.name: _field(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def _field(name: str, value: Any) -> Any:
+    if name in MAY_DIFFER:
+        return MAY_DIFFER[name](value)
+    if name == "error_code":
+        return int(value)
+    plain = comparable(value)
+    return sorted(plain, key=repr) if name in UNORDERED and plain else plain
+
+
+class BothBrokers:
+    """A connection to each of two brokers.
+
+    Attributes:
+        adapt: changes what is compared, where a field's name does not tell whether it may differ.
+    """
+
+    def __init__(self, real: str, embedded: str) -> None:
+        self.real = RawClient(real)
+        self.embedded = RawClient(embedded)
+        self.adapt: Callable[[Any], Any] = lambda answer: answer
+
+    async def __aenter__(self) -> Self:
+        await self.real.__aenter__()
+        await self.embedded.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.real.__aexit__(kind, error, trace)
+        await self.embedded.__aexit__(kind, error, trace)
+
+    async def ask(self, request: Request[ResponseT], version: int | None = None, *, settles: bool = False) -> ResponseT:
+        """Send to both, compare, and return the embedded broker's answer.
+
+        What ``settles`` is asked of the real broker again until it is the same: it takes a moment until each part of it knows of a change.
+        """
+        version = type(request).MAX_VERSION if version is None else version
+        answer = await self.embedded.call(request, version)
+        ours = self.adapt(comparable(answer))
+        theirs = self.adapt(comparable(await self.real.call(request, version)))
+        deadline = asyncio.get_running_loop().time() + _SETTLE_SECONDS
+        while settles and ours != theirs and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.02)
+            theirs = self.adapt(comparable(await self.real.call(request, version)))
+        assert ours == theirs, f"version {version} of {request}"
+        return answer
+
+    async def ask_all_versions(self, request: Request[Any], *, settles: bool = False) -> None:
+        """The same in every version that the request has."""
+        for version in range(type(request).MIN_VERSION, type(request).MAX_VERSION + 1):
+            await self.ask(request, version, settles=settles)

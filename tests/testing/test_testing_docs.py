@@ -1,0 +1,46 @@
+"""The tests that docs/testing.md shows, and those of the README that use fixtures, pass as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import aioprod
+
+pytest_plugins = ("pytester",)
+
+ROOT = Path(aioprod.__file__).parents[1]
+
+
+def python_blocks(document: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
+
+
+# The example of an application stands in examples/, with its tests.
+BLOCKS = [block for block in python_blocks("docs/testing.md") if "fastapi_app" not in block]
+BLOCKS += [block for block in python_blocks("README.md") if "kafka_topic" in block]
+
+
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_the_tests_in_the_documents_pass(pytester: pytest.Pytester, mode: str) -> None:
+    """What has anyio's marker needs pytest-asyncio's strict mode, what has no marker at all its auto mode."""
+    blocks = [block for block in BLOCKS if ("mark.anyio" in block) == (mode == "strict")]
+    tests = re.findall(r"^(?:async )?def (test_\w+)", "\n".join(blocks), re.MULTILINE)
+    assert tests
+    pytester.makeini(f"[pytest]\nasyncio_mode = {mode}\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error")
+    pytester.makepyfile(**{f"test_block_{number}": block for number, block in enumerate(blocks)})
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-v")
+    assert set(result.parseoutcomes()) == {"passed"}
+    for test in tests:
+        result.stdout.fnmatch_lines([f"*::{test}* PASSED*"])
+
+
+def test_the_tests_that_the_document_names_are_there() -> None:
+    text = (ROOT / "docs" / "testing.md").read_text()
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in tests] == []
+    files = re.findall(r"`(\w[\w/]*/[\w/]+\.(?:py|json))`", text)
+    assert len(files) > 10
+    assert [name for name in files if not (ROOT / name).exists()] == []
