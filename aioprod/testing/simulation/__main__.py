@@ -1,0 +1,10 @@
+"""``python -m aioprod.testing.simulation --seed N`` runs a seed again; ``--seeds N`` and ``--seeds A-B`` run many. See docs/testing.md."""
+
+from __future__ import annotations
+
+import sys
+
+from aioprod.testing.simulation.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

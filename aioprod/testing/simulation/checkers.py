@@ -1,0 +1,363 @@
+"""What must be true of a history. Pure functions: a history in, findings out. The names of anomalies are Jepsen's where it has one.
+
+A record that failed may be in the log or not (nobody knows), unless it is certain that it never left; the same goes for the records of a transaction
+whose ending its producer could not learn, but all of them or none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from aioprod.testing.simulation.history import (
+    FLUSH,
+    OK,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    CallTrace,
+    Ending,
+    History,
+    Promise,
+    Reading,
+    SentRecord,
+    TransactionTrace,
+)
+from aioprod.types import TopicPartition
+
+# A timer fires when its moment has passed, and the task that it wakes has its turn after that.
+_SLACK_SECONDS = 0.02
+
+
+class Finding(NamedTuple):
+    """Something that must not be: its name, what it is, and the subjects of the trace's lines that show it."""
+
+    anomaly: str
+    text: str
+    subjects: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.anomaly}: {self.text}"
+
+
+class Log:
+    """All partitions as they were read after everything had ended, at one isolation level."""
+
+    def __init__(self, history: History, isolation: str) -> None:
+        self.partitions: dict[TopicPartition, list[tuple[int, int | None]]] = {
+            reading.partition: [(read.offset, read.number) for read in reading.reads]
+            for reading in history.readings
+            if reading.final and reading.isolation == isolation
+        }
+        self.at: dict[tuple[TopicPartition, int], int | None] = {}
+        self.places: dict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
+        for partition, entries in self.partitions.items():
+            for offset, number in entries:
+                self.at[partition, offset] = number
+                if number is not None:
+                    self.places[number].append((partition, offset))
+
+    def holds(self, number: int) -> bool:
+        """Whether the record is anywhere."""
+        return number in self.places
+
+
+def check(history: History) -> list[Finding]:
+    """Everything that is wrong with a history, the gravest first."""
+    return [finding for checker in CHECKERS for finding in checker(history)]
+
+
+# -- records -----------------------------------------------------------------------------------------------------
+
+
+def check_acknowledged(history: History) -> Iterator[Finding]:
+    """What was acknowledged is there, and where the acknowledgement says."""
+    log = Log(history, READ_UNCOMMITTED)
+    for record in history.records:
+        promise = history.producers[record.producer].promise
+        if record.place is None or promise is Promise.NOTHING or (promise is Promise.UNLESS_LEADER_DIES and history.leader_died):
+            continue
+        places = log.places.get(record.number, [])
+        if not places:
+            yield _finding("lost-write", record, "was acknowledged and is nowhere")
+        elif record.place.offset >= 0 and tuple(record.place) not in places:
+            yield _finding("inconsistent-offsets", record, f"was acknowledged at {_at(*record.place)} and is at {_listed(places)}")
+        elif all(partition != record.place.partition for partition, _ in places):
+            yield _finding("inconsistent-offsets", record, f"was acknowledged in {record.place.partition} and is at {_listed(places)}")
+
+
+def check_duplicates(history: History) -> Iterator[Finding]:
+    """Under idempotence no record is there twice, acknowledged or not."""
+    log = Log(history, READ_UNCOMMITTED)
+    for record in history.records:
+        places = log.places.get(record.number, [])
+        if len(places) > 1 and history.producers[record.producer].promise is Promise.EXACTLY_ONCE:
+            yield _finding("duplicate", record, f"is stored {len(places)} times, at {_listed(places)}")
+
+
+def check_order(history: History) -> Iterator[Finding]:
+    """A record whose `send` was called when another's had returned is behind it; copies of records that are there twice don't count."""
+    for partition, entries in Log(history, READ_UNCOMMITTED).partitions.items():
+        latest: dict[str, SentRecord] = {}
+        seen: set[int] = set()
+        for _, number in entries:
+            if number is None or number in seen:
+                continue
+            seen.add(number)
+            record = history.records[number]
+            if not _is_ordered(history, record):
+                continue
+            before = latest.get(record.producer)
+            if before is not None and record.returned is not None and record.returned.order < before.called.order:
+                text = f"was sent before record {before.number} and is behind it in {partition.topic}-{partition.partition}"
+                yield Finding("nonmonotonic-send", f"record {record.number} {text}", (f"record {record.number}", f"record {before.number}"))
+            if before is None or record.called.order > before.called.order:
+                latest[record.producer] = record
+
+
+def _is_ordered(history: History, record: SentRecord) -> bool:
+    producer = history.producers[record.producer]
+    # Without idempotence a late copy of what was given up may come at any time.
+    return producer.ordered and (producer.promise is Promise.EXACTLY_ONCE or record.acknowledged)
+
+
+def check_contents(history: History) -> Iterator[Finding]:
+    """Nothing is there that nobody sent, that was refused, or that was sent elsewhere; a key has one partition."""
+    homes: dict[tuple[str, bytes], SentRecord] = {}
+    log = Log(history, READ_UNCOMMITTED)
+    for (partition, offset), number in log.at.items():
+        if number is None:
+            yield Finding("invented", f"nobody sent the record at {_at(partition, offset)}", ("a foreign record",))
+            continue
+        record = history.records[number]
+        if record.forbidden:
+            yield _finding("aborted-read", record, f"was not taken ({record.refusal or record.error}) and is at {_at(partition, offset)}")
+        if partition.topic != record.topic or record.partition not in (None, partition.partition):
+            yield _finding("misplaced", record, f"is at {_at(partition, offset)}")
+        if record.content.key is not None and record.partition is None:
+            home = homes.setdefault((record.topic, record.content.key), record)
+            if log.places[home.number][0][0] != partition:
+                yield _finding("misplaced", record, f"has the key of record {home.number} and is in another partition, at {_at(partition, offset)}")
+
+
+# -- transactions ------------------------------------------------------------------------------------------------
+
+
+def check_transactions(history: History) -> Iterator[Finding]:
+    """A transaction's records are visible all or not at all, and as its producer was told."""
+    committed = Log(history, READ_COMMITTED)
+    records = _by_transaction(history)
+    for trace in history.transactions:
+        own = records.get((trace.producer, trace.number), [])
+        visible = [record for record in own if committed.holds(record.number)]
+        acknowledged = [record for record in own if record.acknowledged]
+        name = f"{trace.producer} transaction {trace.number}"
+        subjects = (name, *(f"record {record.number}" for record in own))
+        if visible and (trace.ending is Ending.ABORTED or trace.commit_called is None):
+            yield Finding("aborted-read", f"{name} was {_told(trace)}, and {_numbers(visible)} of it are visible", subjects)
+        elif trace.ending is Ending.COMMITTED:
+            lost = [record for record in own if record.taken and not committed.holds(record.number)]
+            if lost:
+                yield Finding("torn-transaction", f"{name} was committed, and {_numbers(lost)} of it are not visible", subjects)
+        elif visible and len(acknowledged) > sum(record.acknowledged for record in visible):
+            hidden = [record for record in acknowledged if not committed.holds(record.number)]
+            yield Finding("torn-transaction", f"{name}: {_numbers(visible)} are visible, {_numbers(hidden)} are not", subjects)
+
+
+def check_reads_of_transactions(history: History) -> Iterator[Finding]:
+    """No reader of committed records gets one before its commit was called, or one of an aborted transaction."""
+    traces = {(trace.producer, trace.number): trace for trace in history.transactions}
+    for reading in history.readings:
+        if reading.isolation != READ_COMMITTED or reading.final:
+            continue
+        for read in reading.reads:
+            record = history.records[read.number] if read.number is not None else None
+            if record is None or record.transaction is None:
+                continue
+            trace = traces[record.producer, record.transaction]
+            if trace.ending is Ending.ABORTED:
+                yield _finding("aborted-read", record, f"of an aborted transaction was read by {reading.name}")
+            elif trace.commit_called is None or read.moment.order < trace.commit_called.order:
+                yield _finding("precommitted-read", record, f"was read by {reading.name} before its commit was asked for")
+
+
+def check_group_positions(history: History) -> Iterator[Finding]:
+    """What transactions commit for a consumer group stands or falls with them."""
+    committed = Log(history, READ_COMMITTED)
+    records = _by_transaction(history)
+    allowed: dict[str, list[int | None]] = defaultdict(lambda: [None])
+    for trace in history.transactions:
+        transactional_id = history.producers[trace.producer].transactional_id
+        if trace.group_position is None or transactional_id is None:
+            continue
+        ending = _ending(trace, records.get((trace.producer, trace.number), []), committed)
+        positions = allowed[transactional_id]
+        if ending is Ending.COMMITTED:
+            positions.clear()
+        if ending is not Ending.ABORTED:
+            positions.append(trace.group_position)
+    for transactional_id, positions in allowed.items():
+        found = history.group_positions.get(transactional_id)
+        if found not in positions:
+            text = f"{transactional_id} has committed one of {positions} for its group, and the broker has {found}"
+            yield Finding("torn-offsets", text, tuple(name for name, known in history.producers.items() if known.transactional_id == transactional_id))
+
+
+def _ending(trace: TransactionTrace, records: list[SentRecord], committed: Log) -> Ending:
+    """How it ended, also where only its records tell."""
+    if trace.ending in (Ending.COMMITTED, Ending.ABORTED):
+        return trace.ending
+    if trace.commit_called is None:
+        return Ending.ABORTED
+    acknowledged = [record for record in records if record.acknowledged]
+    if not acknowledged:
+        return Ending.UNKNOWN
+    return Ending.COMMITTED if committed.holds(acknowledged[0].number) else Ending.ABORTED
+
+
+def _by_transaction(history: History) -> dict[tuple[str, int], list[SentRecord]]:
+    found: dict[tuple[str, int], list[SentRecord]] = defaultdict(list)
+    for record in history.records:
+        if record.transaction is not None:
+            found[record.producer, record.transaction].append(record)
+    return found
+
+
+def _told(trace: TransactionTrace) -> str:
+    return "aborted" if trace.ending is Ending.ABORTED else "never to be committed"
+
+
+# -- readers -----------------------------------------------------------------------------------------------------
+
+
+def check_readers(history: History) -> Iterator[Finding]:
+    """Readers see each visible record once, in order, and the same as everybody else; none gives up."""
+    logs = {isolation: Log(history, isolation) for isolation in (READ_UNCOMMITTED, READ_COMMITTED)}
+    for reading in history.readings:
+        if reading.failure is not None:
+            yield Finding("reader-failed", f"{reading.name}: {reading.failure}", (reading.name,))
+        yield from _check_one_reader(reading, logs[reading.isolation].partitions.get(reading.partition, []))
+    for partition, stored in history.stored.items():
+        final = logs[READ_UNCOMMITTED].partitions.get(partition, [])
+        if final != stored:
+            differing = sorted(set(final) ^ set(stored), key=str)[:5]
+            yield Finding("unseen", f"the broker holds other records in {partition} than a reader gets: {differing}")
+
+
+def _check_one_reader(reading: Reading, final: list[tuple[int, int | None]]) -> Iterator[Finding]:
+    offsets = [read.offset for read in reading.reads]
+    back = next((second for first, second in zip(offsets, offsets[1:], strict=False) if second <= first), None)
+    if back is not None:
+        yield Finding("nonmonotonic-poll", f"{reading.name} gets offset {back} of {reading.partition} behind a higher one", (reading.name,))
+        return
+    if not offsets or reading.final:
+        return
+    got = {read.offset: read.number for read in reading.reads}
+    expected = dict(final[bisect_left(final, reading.start, key=_offset_of) : bisect_right(final, offsets[-1], key=_offset_of)])
+    for offset, number in got.items():
+        if offset not in expected or expected[offset] != number:
+            text = f"{reading.name} got record {number} at {_at(reading.partition, offset)}; in the end there is {expected.get(offset)}"
+            yield Finding("inconsistent-offsets", text, (f"record {number}",))
+    for offset in [offset for offset in expected if offset not in got][:3]:
+        text = f"{reading.name} read on over record {expected[offset]} at {_at(reading.partition, offset)}"
+        yield Finding("poll-skip", text, (reading.name, f"record {expected[offset]}"))
+
+
+def _offset_of(entry: tuple[int, int | None]) -> int:
+    return entry[0]
+
+
+# -- time and what is left ---------------------------------------------------------------------------------------
+
+
+def check_limits(history: History) -> Iterator[Finding]:
+    """Every delivery and every call ends within its limit."""
+    for record in history.records:
+        producer = history.producers[record.producer]
+        if record.returned is None:
+            yield _finding("hang", record, "was given to send, which never came back")
+            continue
+        took = history.duration(record.called, record.returned)
+        yield from _check_duration(record, "came back from send", took, producer.send_limit)
+        if record.taken and record.resolved is None:
+            yield _finding("hang", record, f"never got an outcome; its limit is {producer.delivery_limit} s")
+        elif record.resolved is not None:
+            took = history.duration(record.returned, record.resolved)
+            yield from _check_duration(record, "got its outcome", took, producer.delivery_limit)
+    for call in history.calls:
+        yield from _check_call(call, history)
+
+
+def check_flushes(history: History) -> Iterator[Finding]:
+    """When a flush returns, everything that was taken before it was called has an outcome."""
+    flushes = [call for call in history.calls if call.name == FLUSH and call.outcome == OK]
+    for record in history.records if flushes else ():
+        for call in flushes:
+            if call.ended is None or call.owner != record.producer or not record.taken or record.returned is None:
+                continue
+            if record.returned.order < call.begun.order and (record.resolved is None or record.resolved.order > call.ended.order):
+                yield _finding("flushed-too-early", record, f"was taken before the flush of {call.begun.order}, which did not wait for it")
+
+
+def _check_duration(record: SentRecord, what: str, took: float, limit: float) -> Iterator[Finding]:
+    if took > limit + _SLACK_SECONDS:
+        yield _finding("late", record, f"{what} after {took:.3f} s; its limit is {limit} s")
+
+
+def _check_call(call: CallTrace, history: History) -> Iterator[Finding]:
+    if call.ended is None:
+        yield Finding("hang", f"{call.owner}: {call.name} never came back; its limit is {call.limit} s", (call.owner,))
+        return
+    took = history.duration(call.begun, call.ended)
+    if took > call.limit + _SLACK_SECONDS:
+        yield Finding("late", f"{call.owner}: {call.name} took {took:.3f} s; its limit is {call.limit} s", (call.owner,))
+    if call.must_succeed and call.outcome != OK:
+        yield Finding("not-live", f"{call.owner}: {call.name} ended with {call.outcome}", (call.owner,))
+
+
+def check_leftovers(history: History) -> Iterator[Finding]:
+    """No task, connection, byte or log line of a fault is left, and no producer ended that had no reason to."""
+    for producer in history.producers.values():
+        for leftover in producer.leftovers:
+            yield Finding("leak", f"{producer.name}: {leftover}", (producer.name,))
+        if producer.fatal is not None and not producer.may_be_fatal:
+            yield Finding("fatal-without-cause", f"{producer.name}: {producer.fatal}", (producer.name,))
+    yield from (Finding("leak", leftover) for leftover in history.leftovers)
+    yield from (Finding("fault", line) for line in history.unexpected_log)
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+def _finding(anomaly: str, record: SentRecord, text: str) -> Finding:
+    subjects = (f"record {record.number}", f"{record.producer} transaction {record.transaction}")
+    return Finding(anomaly, f"record {record.number} of {record.producer} {text}", subjects)
+
+
+def _at(partition: TopicPartition, offset: int) -> str:
+    return f"{partition.topic}-{partition.partition}@{offset}"
+
+
+def _listed(places: Iterable[tuple[TopicPartition, int]]) -> str:
+    return ", ".join(_at(*place) for place in places)
+
+
+def _numbers(records: list[SentRecord]) -> str:
+    shown = ", ".join(str(record.number) for record in records[:5])
+    return f"records {shown}" + (f" and {len(records) - 5} more" if len(records) > 5 else "")
+
+
+CHECKERS: tuple[Callable[[History], Iterator[Finding]], ...] = (
+    check_acknowledged,
+    check_duplicates,
+    check_order,
+    check_contents,
+    check_transactions,
+    check_reads_of_transactions,
+    check_group_positions,
+    check_readers,
+    check_limits,
+    check_flushes,
+    check_leftovers,
+)

@@ -1,0 +1,351 @@
+"""What goes wrong in a run: faults strike at random moments, last a while and are made good; at the end all is made good.
+
+Every fault is one that a real cluster may show. A broker does not say of what it has stored that it has not; so answers that get lost, and answers
+that lie about sequences, don't occur in one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import Action, delay, drop_after, drop_before, fail, hold_answer, throttle
+from aioprod.testing.simulation.network_faults import NetworkFault
+from aioprod.testing.simulation.scenario import TOPIC, Scenario
+from aioprod.testing.simulation.world import World
+
+_PRODUCE_CODES = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.CORRUPT_MESSAGE,
+]
+_SEQUENCE_CODES = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID]
+_COORDINATOR_CODES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+_TRANSACTION_CODES = [*_COORDINATOR_CODES, ErrorCode.CONCURRENT_TRANSACTIONS]
+_CODES: dict[ApiKey, list[ErrorCode]] = {
+    ApiKey.PRODUCE: _PRODUCE_CODES,
+    ApiKey.FETCH: [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR],
+    ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE],
+    ApiKey.INIT_PRODUCER_ID: _TRANSACTION_CODES,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _TRANSACTION_CODES,
+    ApiKey.ADD_OFFSETS_TO_TXN: _TRANSACTION_CODES,
+    ApiKey.END_TXN: _TRANSACTION_CODES,
+    ApiKey.TXN_OFFSET_COMMIT: _COORDINATOR_CODES,
+}
+_ANY_API = [*_CODES, ApiKey.METADATA, ApiKey.API_VERSIONS]
+_LONGEST_SECONDS = 2.0
+
+
+class Nemesis:
+    """Strikes, and makes good.
+
+    Args:
+        scenario: says how often, and what is not to happen together.
+    """
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self._world = world
+        self._cluster = world.cluster
+        self._network = world.loop.network
+        self._scenario = scenario
+        self._rng = world.loop.random("faults")
+        self._remedies: set[asyncio.Task[None]] = set()
+        self._down: set[int] = set()
+        self._busy: set[int] = set()
+        self._moved: int | None = None
+
+    async def run(self) -> None:
+        """Strike as often as the scenario says; return when all of it is over."""
+        scenario = self._scenario
+        moments = sorted(self._rng.uniform(0, scenario.fault_seconds) for _ in range(scenario.faults))
+        begun = self._world.loop.time()
+        for moment in moments:
+            await asyncio.sleep(max(0.0, begun + moment - self._world.loop.time()))
+            kind = self._rng.choice(self._kinds())
+            task = self._world.loop.create_task(kind(), name=f"fault {kind.__name__.strip('_')}")
+            self._remedies.add(task)
+        for task in self._remedies:
+            await task
+        await self.make_good()
+
+    async def make_good(self) -> None:
+        """Have everything work again."""
+        self._cluster.clear_rules()
+        self._cluster.resume_markers()
+        for node in self._cluster.node_ids:
+            if node in self._down:
+                await self._cluster.start_node(node)
+            self._cluster.unfreeze_node(node)
+            self._cluster.resume_replication(node)
+        self._down.clear()
+        self._network.heal()
+        self._note("all is well again")
+
+    def _kinds(self) -> list[Callable[[], Awaitable[None]]]:
+        """What may strike now; what is named twice does so more often."""
+        scenario = self._scenario
+        kinds: list[Callable[[], Awaitable[None]]] = [self._error_codes, self._error_codes, self._drop, self._throttle]
+        kinds += [self._move_coordinator, self._pause_markers, self._refuse_connections]
+        if scenario.loses_answers:
+            kinds += [self._lose_answers, self._lose_answers, self._hold_answers, self._delay, self._stop_node, self._kill_node, self._freeze_node]
+            kinds += [self._cut, self._cut_while_sending, self._cut_while_sending, self._partition, self._black_hole, self._slow, self._latency]
+            kinds += [self._flaky, self._flaky, self._flaky, self._jump]
+        else:
+            kinds += [self._refuse_sequences]
+        if scenario.nodes > 1:
+            kinds += [self._move_leaders, self._move_leaders]
+            if scenario.loses_answers:
+                kinds += [self._outage, self._pause_replication, self._lose_leader_behind]
+        if any(plan.may_be_fatal for plan in scenario.producers):
+            kinds += [self._expire_transactions]
+        return kinds
+
+    def _note(self, text: str) -> None:
+        self._world.history.note(f"fault: {text}", "fault")
+
+    def _duration(self) -> float:
+        return self._rng.choice([0.01, 0.1, 0.5, self._rng.uniform(0, _LONGEST_SECONDS)])
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    async def _error_codes(self) -> None:
+        api = self._rng.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, *_CODES])
+        code = self._rng.choice(_CODES[api])
+        partition = self._rng.choice([None, *range(self._scenario.partitions)]) if api is ApiKey.PRODUCE else None
+        topic = TOPIC if partition is not None else None
+        self._strike(api, fail(code, topic=topic, partition=partition), f"{code.name}{'' if partition is None else f' for partition {partition}'}")
+
+    async def _refuse_sequences(self) -> None:
+        code = self._rng.choice(_SEQUENCE_CODES)
+        self._strike(ApiKey.PRODUCE, fail(code), code.name)
+
+    async def _drop(self) -> None:
+        self._strike(self._any_api(), drop_before(), "connection closed, not handled")
+
+    async def _lose_answers(self) -> None:
+        self._strike(self._any_api(), drop_after(), "handled, connection closed instead of an answer")
+
+    async def _delay(self) -> None:
+        seconds = self._duration()
+        self._strike(self._any_api(), delay(seconds), f"handled {seconds:.3f} s late")
+
+    async def _throttle(self) -> None:
+        milliseconds = self._rng.choice([5, 50, 300])
+        self._strike(self._any_api(), throttle(milliseconds), f"throttled for {milliseconds} ms")
+
+    async def _hold_answers(self) -> None:
+        released = asyncio.Event()
+        seconds = self._duration()
+        self._strike(self._any_api(), hold_answer(released), f"answered {seconds:.3f} s late")
+        await asyncio.sleep(seconds)
+        released.set()
+
+    async def _flaky(self) -> None:
+        """For a while some of the requests of an API are lost, with or without having been handled, and some come late."""
+        api: ApiKey = self._rng.choice([*[ApiKey.PRODUCE] * 3, ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.INIT_PRODUCER_ID])
+        share = self._rng.choice([0.05, 0.2, 0.4])
+        action = self._rng.choice([drop_after(), drop_after(), drop_before(), delay(0.05), delay(0.15), fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+        text = f"{share:.0%} of {api.name} requests meet {type(action).__name__.strip('_')}"
+        self._note(text)
+        rule = self._cluster.on_every(api, action, where=lambda _: self._rng.random() < share)
+        await asyncio.sleep(self._duration())
+        rule.cancel()
+        self._note(f"no longer: {text}")
+
+    def _any_api(self) -> ApiKey:
+        return self._rng.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.PRODUCE, *_ANY_API])
+
+    def _strike(self, api: ApiKey, action: Action, text: str) -> None:
+        times = self._rng.choice([1, 1, 2, 5])
+        node = self._rng.choice([None, *self._cluster.node_ids])
+        self._note(f"the next {times} {api.name} to {'any node' if node is None else f'node {node}'}: {text}")
+        self._cluster.on(api, action, times=times, node=node)
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+
+    async def _stop_node(self) -> None:
+        await self._stop("stops", self._cluster.stop_node)
+
+    async def _kill_node(self, node: int | None = None) -> None:
+        self._world.history.leader_died = True
+        await self._stop("is killed", self._cluster.kill_node, node)
+
+    async def _stop(self, how: str, stop: Callable[[int], Awaitable[None]], node: int | None = None) -> None:
+        node = self._take_node(node)
+        if node is None:
+            return
+        self._note(f"node {node} {how}")
+        self._down.add(node)
+        await stop(node)
+        await asyncio.sleep(self._duration())
+        # Clients that know old addresses only would never find the cluster again: one node moves, and not a lonely one.
+        new_port = self._scenario.nodes > 1 and self._moved in (None, node) and self._rng.random() < 0.2
+        self._moved = node if new_port else self._moved
+        self._note(f"node {node} starts{' on another port' if new_port else ''}")
+        await self._start(node, new_port=new_port)
+        self._busy.discard(node)
+
+    async def _freeze_node(self) -> None:
+        node = self._take_node()
+        if node is None:
+            return
+        self._note(f"node {node} freezes")
+        self._cluster.freeze_node(node)
+        await asyncio.sleep(self._duration())
+        self._note(f"node {node} goes on")
+        self._cluster.unfreeze_node(node)
+        self._busy.discard(node)
+
+    async def _outage(self) -> None:
+        if self._busy or self._rng.random() < 0.5:
+            return
+        self._busy.update(self._cluster.node_ids)
+        self._note("all nodes stop")
+        self._down.update(self._cluster.node_ids)
+        self._world.history.leader_died = True
+        await self._cluster.stop_all()
+        await asyncio.sleep(self._duration())
+        for node in self._rng.sample(self._cluster.node_ids, len(self._cluster.node_ids)):
+            self._note(f"node {node} starts")
+            await self._start(node)
+            self._busy.discard(node)
+            await asyncio.sleep(self._duration() / 10)
+
+    async def _start(self, node: int, *, new_port: bool = False) -> None:
+        await self._cluster.start_node(node, new_port=new_port)
+        self._down.discard(node)
+
+    async def _pause_replication(self) -> None:
+        self._world.history.leader_died = True  # another one may lead that lacks what only the leader has acknowledged
+        node = self._rng.choice(self._cluster.node_ids)
+        self._note(f"node {node} falls behind the leaders")
+        self._cluster.pause_replication(node)
+        await asyncio.sleep(self._duration())
+        self._note(f"node {node} catches up")
+        self._cluster.resume_replication(node)
+
+    def _take_node(self, wanted: int | None = None) -> int | None:
+        """A node that no other fault is at work on."""
+        free = [node for node in self._cluster.node_ids if node not in self._busy and wanted in (None, node)]
+        if not free:
+            return None
+        node = self._rng.choice(free)
+        self._busy.add(node)
+        return node
+
+    async def _lose_leader_behind(self) -> None:
+        """Others lead who lack what the leader has taken a moment ago."""
+        node = self._rng.choice(self._cluster.node_ids)
+        self._world.history.leader_died = True
+        self._note(f"nodes other than {node} fall behind")
+        others = [other for other in self._cluster.node_ids if other != node]
+        for other in others:
+            self._cluster.pause_replication(other)
+        await asyncio.sleep(self._rng.uniform(0, 0.1))
+        if node in self._busy or self._rng.random() < 0.5:
+            await self._move_leaders()
+        else:
+            await self._kill_node(node)
+        for other in others:
+            self._cluster.resume_replication(other)
+
+    async def _move_leaders(self) -> None:
+        for partition in range(self._scenario.partitions):
+            able = [node for node in self._cluster.in_sync_replicas(TOPIC, partition) if node not in self._busy]
+            if able and self._rng.random() < 0.7:
+                node = self._rng.choice(able)
+                self._note(f"node {node} leads partition {partition}")
+                self._cluster.move_leader(TOPIC, partition, node)
+
+    async def _move_coordinator(self) -> None:
+        for plan in self._scenario.producers:
+            if plan.transactional_id is not None:
+                node = self._rng.choice(self._cluster.node_ids)
+                self._note(f"node {node} coordinates {plan.transactional_id}")
+                self._cluster.move_coordinator("transaction", plan.transactional_id, node)
+
+    # -- the network ---------------------------------------------------------------------------------------------
+
+    async def _cut(self) -> None:
+        one, other = self._ends()
+        self._note(f"connections between {one or 'anybody'} and {other or 'anybody'} break")
+        self._network.cut(one, other)
+
+    async def _cut_while_sending(self) -> None:
+        sender, receiver = self._rng.sample(self._ends(), 2)
+        times = self._rng.choice([1, 1, 3])
+        delivered = self._rng.choice([None, None, 0.0, 1.0])
+        self._note(f"the next {times} connections break as {sender or 'anybody'} sends to {receiver or 'anybody'}")
+        fault = self._network.cut_while_sending(sender, receiver, times=times, delivered=delivered)
+        await asyncio.sleep(self._duration())
+        fault.heal()
+
+    async def _partition(self) -> None:
+        sender, receiver = self._rng.sample(self._ends(), 2)
+        one_way = self._rng.random() < 0.5
+        text = f"nothing gets from {sender or 'anybody'} to {receiver or 'anybody'}{'' if one_way else ', nor back'}"
+        await self._while(text, self._network.partition(sender, receiver, one_way=one_way))
+
+    async def _black_hole(self) -> None:
+        place = self._rng.choice(self._ends())
+        if self._rng.random() < 0.5:
+            await self._while(f"nothing gets to {place or 'anybody'} or from it", self._network.black_hole(place))
+        else:
+            await self._while(f"{place or 'everybody'} is gone", self._network.vanish(place))
+
+    async def _refuse_connections(self) -> None:
+        _, node = self._ends()
+        await self._while(f"connections to {node or 'anybody'} are refused", self._network.refuse(node))
+
+    async def _slow(self) -> None:
+        one, other = self._ends()
+        speed = self._rng.choice([2_000, 20_000, 200_000])
+        await self._while(f"{speed} bytes per second between {one or 'anybody'} and {other or 'anybody'}", self._network.slow(speed, one, other))
+
+    async def _latency(self) -> None:
+        one, other = self._ends()
+        seconds = self._rng.choice([0.01, 0.05, 0.3])
+        text = f"up to {seconds} s of latency between {one or 'anybody'} and {other or 'anybody'}"
+        await self._while(text, self._network.delay(0.0, seconds, one, other))
+
+    def _ends(self) -> tuple[str | None, str | None]:
+        """A client and a node, or None for all of them."""
+        clients = [plan.name for plan in (*self._scenario.producers, *self._scenario.readers)]
+        nodes = [self._cluster.address(node) for node in self._cluster.node_ids]
+        return self._rng.choice([None, *clients]), self._rng.choice([None, *nodes])
+
+    async def _while(self, text: str, fault: NetworkFault) -> None:
+        self._note(text)
+        await asyncio.sleep(self._duration())
+        fault.heal()
+        self._note(f"no longer: {text}")
+
+    async def _jump(self) -> None:
+        seconds = self._rng.choice([0.05, 0.5, 5.0])
+        self._note(f"all stands still for {seconds} s")
+        self._world.history.suspensions.append((self._world.loop.time(), seconds))
+        self._world.loop.jump(seconds)
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    async def _pause_markers(self) -> None:
+        self._note("no markers are written")
+        self._cluster.pause_markers()
+        await asyncio.sleep(min(0.2, self._duration()))
+        self._note("markers are written")
+        self._cluster.resume_markers()
+
+    async def _expire_transactions(self) -> None:
+        for plan in self._scenario.producers:
+            name = plan.transactional_id
+            if plan.may_be_fatal and name is not None:
+                self._note(f"the transaction of {name} expires")
+                self._cluster.expire_transaction(name)

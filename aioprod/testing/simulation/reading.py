@@ -1,0 +1,76 @@
+"""The readers of a run: some beside the producers, and at the end one for every partition and isolation level."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.consumer.partition_reader import EARLIEST, LATEST, FetchSettings, PartitionReader, list_offsets
+from aioprod.errors import KafkaError
+from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading, error_name
+from aioprod.testing.simulation.scenario import TOPIC, ReaderPlan
+from aioprod.testing.simulation.world import World
+from aioprod.types import TopicPartition
+
+_CLIENT_SETTINGS: dict[str, Any] = {
+    "request_timeout_ms": 1_000,
+    "retry_backoff_ms": 10,
+    "retry_backoff_max_ms": 100,
+    "reconnect_backoff_ms": 10,
+    "reconnect_backoff_max_ms": 100,
+    "socket_connection_setup_timeout_ms": 200,
+    "socket_connection_setup_timeout_max_ms": 1_000,
+}
+_FINAL_LIMIT_MS = 20_000
+_PAUSE_SECONDS = 0.1
+
+
+async def read_along(world: World, plan: ReaderPlan) -> None:
+    """Read one partition from its beginning while the run goes on; ends when it is cancelled."""
+    await asyncio.sleep(plan.after)
+    reading = Reading(plan.name, TopicPartition(TOPIC, plan.partition), plan.isolation)
+    world.history.readings.append(reading)
+    client = ClusterClient(world.bootstrap_servers, client_id=plan.name, **_CLIENT_SETTINGS)
+    try:
+        await _start(client)
+        # The whole run is shorter than the reader's patience.
+        settings = FetchSettings(isolation_level=plan.isolation, retry_limit_ms=600_000, **plan.settings)
+        await _read(world, reading, PartitionReader(client, reading.partition, 0, None, settings))
+    except KafkaError as error:
+        reading.failure = error_name(error)
+    finally:
+        await client.close()
+
+
+async def _start(client: ClusterClient) -> None:
+    while True:
+        try:
+            await client.start()
+        except KafkaError:
+            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            return
+
+
+async def _read(world: World, reading: Reading, reader: PartitionReader) -> None:
+    async for fetched in reader:
+        for record in fetched.records():
+            world.history.read(reading, record.offset, Content.of(record.key, record.value, record.headers))
+
+
+async def read_everything(world: World, partitions: int) -> None:
+    """Read all partitions at both isolation levels from the beginning to the end: the log that the checkers judge by."""
+    places = [TopicPartition(TOPIC, number) for number in range(partitions)]
+    async with ClusterClient(world.bootstrap_servers, client_id="final reader", **_CLIENT_SETTINGS) as client:
+        starts = await list_offsets(client, dict.fromkeys(places, EARLIEST))
+        for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+            ends = await list_offsets(client, dict.fromkeys(places, LATEST), isolation_level=isolation)
+            settings = FetchSettings(isolation_level=isolation, retry_limit_ms=_FINAL_LIMIT_MS)
+            for place in places:
+                reading = Reading(f"final reader {isolation}", place, isolation, final=True)
+                world.history.readings.append(reading)
+                try:
+                    await _read(world, reading, PartitionReader(client, place, starts[place], ends[place], settings))
+                except KafkaError as error:
+                    reading.failure = error_name(error)

@@ -1,0 +1,339 @@
+"""Known bugs, to be switched in one at a time: the simulation has to find each of them. Each is a fault that a Kafka client or broker has really had,
+or one that RELIABILITY's list of planted bugs names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from aioprod.consumer.partition_reader import PartitionReader, _AbortedBatches
+from aioprod.net.brokers import Brokers
+from aioprod.producer import sequences
+from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.partition_queue import PartitionQueue
+from aioprod.producer.responses import ProduceResponseHandler
+from aioprod.producer.sequences import PartitionSequence
+from aioprod.producer.transactions.conversation import Conversation
+from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.testing.broker.handlers import produce
+from aioprod.testing.broker.partition import Partition
+from aioprod.testing.broker.producer_state import ProducerStates
+from aioprod.testing.broker.transactions import TransactionCoordinator
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A bug.
+
+    Attributes:
+        anomalies: what it does wrong, by the checkers' names; one of them has to be found.
+        found_by: the first seed that found it when it was looked for last: a good one to begin with.
+    """
+
+    switch_in: Callable[[Patch], None]
+    anomalies: frozenset[str]
+    found_by: int
+
+    @property
+    def __name__(self) -> str:
+        return self.switch_in.__name__
+
+    def seeds(self, count: int) -> Iterator[int]:
+        """The seeds to try, each once."""
+        yield self.found_by
+        yield from (seed for seed in range(count) if seed != self.found_by)
+
+
+MUTATIONS: list[Mutation] = []
+
+
+def mutation(*anomalies: str, found_by: int = 0) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """Put a bug on the list."""
+
+    def add(switch_in: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTATIONS.append(Mutation(switch_in, frozenset(anomalies), found_by))
+        return switch_in
+
+    return add
+
+
+# -- the producer ------------------------------------------------------------------------------------------------
+
+
+@mutation()
+def sequence_not_kept_on_retry(patch: Patch) -> None:
+    original = ProduceResponseHandler.unanswered
+
+    def unanswered(self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
+        original(self, batch, now, new_leader=new_leader)
+        if batch.state is BatchState.PENDING and batch.identity is not None:
+            sequence = self._accumulator.incomplete[batch].sequence
+            base, sequence.next_sequence = sequence.next_sequence, sequences.increment_sequence(sequence.next_sequence, batch.count)
+            batch.base_sequence, batch.encoded = base, None
+
+    patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
+
+
+@mutation()
+def pool_bytes_lost_on_cancel(patch: Patch) -> None:
+    def withdraw(self: BufferPool, waiter: Any) -> None:
+        self._waiters.pop(waiter, None)
+        self.reserved -= waiter.collected
+        self._hand_out()
+
+    patch.setattr(BufferPool, "_withdraw", withdraw)
+
+
+@mutation()
+def batch_completed_twice(patch: Patch) -> None:
+    def landed(self: ProduceResponseHandler, batch: ProducerBatch) -> bool:
+        batch.in_flight = False
+        return True
+
+    patch.setattr(ProduceResponseHandler, "_landed", landed)
+
+
+@mutation()
+def memory_of_expired_batches_given_back_early_and_again(patch: Patch) -> None:
+    original = RecordAccumulator.complete
+
+    def complete(self: RecordAccumulator, batch: ProducerBatch) -> PartitionQueue:
+        queue = original(self, batch)
+        if batch.in_flight:
+            self.pool._put_back(batch.leased)
+        return queue
+
+    patch.setattr(RecordAccumulator, "complete", complete)
+
+
+@mutation()
+def forgotten_waiter(patch: Patch) -> None:
+    original = ProducerBatch._finish
+
+    def finish(self: ProducerBatch, state: BatchState) -> None:
+        if state is BatchState.FAILED:
+            self._waiters = {}
+        original(self, state)
+
+    patch.setattr(ProducerBatch, "_finish", finish)
+
+
+@mutation()
+def retried_batches_queue_up_behind_the_others(patch: Patch) -> None:
+    patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
+
+
+@mutation()
+def swapped_batches(patch: Patch) -> None:
+    original = RecordAccumulator.drain
+
+    def drain(self: RecordAccumulator, node_id: int, now: float) -> list[ProducerBatch]:
+        for queue in self._schedule.due(node_id, now):
+            batches = queue.batches
+            if len(batches) > 2 and batches[0].identity is None and not batches[0].attempts:
+                batches[0], batches[1] = batches[1], batches[0]
+        return original(self, node_id, now)
+
+    patch.setattr(RecordAccumulator, "drain", drain)
+
+
+@mutation()
+def unanswered_is_taken_for_not_stored(patch: Patch) -> None:
+    original = ProduceResponseHandler.unanswered
+
+    def unanswered(self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
+        original(self, batch, now, new_leader=new_leader)
+        batch.may_be_stored = False
+
+    patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
+
+
+@mutation()
+def new_epoch_before_the_old_one_is_settled(patch: Patch) -> None:
+    original = PartitionSequence.may_send
+
+    def may_send(self: PartitionSequence, batch: ProducerBatch) -> bool:
+        if batch.identity is None and self.identity != self._producer.identity:
+            self.unresolved.clear()
+        return original(self, batch)
+
+    patch.setattr(PartitionSequence, "may_send", may_send)
+
+
+@mutation()
+def several_batches_before_the_first_is_confirmed(patch: Patch) -> None:
+    original = PartitionSequence.may_send
+
+    def may_send(self: PartitionSequence, batch: ProducerBatch) -> bool:
+        if self.identity is not None and self.identity == self._producer.identity:
+            self._confirmed = True
+        return original(self, batch)
+
+    patch.setattr(PartitionSequence, "may_send", may_send)
+
+
+@mutation()
+def batches_in_flight_never_expire(patch: Patch) -> None:
+    original = RecordAccumulator.expired
+    patch.setattr(RecordAccumulator, "expired", lambda self, now: [batch for batch in original(self, now) if not batch.in_flight])
+
+
+@mutation()
+def nothing_expires(patch: Patch) -> None:
+    patch.setattr(RecordAccumulator, "expired", lambda self, now: [])
+
+
+@mutation()
+def flush_does_not_wait_for_split_batches(patch: Patch) -> None:
+    async def wait_for(self: RecordAccumulator, batches: Any) -> None:
+        self.flushes += 1
+        self._wake(0.0)
+        try:
+            for batch in list(batches):
+                await batch.wait()
+        finally:
+            self.flushes -= 1
+
+    patch.setattr(RecordAccumulator, "wait_for", wait_for)
+
+
+@mutation()
+def offsets_of_a_split_batch_count_from_the_whole(patch: Patch) -> None:
+    original = ProducerBatch.part_of
+
+    def part_of(self: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
+        return original(self, index)[0], index
+
+    patch.setattr(ProducerBatch, "part_of", part_of)
+
+
+@mutation()
+def connections_stay_open_after_close(patch: Patch) -> None:
+    async def close(self: Brokers) -> None:
+        pass
+
+    patch.setattr(Brokers, "close", close)
+
+
+@mutation()
+def close_waits_without_a_limit(patch: Patch) -> None:
+    class NoLimit:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        async def __aenter__(self) -> None:
+            pass
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    patch.setattr("aioprod.producer.producer.asyncio.timeout", NoLimit)
+
+
+# -- transactions ------------------------------------------------------------------------------------------------
+
+
+@mutation()
+def abort_that_commits(patch: Patch) -> None:
+    original = Conversation.end
+    patch.setattr(Conversation, "end", lambda self, repetition, *, commit: original(self, repetition, commit=True))
+
+
+@mutation()
+def commit_does_not_wait_for_the_records(patch: Patch) -> None:
+    async def flush(self: TransactionManager) -> None:
+        pass
+
+    patch.setattr(TransactionManager, "_flush", flush)
+
+
+@mutation()
+def commit_over_a_failed_record(patch: Patch) -> None:
+    patch.setattr(TransactionManager, "batch_failed", lambda self, tp, error: None)
+
+
+@mutation()
+def commit_says_done_when_it_was_only_asked_for(patch: Patch) -> None:
+    async def end(self: Conversation, repetition: Any, *, commit: bool) -> None:
+        self.perhaps_begun = False
+
+    patch.setattr(Conversation, "end", end)
+
+
+# -- readers -----------------------------------------------------------------------------------------------------
+
+
+@mutation()
+def reader_of_committed_records_reads_aborted_ones(patch: Patch) -> None:
+    patch.setattr(_AbortedBatches, "contains", lambda self, data, place, header: bool(header.is_control))
+
+
+@mutation()
+def reader_skips_a_batch_after_an_error(patch: Patch) -> None:
+    original = PartitionReader._fetch
+
+    async def fetch(self: PartitionReader) -> Any:
+        if self._retry._failures:
+            self._retry._failures = 0
+            self.position += 1
+        return await original(self)
+
+    patch.setattr(PartitionReader, "_fetch", fetch)
+
+
+# -- the broker --------------------------------------------------------------------------------------------------
+
+
+@mutation()
+def broker_forgets_duplicates(patch: Patch) -> None:
+    patch.setattr(ProducerStates, "find_duplicate", lambda self, *_: None)
+    patch.setattr(ProducerStates, "check", lambda self, *_, **__: None)
+
+
+@mutation()
+def broker_acknowledges_before_replicas_have_it(patch: Patch) -> None:
+    patch.setattr(produce._Pending, "judge", lambda self: 0)
+
+
+@mutation()
+def broker_acknowledges_and_forgets(patch: Patch) -> None:
+    original = Partition.append
+
+    def append(self: Partition, header: Any, batch: Any, timestamp: int) -> int:
+        if not header.is_control and self.log.end_offset % 11 == 10:
+            return self.log.end_offset
+        return original(self, header, batch, timestamp)
+
+    patch.setattr(Partition, "append", append)
+
+
+@mutation()
+def broker_shows_records_of_open_transactions(patch: Patch) -> None:
+    patch.setattr(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+@mutation()
+def broker_shows_what_replicas_lack(patch: Patch) -> None:
+    patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
+
+
+@mutation()
+def broker_does_not_fence(patch: Patch) -> None:
+    original = TransactionCoordinator.init_producer_id
+
+    def init_producer_id(self: TransactionCoordinator, name: str, timeout_ms: int, expected: Any) -> Any:
+        known = self.transactions.get(name)
+        if known is not None and expected is None and known.producer_epoch >= 0:
+            return known.identity
+        return original(self, name, timeout_ms, expected)
+
+    patch.setattr(TransactionCoordinator, "init_producer_id", init_producer_id)
+
+
