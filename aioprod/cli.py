@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
+import json
 import math
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from aioprod.testing import BrokerSecurity
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -81,8 +86,17 @@ def _add_broker(commands: argparse._SubParsersAction[Parser]) -> None:
         allow_abbrev=False,
     )
     broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    broker.add_argument("--port", type=_port, default=9092, help="port to listen on, 0 for a free one (default: %(default)s)")
+    broker.add_argument("--port", type=_port, default=9092, help="of the first node, others take the next; 0 for free ones (default: %(default)s)")
+    broker.add_argument("--nodes", type=_positive_int, default=1, metavar="N", help="how many nodes (default: %(default)s)")
     broker.add_argument("--partitions", type=_positive_int, default=1, metavar="N", help="of topics created by use (default: %(default)s)")
+    broker.add_argument("--topic", type=_topic, action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic; may be given again")
+    broker.add_argument("--json", action="store_true", help="print the addresses as one line of JSON")
+    security = broker.add_argument_group("TLS and SASL")
+    security.add_argument("--tls-certificate", type=Path, metavar="FILE", help="speak TLS, with this certificate chain in PEM")
+    security.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key; without it the key is in the same file")
+    security.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="clients must have a certificate of this authority")
+    security.add_argument("--users", type=Path, metavar="FILE", help="ask for a login by PLAIN or SCRAM; a line NAME:PASSWORD for each user")
+    security.add_argument("--mechanism", action="append", metavar="NAME", help="offer only this SASL mechanism; may be given again")
     broker.set_defaults(run=_broker, parser=broker)
 
 
@@ -115,6 +129,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _topic(text: str) -> tuple[str, int | None]:
+    name, colon, partitions = text.partition(":")
+    return name, _positive_int(partitions) if colon else None
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     try:
         from aioprod.demo.options import DemoError, DemoOptions, check_extras
@@ -142,7 +161,10 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _broker(arguments: argparse.Namespace) -> int:
     try:
-        asyncio.run(_serve(arguments.host, arguments.port, arguments.partitions))
+        asyncio.run(_serve(arguments))
+    except _UsageError as error:
+        print(f"aioprod broker: {error}", file=sys.stderr)
+        return USAGE_ERROR
     except OSError as error:
         print(f"aioprod broker: can't listen on {arguments.host}:{arguments.port}: {error.strerror or error}", file=sys.stderr)
         return 1
@@ -151,7 +173,12 @@ def _broker(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(host: str, port: int, partitions: int) -> None:
+class _UsageError(Exception):
+    """What was asked for can't be had."""
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    from aioprod.errors import KafkaError
     from aioprod.testing import EmbeddedCluster
 
     ended = asyncio.Event()
@@ -161,9 +188,71 @@ async def _serve(host: str, port: int, partitions: int) -> None:
             loop.add_signal_handler(number, ended.set)
         except NotImplementedError:  # Windows: KeyboardInterrupt ends the loop
             break
-    async with EmbeddedCluster(host=host, port=port, num_partitions=partitions) as broker:
-        print(f"Broker on {broker.bootstrap_servers}, everything in memory only. Ctrl-C ends it.", flush=True)
+    security = _security(arguments)
+    try:
+        cluster = EmbeddedCluster(
+            nodes=arguments.nodes, host=arguments.host, port=arguments.port, num_partitions=arguments.partitions, security=security
+        )
+        for name, partitions in arguments.topic:
+            cluster.create_topic(name, partitions)
+    except KafkaError as error:
+        raise _UsageError(str(error)) from None
+    async with cluster:
+        protocol = ("SASL_" if security.offered else "") + ("SSL" if security.ssl_context else "PLAINTEXT" if security.offered else "")
+        if arguments.json:
+            print(json.dumps({"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": protocol or "PLAINTEXT"}), flush=True)
+        else:
+            kind = f" by {protocol}" if protocol else ""
+            print(f"Broker on {cluster.bootstrap_servers}{kind}, everything in memory only. Ctrl-C ends it.", flush=True)
         await ended.wait()
+
+
+def _security(arguments: argparse.Namespace) -> BrokerSecurity:
+    from aioprod.errors import ConfigError
+    from aioprod.testing import BrokerSecurity
+
+    if arguments.tls_certificate is None and (arguments.tls_key or arguments.tls_client_ca):
+        raise _UsageError("--tls-key and --tls-client-ca need --tls-certificate")
+    if arguments.users is None and arguments.mechanism:
+        raise _UsageError("--mechanism needs --users")
+    mechanisms = tuple(arguments.mechanism) if arguments.mechanism else None
+    try:
+        return BrokerSecurity(ssl_context=_tls_context(arguments), users=_users(arguments.users), mechanisms=mechanisms)
+    except ConfigError as error:
+        raise _UsageError(str(error)) from None
+
+
+def _tls_context(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+    if arguments.tls_certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(arguments.tls_certificate, arguments.tls_key)
+        if arguments.tls_client_ca is not None:
+            context.load_verify_locations(arguments.tls_client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:
+        raise _UsageError(f"the TLS files can't be used: {error.strerror or error}") from None
+    return context
+
+
+def _users(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise _UsageError(f"can't read --users {path}: {error.strerror}") from None
+    users = {}
+    for number, line in enumerate(lines, start=1):
+        name, colon, password = line.partition(":")
+        if line and not (colon and name and password):  # the line is not shown: it may hold a password
+            raise _UsageError(f"line {number} of --users {path} is not NAME:PASSWORD")
+        if line:
+            users[name] = password
+    if not users:
+        raise _UsageError(f"--users {path} names nobody")
+    return users
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Jars of real Kafka brokers and of Spark's Kafka connector, in the user's cache and checked against the sums in ``jars_lock.json``.
+"""Jars of real Kafka brokers, of Kafka's tools and of Spark's connector, in the user's cache and checked against the sums in ``jars_lock.json``.
 
 Maven fetches them where it is installed, else Apache Ivy, whose command line lies in PySpark's wheel. Both are given the exact list, so neither
 resolves versions of its own, and both use the repositories that this machine is set up for.
@@ -62,6 +62,15 @@ def kafka_jars(version: str = KAFKA_VERSIONS[0]) -> list[Path]:
     if version not in KAFKA_VERSIONS:
         raise ValueError(f"the Kafka versions known here are {', '.join(KAFKA_VERSIONS)}, not {version!r}")
     return fetch(f"kafka-{version}", locked_jars(f"kafka-{version}"), ways())
+
+
+def kafka_tools_jars() -> list[Path]:
+    """The jars of the newest of ``KAFKA_VERSIONS`` and that of its command line tools (the verifiable clients, the console clients and others).
+
+    Raises SetupError as ``kafka_jars`` does.
+    """
+    name = f"kafka-tools-{KAFKA_VERSIONS[0]}"
+    return [*kafka_jars(), *fetch(name, locked_jars(name), ways())]
 
 
 def spark_kafka_connector_jars() -> list[Path]:

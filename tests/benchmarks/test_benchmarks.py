@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import broker, many_partitions, many_tasks, new_topics
+from benchmarks import broker, embedded_broker, many_partitions, many_tasks, new_topics
 from benchmarks.clients import PEERS, Open, Settings, aioprod
 from benchmarks.harness import Case, Cost, in_turn, measured, table
 
@@ -37,6 +37,13 @@ def test_a_benchmark_runs_through_and_prints_rows_for_each_client(
     for client in clients:
         assert [row for row in rows if row.startswith(f"| {client}")], f"no row for {client}"
     assert [row for row in rows if row.endswith((" 2 |", " 1.2 |"))], "no row has a target"
+
+
+def test_the_embedded_broker_is_measured_in_every_respect(capsys: pytest.CaptureFixture[str]) -> None:
+    embedded_broker.main(["--records", "600", "--repetitions", "1"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(embedded_broker.rows(600))
+    assert [row.split(" | ")[3] for row in rows] == ["20 ms |", " |", " |", "50 ms |", "300,000 records/s |", "300,000 records/s |", " |"]
 
 
 def test_a_benchmark_is_a_command() -> None:

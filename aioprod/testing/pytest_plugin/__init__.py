@@ -1,1 +1,164 @@
-"""The pytest plugin: fixtures for applications that use Kafka."""
+"""The pytest plugin: fixtures for tests of applications that use Kafka.
+
+| fixture | gives |
+|---|---|
+| ``kafka_broker`` | a Kafka cluster of one node |
+| ``kafka_cluster`` | one of three nodes |
+| ``kafka_topic`` | the name of a new topic |
+| ``producer`` | a started producer |
+| ``consumer`` | a consumer that reads ``kafka_topic`` from its beginning |
+
+Each lives as long as its test, on the test's own event loop where it has one: pytest-asyncio (either mode) or anyio's plugin. Tests that block get
+a ``ThreadedCluster`` and a producer and a consumer that block. See docs/testing.md.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aioprod.testing.pytest_plugin import in_thread, on_loop, options
+from aioprod.testing.pytest_plugin.modes import BLOCKING, fixture_name, mode_of
+
+_LONGEST_TOPIC_STEM = 100
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    options.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options and add the fixtures."""
+    options.where(config)
+    config.pluginmanager.register(in_thread, "aioprod_blocking_fixtures")
+    config.pluginmanager.register(on_loop.loop_fixtures(config), "aioprod_loop_fixtures")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the cluster where it is not the embedded one."""
+    kind, version = options.where(config)
+    return None if kind == options.EMBEDDED else f"kafka: {kind}{f' {version}' if version else ''}"
+
+
+# -- what users ask for ----------------------------------------------------------------------------------------------
+# Settings are among the arguments so that tests may parametrize them; the fixtures that do the work take them from there.
+
+
+@pytest.fixture
+def kafka_broker(request: pytest.FixtureRequest, kafka_settings: dict[str, Any]) -> Any:
+    """A Kafka cluster of one node: ``EmbeddedCluster`` in asyncio tests, ``ThreadedCluster`` in others; with --kafka another one's stand-in."""
+    return _cluster(request, "kafka_broker")
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest, kafka_settings: dict[str, Any]) -> Any:
+    """A Kafka cluster of three nodes; the other fixtures of the same test use it, too."""
+    return _cluster(request, "kafka_cluster")
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_topic_settings: dict[str, Any]) -> Iterator[str]:
+    """The name of a topic that was created for this test."""
+    name: str = request.getfixturevalue(fixture_name("kafka_topic", mode_of(request)))
+    yield name
+    if options.where(request.config).kind != options.EMBEDDED:
+        request.getfixturevalue("_kafka_in_use").delete_topic(name)
+
+
+@pytest.fixture
+def producer(request: pytest.FixtureRequest, kafka_client_settings: dict[str, Any], kafka_producer_settings: dict[str, Any]) -> Any:
+    """A started ``aioprod.Producer``; in tests that block, one that blocks."""
+    return request.getfixturevalue(fixture_name("producer", mode_of(request)))
+
+
+@pytest.fixture
+def consumer(
+    request: pytest.FixtureRequest, kafka_topic: str, kafka_client_settings: dict[str, Any], kafka_consumer_settings: dict[str, Any]
+) -> Any:
+    """Reads ``kafka_topic`` from its beginning: ``getone``, ``getmany``, ``async for``; in tests that block, ``for``."""
+    return request.getfixturevalue(fixture_name("consumer", mode_of(request)))
+
+
+# -- what users may override -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kafka_settings() -> dict[str, Any]:
+    """The arguments of the embedded cluster."""
+    return {}
+
+
+@pytest.fixture
+def kafka_topic_settings(pytestconfig: pytest.Config) -> dict[str, Any]:
+    """The arguments of ``create_topic`` for ``kafka_topic``."""
+    return options.topic_settings(pytestconfig)
+
+
+@pytest.fixture
+def kafka_client_settings(pytestconfig: pytest.Config) -> dict[str, Any]:
+    """Settings of producer and consumer, such as those for TLS and SASL."""
+    return options.client_settings(pytestconfig)
+
+
+@pytest.fixture
+def kafka_producer_settings() -> dict[str, Any]:
+    """Settings of the producer alone."""
+    return {}
+
+
+@pytest.fixture
+def kafka_consumer_settings() -> dict[str, Any]:
+    """Settings of the consumer alone."""
+    return {}
+
+
+# -- inner links -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _kafka_in_use(request: pytest.FixtureRequest) -> Any:
+    """The cluster that the test's topic, producer and consumer belong to."""
+    return request.getfixturevalue("kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker")
+
+
+@pytest.fixture
+def _kafka_topic_name(request: pytest.FixtureRequest) -> str:
+    stem = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:_LONGEST_TOPIC_STEM]
+    return f"{stem}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def _kafka_broker_real(pytestconfig: pytest.Config) -> Iterator[str]:
+    """Bootstrap servers of a real broker for all tests."""
+    from aioprod.testing.jars import KAFKA_VERSIONS
+    from aioprod.testing.real_kafka import RealKafka
+
+    with RealKafka(version=options.where(pytestconfig).version or KAFKA_VERSIONS[0]) as kafka:
+        yield kafka.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def _kafka_cluster_real(pytestconfig: pytest.Config) -> Iterator[str]:
+    """Bootstrap servers of three real brokers for all tests."""
+    from aioprod.testing.jars import KAFKA_VERSIONS
+    from aioprod.testing.real_cluster import RealCluster
+
+    with RealCluster(3, version=options.where(pytestconfig).version or KAFKA_VERSIONS[0]) as kafka:
+        yield kafka.bootstrap_servers
+
+
+def _cluster(request: pytest.FixtureRequest, thing: str) -> Any:
+    kind = options.where(request.config).kind
+    mode = mode_of(request)
+    if kind == options.EMBEDDED:
+        return request.getfixturevalue(fixture_name(thing, mode))
+    from aioprod.testing.pytest_plugin.running import RunningKafka, RunningKafkaOnLoop
+
+    servers = request.getfixturevalue(fixture_name(thing, kind)) if kind == options.REAL else kind
+    stand_in = RunningKafka if mode == BLOCKING else RunningKafkaOnLoop
+    return stand_in(servers, on_loop.for_any_client(request.getfixturevalue("kafka_client_settings")))

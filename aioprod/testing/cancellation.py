@@ -1,0 +1,88 @@
+"""Cancel a coroutine at each of its suspensions, one after another, and check what is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_MOST_POINTS = 500
+_RUN_LIMIT_S = 30
+
+
+class _CancelledAt(Generic[T]):
+    """Runs a coroutine; cancels the task that runs it as soon as it is suspended for the n-th time.
+
+    Attributes:
+        reached: whether it was suspended that often.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], number: int) -> None:
+        self._coroutine = coroutine
+        self._left = number
+        self.reached = False
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731
+        while True:
+            try:
+                waited = step()
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            self._left -= 1
+            if self._left == 0:
+                self.reached = True
+                task = asyncio.current_task()
+                assert task is not None
+                asyncio.get_running_loop().call_soon(task.cancel)
+            try:
+                yield waited
+            except BaseException as error:
+                step = lambda error=error: self._coroutine.throw(error)  # type: ignore[misc]  # noqa: E731
+            else:
+                step = lambda: self._coroutine.send(None)  # noqa: E731
+
+
+async def cancel_at_each_point(
+    scenario: Callable[[int], Coroutine[Any, Any, object]], check: Callable[[int, bool], Coroutine[Any, Any, None]]
+) -> int:
+    """Run ``scenario(n)`` with a cancellation at its n-th suspension, for n = 1, 2, ... until it has no n-th.
+
+    For code that has to survive cancellation wherever it waits. ``check(n, cancelled)`` runs after each; ``cancelled`` says whether the scenario
+    ended by the cancellation.
+
+    Returns:
+        How many suspensions there were.
+
+    Raises:
+        TimeoutError: a run, or what was left of it after its cancellation, did not end within 30 seconds.
+        AssertionError: there are more than 500 suspensions.
+        Exception: whatever the scenario or the check raises.
+    """
+    for number in range(1, _MOST_POINTS):
+        run = _CancelledAt(scenario(number), number)
+        task = asyncio.ensure_future(_await(run))
+        cancelled = False
+        try:
+            async with asyncio.timeout(_RUN_LIMIT_S):
+                await asyncio.wait([task])
+            task.result()
+        except asyncio.CancelledError:
+            if not task.cancelled():  # it is this one that was cancelled
+                task.cancel()
+                raise
+            cancelled = True
+        except TimeoutError:
+            task.cancel()
+            raise
+        await check(number, cancelled)
+        if not run.reached:
+            return number - 1
+    raise AssertionError(f"more than {_MOST_POINTS} suspensions")
+
+
+async def _await(run: _CancelledAt[T]) -> T:
+    return await run

@@ -1,0 +1,230 @@
+"""One Java process that is a Kafka node: its settings and data in a directory, started, signalled, and gone when our own process is."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aioprod.testing.cache import SetupError
+from aioprod.testing.jars import kafka_jars
+from aioprod.testing.java import find_java
+from aioprod.testing.kafka_listener import SCRAM_MECHANISMS, Listener, properties_text
+
+_FORMAT_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 10
+_STARTED = "Kafka Server started"  # logged once the broker is unfenced, so clients find leaders at once
+
+# Java takes the shell's place, so its process id is the one we started. Beside it a watcher waits on a pipe whose other end only our process holds:
+# a line means "stopped in order"; end of file means our process has died, and then it removes the data and kills its own process group.
+# (Linux's parent-death signal would fire already when the thread that started the broker ends.)
+_WATCHED = 'exec 3<&0; dir=$1; shift; (read -r _ <&3 || { rm -rf "$dir"; kill -9 0; }) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
+
+
+class KafkaProcess:
+    """A node's Java process; one at a time, any number after one another, all on the same data.
+
+    Args:
+        directory: settings, data and logs; exists already.
+        settings: ``server.properties``, by Kafka's names.
+        version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
+        heap_mb: the JVM's largest heap, in MiB.
+        remove: the directory to remove should our process die.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, str], *, version: str, heap_mb: int, remove: Path) -> None:
+        self._directory = directory
+        self._remove = remove
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = directory / "broker.log"
+        self._properties = directory / "server.properties"
+        self._properties.write_text(properties_text(settings))
+        logging = directory / "logging.properties"
+        logging.write_text(_logging_properties(self._log))
+        class_path = os.pathsep.join(str(jar) for jar in kafka_jars(version))
+        self._java = [
+            str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+            f"-Djava.util.logging.config.file={logging}", "-cp", class_path,
+        ]  # fmt: skip
+        self._heap = f"-Xmx{heap_mb}m"
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process id; None while none runs."""
+        return self._process.pid if self._process else None
+
+    def format(self, cluster_id: str, scram_users: Mapping[str, str]) -> None:
+        """Make the data directory.
+
+        Raises:
+            SetupError: Kafka's storage tool fails; with its own words.
+        """
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(self._properties)]
+        for user, password in scram_users.items():
+            tool += [f"--add-scram={mechanism}=[name={user},password={password}]" for mechanism in SCRAM_MECHANISMS]
+        command = [self._java[0], "-Xmx128m", *self._java[1:], *tool]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_FORMAT_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise SetupError(f"Kafka's storage tool did not end within {_FORMAT_TIMEOUT_S} s") from None
+        if done.returncode != 0:
+            raise SetupError(f"Kafka's storage tool failed (exit status {done.returncode}):\n{done.stdout.decode(errors='replace')[-2000:]}")
+
+    def launch(self) -> None:
+        """Start the JVM; :meth:`wait_until_started` tells when it serves."""
+        self._log.unlink(missing_ok=True)
+        command = [self._java[0], self._heap, *self._java[1:], "kafka.Kafka", str(self._properties)]
+        with (self._directory / "output.log").open("wb") as output:
+            # A session of its own: the terminal's Ctrl-C is for our process, which then stops the broker.
+            self._process = subprocess.Popen(
+                ["sh", "-c", _WATCHED, "sh", str(self._remove), *command],
+                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_until_started(self, timeout_s: float) -> None:
+        """Return when the node serves.
+
+        Raises:
+            SetupError: it ended, or does not serve within ``timeout_s`` seconds; with the end of its log.
+        """
+        assert self._process is not None
+        deadline = time.monotonic() + timeout_s
+        while not (self._log.exists() and _STARTED in self._log.read_text(errors="replace")):
+            if (status := self._process.poll()) is not None:
+                raise SetupError(f"the Kafka broker ended with exit status {status} while starting; its log ends with:\n{self.log_tail()}")
+            if time.monotonic() >= deadline:
+                raise SetupError(f"the Kafka broker did not start within {timeout_s:g} s; its log ends with:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def log_tail(self, lines: int = 25) -> str:
+        """The last lines of the node's log."""
+        texts = []
+        for path in (self._directory / "output.log", self._log):
+            try:
+                texts.append(path.read_text(errors="replace"))
+            except OSError:
+                pass
+        return "\n".join("".join(texts).splitlines()[-lines:])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the JVM a signal.
+
+        Raises:
+            RuntimeError: none runs.
+        """
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError("this Kafka node does not run")
+        self._process.send_signal(number)
+
+    def terminate(self, timeout_s: float) -> None:
+        """Have the node shut down in order (SIGTERM): it hands over what it leads first.
+
+        Raises:
+            TimeoutError: it still runs after ``timeout_s`` seconds.
+        """
+        self.signal(signal.SIGTERM)
+        assert self._process is not None
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the Kafka node did not shut down within {timeout_s:g} s; its log ends with:\n{self.log_tail()}") from None
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the JVM at once, also a stopped one, and wait until it is gone; does nothing where none runs. The data stays."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait(_STOP_TIMEOUT_S)
+        assert process.stdin is not None
+        try:
+            process.stdin.write(b"\n")
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+
+
+def node_settings(
+    node_id: int, directory: Path, *, voters: Mapping[int, int], ports: Mapping[str, int], listeners: Sequence[Listener]
+) -> dict[str, str]:
+    """The part of ``server.properties`` that every KRaft node (broker and controller in one) on this machine has.
+
+    Args:
+        voters: the controllers' ports by node id, this node's among them.
+        ports: by name of listener. Brokers talk among themselves on the first of ``listeners``.
+    """
+    addresses = ",".join(f"{listener.name}://127.0.0.1:{ports[listener.name]}" for listener in listeners)
+    advertised = ",".join(f"{listener.name}://127.0.0.1:{listener.advertised_port or ports[listener.name]}" for listener in listeners)
+    protocols = ",".join(f"{listener.name}:{listener.security_protocol}" for listener in listeners)
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(f"{voter}@127.0.0.1:{port}" for voter, port in voters.items()),
+        "listeners": f"{addresses},CONTROLLER://127.0.0.1:{voters[node_id]}",
+        "advertised.listeners": advertised,
+        "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": listeners[0].name,
+        "log.dirs": str(directory / "data"),
+        "log.segment.bytes": str(64 << 20),
+        "log.cleaner.enable": "false",  # its buffer alone is 128 MiB
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.num.partitions": "5",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",  # as quick as tests are
+        "share.coordinator.state.topic.num.partitions": "5",
+        "group.initial.rebalance.delay.ms": "0",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+    }
+    for listener in listeners:
+        settings |= listener.server_properties(directory)
+    return settings
+
+
+def replica_settings(replication_factor: int, min_insync_replicas: int) -> dict[str, str]:
+    """How many replicas topics have by default, Kafka's own topics too."""
+    factor, least = str(replication_factor), str(min_insync_replicas)
+    return {
+        "default.replication.factor": factor,
+        "min.insync.replicas": least,
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": least,
+        "share.coordinator.state.topic.replication.factor": factor,
+        "share.coordinator.state.topic.min.isr": least,
+    }
+
+
+def new_cluster_id() -> str:
+    """A name for a new cluster, of the form that Kafka wants."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free now, all different; another process may still take one before the broker does."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _logging_properties(log: Path) -> str:
+    return (
+        "handlers=java.util.logging.FileHandler\n.level=WARNING\nkafka.server.KafkaRaftServer.level=INFO\n"
+        f"java.util.logging.FileHandler.pattern={log}\n"
+        "java.util.logging.FileHandler.formatter=java.util.logging.SimpleFormatter\n"
+        "java.util.logging.SimpleFormatter.format=%1$tF %1$tT.%1$tL %4$s %3$s %5$s %6$s%n\n"
+    )

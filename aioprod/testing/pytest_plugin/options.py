@@ -1,0 +1,85 @@
+"""The plugin's options: which cluster the fixtures give, and with what settings."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import pytest
+
+EMBEDDED = "embedded"
+REAL = "real"
+
+
+class Where(NamedTuple):
+    """The cluster behind the fixtures: ``embedded``, ``real``, or the address of one that runs; and the real one's version."""
+
+    kind: str
+    version: str | None
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare options and settings."""
+    group = parser.getgroup("aioprod", "Kafka fixtures (aioprod)")
+    group.addoption(
+        "--kafka",
+        metavar="embedded|real|HOST:PORT",
+        help="the cluster behind the Kafka fixtures: one in this process, a real one that is started, or one that runs (default: embedded)",
+    )
+    group.addoption("--kafka-version", metavar="VERSION", help="the real one's version, with --kafka=real")
+    parser.addini("kafka", "as --kafka", default=EMBEDDED)
+    parser.addini("kafka_version", "as --kafka-version", default="")
+    parser.addini("kafka_partitions", "how many partitions the fixture kafka_topic has", default="1")
+    parser.addini(
+        "kafka_client_settings",
+        "settings of the fixtures' clients, one a line, by Kafka's names (security.protocol=SSL); $NAME is taken from the environment",
+        type="linelist",
+        default=[],
+    )
+
+
+def where(config: pytest.Config) -> Where:
+    """What was chosen.
+
+    Raises:
+        pytest.UsageError: it can't be.
+    """
+    kind: str = config.getoption("kafka") or config.getini("kafka")
+    version: str | None = config.getoption("kafka_version") or config.getini("kafka_version") or None
+    if kind not in (EMBEDDED, REAL) and not all(_is_address(part) for part in kind.split(",")):
+        raise pytest.UsageError(f"--kafka={kind}: must be embedded, real or HOST:PORT")
+    if version is not None and config.getoption("kafka_version") and kind != REAL:
+        raise pytest.UsageError("--kafka-version chooses the version of a real broker: add --kafka=real")
+    return Where(kind, version)
+
+
+def topic_settings(config: pytest.Config) -> dict[str, Any]:
+    """The arguments of ``create_topic`` for the fixture ``kafka_topic``."""
+    text: str = config.getini("kafka_partitions")
+    if not text.isdecimal() or int(text) < 1:
+        raise pytest.UsageError(f"kafka_partitions = {text}: must be a whole number of at least 1")
+    return {"num_partitions": int(text)}
+
+
+def client_settings(config: pytest.Config) -> dict[str, Any]:
+    """The arguments of ``Producer`` that the ini file sets."""
+    from aioprod.errors import ConfigError
+    from aioprod.properties import producer_arguments
+
+    lines: list[str] = config.getini("kafka_client_settings")
+    settings: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        name, equals, value = line.partition("=")
+        if not equals:  # not shown: it may hold a password
+            raise pytest.UsageError(f"kafka_client_settings: line {number} is not name=value")
+        settings[name.strip()] = os.path.expandvars(value.strip())
+    try:
+        with producer_arguments(settings, lambda _: "") as arguments:
+            return {name: value for name, value in arguments.items() if name != "client_id" or value}
+    except ConfigError as error:
+        raise pytest.UsageError(f"kafka_client_settings: {error}") from None
+
+
+def _is_address(text: str) -> bool:
+    host, colon, port = text.strip().rpartition(":")
+    return bool(colon and host and port.isdecimal() and 1 <= int(port) <= 65_535)

@@ -1,0 +1,230 @@
+"""A real Apache Kafka cluster (KRaft) on this machine, whose nodes can be killed, frozen, shut down and started again."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from aioprod.testing.cache import SetupError
+from aioprod.testing.jars import KAFKA_VERSIONS
+from aioprod.testing.kafka_listener import Listener
+from aioprod.testing.kafka_process import KafkaProcess, free_ports, new_cluster_id, node_settings, replica_settings
+
+_PORT_TAKEN = "Address already in use"
+_PORT_ATTEMPTS = 3
+_PLAIN_LISTENER = "PLAINTEXT"
+_MOST_REPLICAS = 3
+_FIRST_NODE_ID = 1
+
+
+class RealCluster:
+    """Kafka nodes, each broker and controller in one, in processes of their own on free ports of 127.0.0.1; data in a temporary directory.
+
+    Synchronous, and blocking: in asyncio code call what waits by ``asyncio.to_thread``. All is gone when the ``with`` block or the process ends,
+    however it ends.
+
+    ``nodes``: how many; their ids are 1, 2, 3 and so on. Topics have three replicas, or as many as there are nodes, and
+    ``min.insync.replicas=2`` (1 on a single node). ``heap_mb``: each JVM's largest heap, in MiB.
+    ``session_timeout_ms``: Kafka's ``broker.session.timeout.ms``: who is silent for so long loses what it leads. (Kafka's own default is 9 s.)
+    ``listeners``: gives, for a node's id, its listeners beside the plain one. ``scram_users``: name to password, for both SCRAM mechanisms; seen in
+    the process list while the data directories are formatted. ``settings``: more lines for ``server.properties``, by Kafka's names.
+    ``start_timeout_s``: the longest wait for a node to serve. ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        version: str = KAFKA_VERSIONS[0],
+        heap_mb: int = 320,
+        session_timeout_ms: int = 3_000,
+        listeners: Callable[[int], Sequence[Listener]] = lambda _: (),
+        scram_users: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        start_timeout_s: float = 90,
+    ) -> None:
+        if version not in KAFKA_VERSIONS:
+            raise ValueError(f"version must be one of {', '.join(KAFKA_VERSIONS)}, not {version!r}")
+        self.node_ids = tuple(range(_FIRST_NODE_ID, _FIRST_NODE_ID + nodes))
+        self._version = version
+        self._heap_mb = heap_mb
+        self._listeners = {node_id: [Listener(name=_PLAIN_LISTENER), *listeners(node_id)] for node_id in self.node_ids}
+        for named in self._listeners.values():
+            if len({listener.name.upper() for listener in named} - {"CONTROLLER"}) != len(named):
+                raise ValueError(f"give each listener a name of its own, other than {_PLAIN_LISTENER} and CONTROLLER")
+        self._scram_users = _checked_scram_users(scram_users or {})
+        self._settings = {
+            **replica_settings(min(nodes, _MOST_REPLICAS), min(nodes, 2)),
+            "broker.session.timeout.ms": str(session_timeout_ms),
+            "broker.heartbeat.interval.ms": str(max(1, session_timeout_ms // 6)),
+            **(settings or {}),
+        }
+        self._start_timeout_s = start_timeout_s
+        self._directory: Path | None = None
+        self._processes: dict[int, KafkaProcess] = {}
+        self._ports: dict[int, dict[str, int]] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``127.0.0.1:PORT,...`` of the plain listeners, of nodes that run and others. Raises RuntimeError while the cluster is not started."""
+        return self.bootstrap_servers_of(_PLAIN_LISTENER)
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """The same of the listeners of that name. Raises RuntimeError while the cluster is not started, KeyError for an unknown listener."""
+        return ",".join(self.address(node_id, listener) for node_id in self.node_ids)
+
+    def address(self, node_id: int, listener: str = _PLAIN_LISTENER) -> str:
+        """``127.0.0.1:PORT`` where a node listens, or listened: it keeps its ports. Errors as for :meth:`bootstrap_servers_of`."""
+        self._process(node_id)
+        return f"127.0.0.1:{self._ports[node_id][listener]}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Fetch the jars where they are missing, start all nodes and wait until they serve.
+
+        Raises SetupError where Java or the jars can't be had, or with the end of a node's log where it does not come up in time.
+        """
+        if self._processes:
+            raise RuntimeError("this broker is started already")
+        if os.name != "posix":
+            raise SetupError("a real Kafka broker is started only on Linux and macOS; on Windows use WSL, or give the address of a broker that runs")
+        atexit.register(self.stop)
+        try:
+            for attempt in range(_PORT_ATTEMPTS):
+                try:
+                    self._start_once()
+                    return
+                except SetupError as error:
+                    self._discard()
+                    if _PORT_TAKEN not in str(error) or attempt + 1 == _PORT_ATTEMPTS:
+                        raise
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all nodes and remove their data; does nothing where none is started. They are killed: nothing is kept that could be harmed."""
+        atexit.unregister(self.stop)
+        self._discard()
+
+    # -- single nodes --------------------------------------------------------------------------------------------
+
+    def kill(self, *node_ids: int) -> None:
+        """Kill nodes at once (SIGKILL) and wait until they are gone."""
+        for node_id in node_ids:
+            self._process(node_id).kill()
+
+    def pause(self, *node_ids: int) -> None:
+        """Freeze nodes (SIGSTOP): their sockets stay open and take what fits, and nothing is answered. Raises RuntimeError where one does not run."""
+        for node_id in node_ids:
+            self._process(node_id).signal(signal.SIGSTOP)
+
+    def resume(self, *node_ids: int) -> None:
+        """Let frozen nodes go on (SIGCONT). Raises RuntimeError where one does not run."""
+        for node_id in node_ids:
+            self._process(node_id).signal(signal.SIGCONT)
+
+    def terminate(self, node_id: int, timeout_s: float = 30) -> None:
+        """Have a node hand over what it leads and shut down (SIGTERM).
+
+        Raises RuntimeError where it does not run, TimeoutError where it still runs after ``timeout_s`` seconds.
+        """
+        self._process(node_id).terminate(timeout_s)
+
+    def restart(self, *node_ids: int) -> None:
+        """Start nodes, killed before where they run, on their data and ports, and wait until all of them serve.
+
+        Raises SetupError where one does not come up in time; one whose port was taken meanwhile is tried again.
+        """
+        for attempt in range(_PORT_ATTEMPTS):
+            try:
+                self._launch([self._process(node_id) for node_id in node_ids])
+                return
+            except SetupError as error:
+                if _PORT_TAKEN not in str(error) or attempt + 1 == _PORT_ATTEMPTS:
+                    raise
+
+    def runs(self, node_id: int) -> bool:
+        """Whether a node has a process, be it frozen."""
+        return self._process(node_id).pid is not None
+
+    def active_controller(self) -> int:
+        """The id of the node that leads the controllers' quorum, as far as the nodes have noted; 0 where none of them knows."""
+        newest: tuple[int, int] = (-1, 0)
+        for node_id in self.node_ids:
+            try:
+                state = json.loads((self._node_directory(node_id) / "data" / "__cluster_metadata-0" / "quorum-state").read_text())
+            except (OSError, ValueError):
+                continue  # being written
+            newest = max(newest, (int(state["leaderEpoch"]), int(state["leaderId"])))
+        return max(newest[1], 0)
+
+    def log_tail(self, lines: int = 25, node_id: int = _FIRST_NODE_ID) -> str:
+        """The last lines of a node's log. Raises RuntimeError while the cluster is not started."""
+        return self._process(node_id).log_tail(lines)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _process(self, node_id: int) -> KafkaProcess:
+        if node_id not in self.node_ids:
+            raise ValueError(f"there is no node {node_id}, only {', '.join(map(str, self.node_ids))}")
+        process = self._processes.get(node_id)
+        if process is None:
+            raise RuntimeError("this broker is not started")
+        return process
+
+    def _start_once(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="aioprod-kafka-"))
+        names = {node_id: [listener.name for listener in listeners] for node_id, listeners in self._listeners.items()}
+        *ports, last_controller_port = free_ports(sum(len(listed) + 1 for listed in names.values()))
+        self._ports = {node_id: {name: ports.pop(0) for name in listed} for node_id, listed in names.items()}
+        voters = dict(zip(self.node_ids, [*ports, last_controller_port], strict=True))
+        for node_id, listeners in self._listeners.items():
+            directory = self._node_directory(node_id)
+            directory.mkdir()
+            settings = {**node_settings(node_id, directory, voters=voters, ports=self._ports[node_id], listeners=listeners), **self._settings}
+            process = KafkaProcess(directory, settings, version=self._version, heap_mb=self._heap_mb, remove=self._directory)
+            self._processes[node_id] = process
+        cluster_id = new_cluster_id()
+        for process in self._processes.values():
+            process.format(cluster_id, self._scram_users)
+        self._launch(self._processes.values())
+
+    def _launch(self, processes: Collection[KafkaProcess]) -> None:
+        for process in processes:
+            process.kill()
+            process.launch()
+        for process in processes:
+            process.wait_until_started(self._start_timeout_s)
+
+    def _discard(self) -> None:
+        processes, self._processes = self._processes, {}
+        for process in processes.values():
+            process.kill()
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _node_directory(self, node_id: int) -> Path:
+        assert self._directory is not None
+        return self._directory / f"node{node_id}"
+
+
+def _checked_scram_users(users: Mapping[str, str]) -> dict[str, str]:
+    for user, password in users.items():
+        if set(user + password) & set(',"[]'):  # Kafka's storage tool splits there
+            raise ValueError(f"the name and password of SCRAM user {user!r} may not contain a comma, a quotation mark or a bracket")
+    return dict(users)
