@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Iterable
 from typing import Any, Self, TypeVar, cast
@@ -10,7 +11,7 @@ from typing import Any, Self, TypeVar, cast
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import ClientConfig, check_names
-from aioprod.errors import BrokerConnectionError
+from aioprod.errors import BrokerConnectionError, KafkaError
 from aioprod.net.brokers import Brokers
 from aioprod.protocol.message import Message, Request
 
@@ -36,6 +37,7 @@ class ClusterClient:
         rng = random.Random()
         self._brokers = Brokers(self.config, rng)
         self._metadata = Metadata(self.config, self._brokers, rng, create_topics=create_topics)
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -49,6 +51,7 @@ class ClusterClient:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
         """
         self._brokers.open()
+        self._brokers.on_silence = self._look_around
         try:
             await self._metadata.refresh(())
         except BaseException:
@@ -57,6 +60,9 @@ class ClusterClient:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking], timeout=1)
         await self._metadata.close()
         await self._brokers.close()
 
@@ -67,6 +73,15 @@ class ClusterClient:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    def _look_around(self) -> None:
+        """A broker is silent: should it have left the cluster, whoever waits for its answer hears of that."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._ask_for_brokers(), name="aioprod-look-around")
+
+    async def _ask_for_brokers(self) -> None:
+        with contextlib.suppress(KafkaError):
+            await self._metadata.refresh(())
+
     async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
         """Send a request to a node, or to any, in the newest version both sides know, and return its reply.
 
@@ -74,6 +89,7 @@ class ClusterClient:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer.
             UnsupportedVersionError: the broker has no version of it that we know.
         """
+        # Not by asking several: what changes something must not be done twice.
         connection = await (self._brokers.any() if node_id is None else self._brokers.connection(node_id))
         return await connection.request(message)
 

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import TypeVar
 
 from aioprod.config import ClientConfig
@@ -23,6 +24,7 @@ from aioprod.errors import (
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
+from aioprod.net.silence import SILENCE_S
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 
@@ -78,10 +80,35 @@ class Coordinators:
         connection = await self.connection(kind, key)
         message, version = prepare(connection)
         try:
-            return await connection.request(message, version=version)
+            return await self._answer(kind, key, connection, message, version)
         except (BrokerConnectionError, RequestTimedOutError, ProtocolError):
             self.forget(kind, key)
             raise
+
+    async def _answer(
+        self, kind: CoordinatorType, key: str, connection: Connection, message: Request[ResponseT], version: int
+    ) -> ResponseT:
+        """The coordinator's answer, unless it keeps silent and the other brokers name another one."""
+        asked = self._known.get((kind, key))
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_task(connection.request(message, version=version), name="aioprod-coordinator-request")
+        looking: asyncio.Task[Node] | None = None
+        try:
+            while True:
+                both = [waiting] if looking is None else [waiting, looking]
+                await asyncio.wait(both, timeout=SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
+                if waiting.done():
+                    return waiting.result()
+                if looking is None and connection.silent:
+                    looking = loop.create_task(self._find(kind, key), name="aioprod-find-coordinator")
+                elif looking is not None and looking.done():
+                    if looking.exception() is None and looking.result() != asked:
+                        raise BrokerConnectionError(f"{connection.address}: silent, and another broker coordinates {kind.name.lower()} {key!r} now")
+                    looking = None
+        finally:
+            waiting.cancel()
+            if looking is not None:
+                looking.cancel()
 
     async def connection(self, kind: CoordinatorType, key: str) -> Connection:
         """A connection to the coordinator; one that can't be reached is looked for again, with back-off, for ``request_timeout_ms``.
@@ -109,27 +136,31 @@ class Coordinators:
             await asyncio.sleep(pause)
 
     async def _find(self, kind: CoordinatorType, key: str) -> Node:
-        connection = await self._brokers.any()
-        version = connection.pick_version(FindCoordinatorRequest)
-        if version < _TRANSACTIONS_FROM and kind is not CoordinatorType.GROUP:
-            raise UnsupportedVersionError(f"{connection.address} is too old for transactions")
-        request = FindCoordinatorRequest(key_type=kind)
-        if version >= _SEVERAL_KEYS_FROM:
-            request.coordinator_keys = [key]
-        else:
-            request.key = key
-        reply = await connection.request(request, version=version)
-        if version >= _SEVERAL_KEYS_FROM:
-            found = next((told for told in reply.coordinators if told.key == key), None)
-            if found is None:
-                raise ProtocolError(f"{connection.address}: the answer to FindCoordinator leaves out {key!r}")
-            error_code, message, node = found.error_code, found.error_message, Node(found.node_id, found.host, found.port)
-        else:
-            error_code, message, node = reply.error_code, reply.error_message, Node(reply.node_id, reply.host, reply.port)
-        code = ErrorCode.of(error_code)
-        if code != ErrorCode.NONE:
-            raise BrokerError(code, f"no coordinator of {kind.name.lower()} {key!r}" + (f" ({message})" if message else ""))
+        node = await self._brokers.ask_any(partial(_ask_for_coordinator, kind, key))
         self._brokers.learn(node)
         self._known[kind, key] = node
         log.debug("the coordinator of %s %r is broker %d at %s:%d", kind.name.lower(), key, *node)
         return node
+
+
+async def _ask_for_coordinator(kind: CoordinatorType, key: str, connection: Connection) -> Node:
+    version = connection.pick_version(FindCoordinatorRequest)
+    if version < _TRANSACTIONS_FROM and kind is not CoordinatorType.GROUP:
+        raise UnsupportedVersionError(f"{connection.address} is too old for transactions")
+    request = FindCoordinatorRequest(key_type=kind)
+    if version >= _SEVERAL_KEYS_FROM:
+        request.coordinator_keys = [key]
+    else:
+        request.key = key
+    reply = await connection.request(request, version=version)
+    if version >= _SEVERAL_KEYS_FROM:
+        found = next((told for told in reply.coordinators if told.key == key), None)
+        if found is None:
+            raise ProtocolError(f"{connection.address}: the answer to FindCoordinator leaves out {key!r}")
+        error_code, message, node = found.error_code, found.error_message, Node(found.node_id, found.host, found.port)
+    else:
+        error_code, message, node = reply.error_code, reply.error_message, Node(reply.node_id, reply.host, reply.port)
+    code = ErrorCode.of(error_code)
+    if code != ErrorCode.NONE:
+        raise BrokerError(code, f"no coordinator of {kind.name.lower()} {key!r}" + (f" ({message})" if message else ""))
+    return node

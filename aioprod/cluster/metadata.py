@@ -14,7 +14,8 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aioprod.net.connection import Connection
+from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Metadata:
 
     def start(self) -> None:
         """Begin to refresh on age and on demand."""
+        self._brokers.on_silence = self.request_update
         self._task = asyncio.get_running_loop().create_task(self._refresh_always(), name="aioprod-metadata")
         self._task.add_done_callback(self._ended)
 
@@ -179,14 +181,17 @@ class Metadata:
         Raises:
             KafkaError: no broker answers.
         """
-        connection = await self._brokers.any()
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=self._create_topics)
-        reply = await connection.request(request)
+
+        async def ask(connection: Connection) -> tuple[str, MetadataResponse]:
+            return connection.address, await connection.request(request)
+
+        address, reply = await self._brokers.ask_any(ask)
         if reply.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._rebootstrap("the broker asks for it")
-            raise BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, f"{connection.address}: Metadata")
+            raise BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, f"{address}: Metadata")
         if not reply.brokers:
-            raise ProtocolError(f"{connection.address}: metadata without a broker")
+            raise ProtocolError(f"{address}: metadata without a broker")
         self.refreshed_at = asyncio.get_running_loop().time()
         self._replace(self.snapshot.updated(reply, self._last_used))
         return self.snapshot

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from aioprod.config import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
@@ -16,11 +16,14 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import bootstrap_addresses
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
-from aioprod.net.race import first_to_succeed
+from aioprod.net.race import first_answer, first_to_succeed
+from aioprod.net.silence import HESITATION_S, SilenceWatch
 
 log = logging.getLogger(__name__)
 
 _BOOTSTRAP = -1
+
+T = TypeVar("T")
 
 
 class Node(NamedTuple):
@@ -63,6 +66,7 @@ class Brokers:
         self._closed = False
         self.on_change: Callable[[], None] | None = None
         self.on_connection: Callable[[int, str, bool, KafkaError | None], None] | None = None
+        self.on_silence: Callable[[], object] = lambda: None  # called each second in which a broker owes an answer and is silent
 
     def open(self) -> None:
         """Allow connections; they are so from the start, and again after ``close``."""
@@ -155,23 +159,63 @@ class Brokers:
             raise BrokerConnectionError(f"broker {node_id}: it moved or left, or the client was closed, while connecting")
         return connecting.result()
 
-    async def any(self) -> Connection:
-        """A connection to any broker: the least loaded open one, else a new one, from the bootstrap addresses at the last.
+    async def ask_any(self, conversation: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+        """What a conversation with any broker comes to. One that hesitates does not hold it up: after a quarter of a second another is asked too.
+
+        Args:
+            conversation: gets a connection; may be begun several times, so it must do no harm then.
+
+        Raises:
+            KafkaError: as :meth:`any` does, or what ``conversation`` raises.
+        """
+        asked = [await self.any()]
+        looking = False
+
+        async def ask_another() -> T:
+            nonlocal looking
+            looking = True
+            try:
+                connection = await self.any(asked)
+            finally:
+                looking = False
+            if connection in asked:
+                raise BrokerConnectionError(f"{connection.address}: no answer, and there is no other broker to ask")
+            asked.append(connection)
+            return await conversation(connection)
+
+        return await first_answer(conversation(asked[0]), ask_another, lambda: not looking, HESITATION_S)
+
+    async def any(self, avoid: Collection[Connection] = ()) -> Connection:
+        """A connection to any broker: the least loaded open one that does not hesitate, else a new one, from the bootstrap addresses at the last.
+
+        Args:
+            avoid: connections that are taken only where there is no other.
 
         Raises:
             BrokerConnectionError: none answers; the message names each address and why.
             AuthenticationError: none takes this client, and at least one refuses it.
         """
         open_ones = [link.connection for link in self._links.values() if link.connection is not None]
-        if open_ones:
+        prompt = [connection for connection in open_ones if connection.waited_s < HESITATION_S and connection not in avoid]
+        if prompt:
             now = asyncio.get_running_loop().time()
-            return min(open_ones, key=lambda connection: (connection.throttled_until > now, connection.in_flight))
+            return min(prompt, key=lambda connection: (connection.throttled_until > now, connection.in_flight))
         if self._bootstrap is not None:
-            return self._bootstrap
+            if self._bootstrap.waited_s < HESITATION_S and self._bootstrap not in avoid:
+                return self._bootstrap
+            open_ones.append(self._bootstrap)
         errors: list[KafkaError] = []
-        connection = await first_to_succeed(await self._ways(), errors)
+        try:
+            connection = await first_to_succeed(await self._ways(), errors)
+        except AuthenticationError:
+            if all(each.closed for each in open_ones):
+                raise
+            connection = None
         if connection is not None:
             return connection
+        # Nobody else is there: one that hesitates may still answer.
+        if still_open := [connection for connection in open_ones if not connection.closed]:
+            return min(still_open, key=lambda connection: connection.waited_s)
         refusal = next((error for error in errors if isinstance(error, AuthenticationError)), None)
         if refusal is not None:
             self._refusal = refusal
@@ -182,7 +226,7 @@ class Brokers:
     async def _ways(self) -> list[Callable[[], Coroutine[Any, Any, Connection]]]:
         """How to reach some broker: first the nodes that are known, then, where that is allowed, the bootstrap servers."""
         now = asyncio.get_running_loop().time()
-        known = [node_id for node_id in self._nodes if self.retry_at(node_id) <= now]
+        known = [node_id for node_id in self._nodes if self.live(node_id) is None and self.retry_at(node_id) <= now]
         self._rng.shuffle(known)
         ways = [partial(self.connection, node_id) for node_id in known]
         if self._refusal is not None and now < self._refused_until:
@@ -191,19 +235,25 @@ class Brokers:
             return [*ways]
         if self._nodes and self._config.metadata_recovery_strategy == "none":
             return [*ways]
+        if self._bootstrap is not None and not self._bootstrap.silent:
+            return [*ways]
         addresses = await bootstrap_addresses(self._config)
         self._rng.shuffle(addresses)
         return [*ways, *(partial(self._connect_bootstrap, host, port) for host, port in addresses)]
 
     async def _connect_bootstrap(self, host: str, port: int) -> Connection:
         connection = await connect(host, port, self._config, self._rng)
-        if self._closed or self._bootstrap is not None:
+        if self._closed:
             await connection.close()
-            if self._bootstrap is not None:
-                return self._bootstrap
             raise BrokerConnectionError("client is closed")
+        if (old := self._bootstrap) is not None:
+            if not old.silent:
+                await connection.close()
+                return old
+            old.abort(BrokerConnectionError(f"{old.address}: silent, and {connection.address} answers"))
         self._bootstrap = connection
         connection.on_closed = self._bootstrap_closed
+        connection.on_silence = self._silence
         connection.close_when_idle(self._config.connections_max_idle_ms)
         self._tell(_BOOTSTRAP, connection.address, True, None)
         return connection
@@ -219,7 +269,13 @@ class Brokers:
             self._bootstrap = None
         self._tell(_BOOTSTRAP, connection.address, False, connection.error)
 
+    def _silence(self) -> None:
+        self.on_silence()
+
     async def _connect(self, node: Node, link: _Link) -> Connection:
+        begun = asyncio.get_running_loop().time()
+        silence = SilenceWatch(lambda: begun, self._silence)
+        silence.begin()
         try:
             connection = await connect(node.host, node.port, self._config, self._rng, failures=link.failures)
         except KafkaError as error:
@@ -237,12 +293,14 @@ class Brokers:
                 self._unreachable.remove(node.node_id)
                 log.info("broker %d (%s) is reached again", node.node_id, connection.address)
             link.connection = connection
+            connection.on_silence = self._silence
             connection.on_closed = lambda closed: self._link_closed(node, link, closed.error)
             self._tell(node.node_id, connection.address, True, None)
             connection.close_when_idle(self._config.connections_max_idle_ms)
             await self._drop_bootstrap()
             return connection
         finally:
+            silence.stop()
             link.connecting = None
             self._changed()
 
@@ -290,5 +348,4 @@ class Brokers:
         connections = [link.connection for link in links if link.connection is not None]
         if self._bootstrap is not None:
             connections.append(self._bootstrap)
-        for connection in connections:
-            await connection.close()
+        await asyncio.gather(*(connection.close() for connection in connections))

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
 from aioprod.net.failures import closed_by_broker, connection_failure, impossible_reply, is_tls_alert
+from aioprod.net.silence import SilenceWatch
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.message import Message, Request
 
@@ -39,6 +40,7 @@ class _InFlight:
     version: int
     future: asyncio.Future[Message]
     wait_s: float
+    sent_at: float = 0.0
     timer: asyncio.TimerHandle | None = None
 
 
@@ -64,12 +66,16 @@ class Connection:
         self.versions: dict[int, tuple[int, int]] = {}
         self.finalized_features: dict[str, int] = {}
         self.on_closed: Callable[[Connection], None] | None = None
+        self.on_silence: Callable[[], None] = lambda: None
         self.companion: Companion | None = None
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._reader = reader
         self._writer = writer
         self._in_flight: deque[_InFlight] = deque()
+        self._heard_at = 0.0
+        self._stuck_since: float | None = None
+        self._silence = SilenceWatch(self._waiting_since, lambda: self.on_silence())
         # What is kept back: encoded requests in their order, and who waits for the reply (nobody where acks=0). None: nothing is.
         self._held: deque[tuple[Sequence[bytes], _InFlight | None]] | None = None
         self._held_bytes = 0
@@ -127,6 +133,16 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self._error is not None
+
+    @property
+    def silent(self) -> bool:
+        """Whether the broker owes an answer and has said nothing for a second."""
+        return self._error is None and self._silence.silent
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since when the broker owes an answer and has said nothing."""
+        return self._silence.waited_s
 
     @property
     def in_flight(self) -> int:
@@ -210,7 +226,9 @@ class Connection:
     def _write_now(self, buffers: Sequence[bytes], waiting: _InFlight | None) -> None:
         if waiting is not None:
             waiting.timer = self._loop.call_later(waiting.wait_s, self._time_out, waiting)
+            waiting.sent_at = self._loop.time()
             self._in_flight.append(waiting)
+            self._silence.begin()
         if self._writer.transport.is_closing():
             # The socket is gone and the reading task has not had its turn yet. From Python 3.12 on writing would raise.
             self.abort(closed_by_broker(self.address, self._replies, tls=self._encrypted))
@@ -255,8 +273,13 @@ class Connection:
         """Wait until the socket takes more; ends too when the connection does."""
         if self._held is not None:
             await self._released.wait()
-        with contextlib.suppress(OSError):
-            await self._writer.drain()
+        self._stuck_since = self._loop.time()
+        self._silence.begin()
+        try:
+            with contextlib.suppress(OSError):
+                await self._writer.drain()
+        finally:
+            self._stuck_since = None
 
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write an encoded request that gets no reply (acks=0)."""
@@ -265,6 +288,11 @@ class Connection:
             self._keep_back(buffers, None)
         else:
             self._write_now(buffers, None)
+
+    def _waiting_since(self) -> float | None:
+        if self._in_flight:
+            return max(self._in_flight[0].sent_at, self._heard_at)
+        return self._stuck_since
 
     def _time_out(self, waiting: _InFlight) -> None:
         name, limit_ms = waiting.request_type.__name__, waiting.wait_s * 1000
@@ -306,7 +334,7 @@ class Connection:
         self._in_flight.popleft()
         if waiting.timer is not None:
             waiting.timer.cancel()
-        self.last_used = self._loop.time()
+        self.last_used = self._heard_at = self._loop.time()
         throttle_ms: int = getattr(reply, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.throttled_until = max(self.throttled_until, self.last_used + throttle_ms / 1000)
@@ -322,6 +350,7 @@ class Connection:
             return
         self._error = error
         self._writer.transport.abort()
+        self._silence.stop()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if asyncio.current_task(self._loop) is not self._reading:

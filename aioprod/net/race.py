@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from aioprod.errors import KafkaError
+from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 
 T = TypeVar("T")
 
@@ -46,7 +46,42 @@ async def first_to_succeed(ways: Iterable[Callable[[], Coroutine[Any, Any, T]]],
                     raise error
                 errors.append(error)
     finally:
-        for task in pending:
-            task.cancel()
-        if pending:
-            await asyncio.wait(pending, timeout=1)
+        await _cancel(pending)
+
+
+async def first_answer(
+    first: Coroutine[Any, Any, T], ask_another: Callable[[], Coroutine[Any, Any, T]], may_ask_another: Callable[[], bool], patience_s: float
+) -> T:
+    """The first answer to a question that several can be asked: when one keeps silent, another is asked beside it.
+
+    Args:
+        first: asks the first.
+        ask_another: asks one that was not asked yet. BrokerConnectionError and RequestTimedOutError mean no answer; whatever else it raises is one.
+        may_ask_another: looked at each time that nobody has answered for ``patience_s`` seconds.
+
+    Raises:
+        KafkaError: why the last one did not answer, when all that were asked have failed.
+    """
+    loop = asyncio.get_running_loop()
+    pending = {loop.create_task(first, name="aioprod-ask")}
+    try:
+        while True:
+            ended, pending = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            done = list(ended)
+            for task in done:
+                try:
+                    return task.result()
+                except (BrokerConnectionError, RequestTimedOutError):
+                    if not pending and task is done[-1]:
+                        raise
+            if not done and may_ask_another():
+                pending.add(loop.create_task(ask_another(), name="aioprod-ask"))
+    finally:
+        await _cancel(pending)
+
+
+async def _cancel(tasks: set[asyncio.Task[T]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=1)

@@ -46,7 +46,7 @@ class Producer(TransactionInterface):
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        clock: seconds since 1970, for the records' timestamps.
+        clock: seconds since 1970, for the records' timestamps; ``time.time`` where none is given.
         rng: source of all random choices (jitter, partitions of keyless records).
         settings: the fields of :class:`aioprod.producer_config.ProducerConfig`; docs/configuration.md explains each.
 
@@ -58,13 +58,14 @@ class Producer(TransactionInterface):
         self,
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         rng: random.Random | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
         check_names(ProducerConfig, settings)
         settings.setdefault("client_id", _client_id(settings.get("transactional_id")))
         self.config = config = ProducerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
+        clock = clock or time.time
         self._clock = clock
         rng = rng or random.Random()
         self._metrics = ProducerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
@@ -425,7 +426,7 @@ class Producer(TransactionInterface):
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:
         self._accumulator.update(snapshot)
-        self._sender.wake()
+        self._sender.leaders_changed()
 
     def _wake(self, at: float) -> None:
         self._sender.wake(at)

@@ -9,9 +9,10 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, FatalProducerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
+from aioprod.net.connection import Connection
 from aioprod.producer.batch import Identity
 from aioprod.producer.sequences import ProducerState
-from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
+from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
 class ProducerIdRequest:
@@ -46,8 +47,7 @@ class ProducerIdRequest:
         failures = 0
         while True:
             try:
-                connection = await self._brokers.any()
-                reply = await connection.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
+                reply = await self._brokers.ask_any(_ask_for_id)
             except (AuthenticationError, UnsupportedVersionError) as error:
                 self.on_fatal(error)
                 return
@@ -64,3 +64,7 @@ class ProducerIdRequest:
                 self.last_error = BrokerError(code, "InitProducerId")
             failures += 1
             await asyncio.sleep(self._backoff.seconds(failures))
+
+
+async def _ask_for_id(connection: Connection) -> InitProducerIdResponse:
+    return await connection.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))

@@ -54,11 +54,11 @@ class ProduceResponseHandler:
 
     # -- ends of attempts ----------------------------------------------------------------------------------------
 
-    def unanswered(self, batch: ProducerBatch, now: float) -> None:
-        """The request broke: nobody knows whether the batch is stored."""
+    def unanswered(self, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
+        """The request broke: nobody knows whether the batch is stored. ``new_leader``: another node leads the partition by now."""
         if self._landed(batch):
             batch.may_be_stored = True
-            self._retry(batch, now)
+            self._retry(batch, now, at_once=new_leader)
 
     def answered(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float, *, new_leader: bool) -> None:
         """The broker has spoken. ``new_leader``: it, or another, has told meanwhile who leads the partition now (KIP-951)."""
@@ -84,7 +84,7 @@ class ProduceResponseHandler:
         self.last_error = error
         if code.refresh_metadata and not new_leader:
             self.on_stale()
-        if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and batch.in_doubt):
+        if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and (batch.in_doubt or batch.may_be_stored)):
             self.fail(batch, error)
             return
         if outcome is Outcome.FATAL:

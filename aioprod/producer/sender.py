@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import KafkaError, ProtocolError, UnsupportedVersionError
+from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
@@ -78,7 +78,7 @@ class Sender:
         self.handler = ProduceResponseHandler(config, accumulator, backoff, metrics, transactions)
         self.handler.on_stale = metadata.request_update
         self._producer_id = ProducerIdRequest(brokers, producer, backoff, self.wake)
-        self._in_flight: dict[int, int] = {}
+        self._in_flight: dict[int, dict[asyncio.Future[Message], list[ProducerBatch]]] = {}
         self._draining: asyncio.Task[None] | None = None
         self._wake_at = NEVER
         self._alarm: asyncio.TimerHandle | None = None
@@ -90,7 +90,7 @@ class Sender:
     @property
     def in_flight(self) -> int:
         """Produce requests that wait for an answer."""
-        return sum(self._in_flight.values())
+        return sum(map(len, self._in_flight.values()))
 
     # -- the task ------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Sender:
             return retry_at
         if connection.throttled_until > now:
             return connection.throttled_until
-        while self._in_flight.get(node_id, 0) < self._config.max_in_flight_requests_per_connection:
+        while len(self._in_flight.get(node_id, ())) < self._config.max_in_flight_requests_per_connection:
             if self._config.acks == 0 and connection.unsent_bytes > _MAX_UNSENT_BYTES:
                 self._wake_when_drained(connection)
                 break
@@ -213,6 +213,21 @@ class Sender:
         if self._draining is None or self._draining.done():
             self._draining = asyncio.get_running_loop().create_task(connection.drained(), name="aioprod-drain")
             self._draining.add_done_callback(lambda _: self.wake())
+
+    def leaders_changed(self) -> None:
+        """Fresh metadata is taken over: what a silent node has not answered goes to the new leader, where there is one.
+
+        A frozen node would otherwise keep it until ``request.timeout.ms``. Nothing is doubled by that: the sequences are the same.
+        """
+        for node_id, requests in self._in_flight.items():
+            connection = self._brokers.live(node_id)
+            if connection is None or not connection.silent:
+                continue
+            moved = next((batch.tp for batches in requests.values() for batch in batches if self._has_other_leader(batch, node_id)), None)
+            if moved is not None:
+                leads = f"broker {self._accumulator.leader_of(moved)} leads {moved.topic}-{moved.partition} now"
+                connection.abort(BrokerConnectionError(f"{connection.address}: silent, and {leads}"))
+        self.wake()
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -243,8 +258,8 @@ class Sender:
             for batch in batches:
                 self.handler.succeed(batch, -1, -1)
             return
-        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         reply = connection.send(buffers, ProduceRequest, version, correlation_id)
+        self._in_flight.setdefault(node_id, {})[reply] = batches
         names = {topic_id: name for name, topic_id in ids.items()} if version > _LAST_VERSION_BY_NAME else {}
         reply.add_done_callback(lambda future: self._replied(node_id, batches, names, now, future))
 
@@ -302,7 +317,7 @@ class Sender:
     def _replied(
         self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], sent_at: float, future: asyncio.Future[Message]
     ) -> None:
-        self._in_flight[node_id] -= 1
+        del self._in_flight[node_id][future]
         now = asyncio.get_running_loop().time()
         error = None if future.cancelled() else future.exception()
         if self._observers:
@@ -311,7 +326,7 @@ class Sender:
             self.handler.last_error = error if isinstance(error, KafkaError) else None
             self._metadata.request_update()
             for batch in batches:
-                self.handler.unanswered(batch, now)
+                self.handler.unanswered(batch, now, new_leader=self._has_other_leader(batch, node_id))
         else:
             reply = future.result()
             assert isinstance(reply, ProduceResponse)
@@ -329,7 +344,10 @@ class Sender:
                 self.handler.last_error = ProtocolError(f"the broker's reply leaves out {batch.tp}")
                 self.handler.unanswered(batch, now)
             else:
-                self.handler.answered(batch, answer, now, new_leader=self._accumulator.leader_of(batch.tp) not in (node_id, -1))
+                self.handler.answered(batch, answer, now, new_leader=self._has_other_leader(batch, node_id))
+
+    def _has_other_leader(self, batch: ProducerBatch, node_id: int) -> bool:
+        return self._accumulator.leader_of(batch.tp) not in (node_id, -1)
 
     def _take_leaders(self, answers: dict[TopicPartition, PartitionProduceResponse], reply: ProduceResponse) -> None:
         """Go by the leaders that the broker names in place of itself (KIP-951)."""

@@ -6,11 +6,10 @@ import asyncio
 import gc
 
 import pytest
-from cancel_points import cancel_at_each_point
 
 from aioprod import Delivery, KafkaError, Producer, ProducerRecord
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, delay, hold
+from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, hold
 
 
 def quick(broker: EmbeddedCluster, **settings: object) -> Producer:

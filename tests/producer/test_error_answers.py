@@ -113,12 +113,14 @@ async def test_api_versions_at_the_start(broker: EmbeddedCluster) -> None:
             producer = Producer(broker.bootstrap_servers, **FAST)
             error = await outcome(producer.start())
             assert rule.used == 1
-            assert isinstance(error, KafkaError)
-            # A broker says 35 in version 0 only, and is asked again so (tests/net/test_connection.py); in any other it is garbage.
-            assert ErrorCode.of(code).name in str(error) or code == ErrorCode.UNSUPPORTED_VERSION
-            while broker.connection_count(1):  # noqa: ASYNC110
-                await asyncio.sleep(0)  # no half-open connection stays
-            await producer.start()
+            if code == ErrorCode.UNSUPPORTED_VERSION:  # in whatever form it comes: the broker is asked again, in version 0
+                assert error is None
+            else:
+                assert isinstance(error, KafkaError)
+                assert ErrorCode.of(code).name in str(error)
+                while broker.connection_count(1):  # noqa: ASYNC110
+                    await asyncio.sleep(0)  # no half-open connection stays
+                await producer.start()
             await producer.send_and_wait("t", b"%d" % int(code))
             await producer.close()
     assert len(broker.records("t")) == len(CODES)

@@ -132,6 +132,11 @@ class Conversation:
                 raise FatalProducerError(error.code, f"transactional_id={self._id!r}: the abort failed, close this producer") from error
             self.epoch_needed = True
         except FatalProducerError as error:
+            if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self._begun):
+                # A coordinator that still writes the markers of the transaction before says this too, and nothing of the present one may have
+                # reached it. Asking for the next epoch tells whether somebody else has the transactional id.
+                self.epoch_needed = True
+                return
             if error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
             if commit and self.v2:

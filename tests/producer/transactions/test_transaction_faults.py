@@ -17,6 +17,7 @@ from aioprod.testing import Action, EmbeddedCluster, drop_after, drop_before, fa
 from aioprod.types import ConsumerGroupMetadata, TopicPartition
 
 FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20, "linger_ms": 0}
+IMPATIENT = {"request_timeout_ms": 50, "delivery_timeout_ms": 100}
 PLACE = TopicPartition("t", 0)
 # Of a transaction of the first protocol, in the order in which they are used. The second has no use for two of them.
 OF_THE_FIRST = [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN]
@@ -465,3 +466,43 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int,
         assert unknown.done()
         await one_transaction(producer, "commit")
     assert not {b"known", b"unknown"} & set(seen(cluster))
+
+
+async def test_an_abort_while_the_last_markers_are_still_written() -> None:
+    """Found by the simulation: Kafka's coordinator says PRODUCER_FENCED of a transaction that it has not heard of, while it still ends the one before.
+
+    A partition that can't be reached is enough for that: its marker waits, records are refused as concurrent until they expire, and the abort
+    that follows is the first request of the new epoch. Nobody has taken over.
+    """
+    async with EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster, made(cluster, **IMPATIENT) as producer:
+        async with producer.transaction():
+            await send_all(producer, b"a")
+            await producer.flush()
+            cluster.pause_markers()
+        await producer.begin_transaction()
+        await producer.send("t", b"late", partition=0)
+        with pytest.raises(AbortableTransactionError):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        cluster.resume_markers()
+        async with producer.transaction():
+            await send_all(producer, b"b")
+        assert set(seen(cluster)) == whole(b"a", b"b")
+
+
+async def test_an_abort_of_a_transaction_of_which_nothing_arrived_finds_out_who_took_over() -> None:
+    async with EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster, made(cluster, **IMPATIENT) as producer:
+        await producer.begin_transaction()
+        dropped = cluster.on(ApiKey.PRODUCE, drop_before(), times=None)
+        await producer.send("t", b"lost", partition=0)
+        with pytest.raises(AbortableTransactionError):
+            await producer.commit_transaction()
+        dropped.cancel()
+        async with made(cluster) as heir:
+            await heir.init_transactions()
+            await producer.abort_transaction()
+            with pytest.raises(FatalProducerError):
+                await producer.begin_transaction()
+            async with heir.transaction():
+                await send_all(heir, b"b")
+        assert set(seen(cluster)) == whole(b"b")
