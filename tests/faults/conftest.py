@@ -1,0 +1,66 @@
+"""The cluster of the fault scenarios, and the table of what came of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_stage import Outcome, Stage, running_stage
+
+_rows = pytest.StashKey[list[dict[str, Any]]]()
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[Stage]:
+    with running_stage() as running:
+        yield running
+
+
+@pytest.fixture
+def report(pytestconfig: pytest.Config) -> Report:
+    """Call it with an outcome, to have it in the table at the end of the run."""
+    return Report(pytestconfig.stash.setdefault(_rows, []))
+
+
+class Report:
+    """Collects rows."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def __call__(self, outcome: Outcome) -> None:
+        for client, timeline in outcome.timelines.items():
+            gaps = outcome.gaps(client)
+            self._rows.append(
+                {
+                    "scenario": outcome.scenario,
+                    "client": client,
+                    "faults": len(gaps),
+                    "sent": timeline.sent,
+                    "acknowledged": timeline.count,
+                    "failed": len(timeline.failures),
+                    "open": timeline.open,
+                    "median_gap": round(outcome.median_gap(client), 2),
+                    "longest_gap": round(max(gaps, default=0.0), 2),
+                    "close": round(timeline.close_seconds, 2),
+                    "findings": [str(finding) for finding in outcome.findings] if client == "aioprod" else [],
+                }
+            )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    rows = config.stash.get(_rows, [])
+    if not rows:
+        return
+    columns = ["scenario", "client", "faults", "sent", "acknowledged", "failed", "open", "median_gap", "longest_gap", "close"]
+    terminalreporter.section("faults: gaps and closing times in seconds")
+    widths = [max(len(str(row[column])) for row in [*rows, {column: column}]) for column in columns]
+    for cells in [columns, *([str(row[column]) for column in columns] for row in rows)]:
+        terminalreporter.line("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)))
+    if path := os.environ.get("AIOPROD_FAULT_RESULTS"):
+        with Path(path).open("a") as results:
+            results.writelines(json.dumps(row) + "\n" for row in rows)

@@ -1,0 +1,78 @@
+"""The nodes of a real cluster obey: what the fault scenarios rest on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from fault_stage import NODES, Stage
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.testing.real_cluster import RealCluster
+
+pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+_OUTLIVED = """
+import os, signal
+from aioprod.testing.real_cluster import RealCluster
+cluster = RealCluster()
+cluster.start()
+cluster.pause(2)
+print(*(cluster._process(node).pid for node in cluster.node_ids), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_records_outlive_the_death_of_all_nodes() -> None:
+    with RealCluster(settings={"num.partitions": "1"}) as cluster:
+        async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("kept", b"value")
+        cluster.kill(*NODES)
+        assert not any(map(cluster.runs, NODES))
+        cluster.restart(*NODES)
+        cluster.terminate(cluster.active_controller())
+        assert sorted(map(cluster.runs, NODES)) == [False, True, True]
+        async with AIOKafkaConsumer("kept", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            assert (await consumer.getone()).value == b"value"
+
+
+async def test_a_frozen_node_is_named_no_more_and_comes_back(stage: Stage) -> None:
+    node = stage.not_controlling(0)
+    async with asyncio.timeout(60), ClusterClient(stage.cluster.bootstrap_servers) as client:
+        stage.cluster.pause(node)
+        while node in (await client.refresh_topics([])).nodes:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        stage.cluster.resume(node)
+        while node not in (await client.refresh_topics([])).nodes:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def test_a_node_that_does_not_run_cannot_be_frozen() -> None:
+    with RealCluster(1) as cluster:
+        cluster.kill(1)
+        with pytest.raises(RuntimeError, match="does not run"):
+            cluster.pause(1)
+
+
+def test_all_nodes_die_with_the_process_frozen_ones_too(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", _OUTLIVED], stdout=subprocess.PIPE, text=True, env=environment, timeout=120, check=False)
+    pids = list(map(int, done.stdout.split()))
+    assert len(pids) == len(NODES)
+    deadline = time.monotonic() + 20
+    while any(map(_is_alive, pids)) or list(tmp_path.glob("aioprod-kafka-*")):
+        assert time.monotonic() < deadline, "a node or its data outlives the process that started it"
+        time.sleep(0.05)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
