@@ -1,39 +1,43 @@
 """aioprod: the asyncio-native Apache Kafka client."""
 
-from aioprod.error_codes import ErrorCode
-from aioprod.errors import (
-    AbortableTransactionError,
-    AuthenticationError,
-    BrokerConnectionError,
-    BrokerError,
-    BufferExhaustedError,
-    ConfigError,
-    CorruptRecordError,
-    DeliveryTimeoutError,
-    FatalProducerError,
-    InvalidPartitionError,
-    InvalidTopicError,
-    KafkaError,
-    KafkaTimeoutError,
-    MetadataTimeoutError,
-    ProducerClosedError,
-    ProducerFencedError,
-    ProtocolError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    SerializationError,
-    TransactionAbortedError,
-    TransactionStateError,
-    UnsupportedVersionError,
-)
-from aioprod.interceptors import ProducerInterceptor
-from aioprod.metrics import ProducerObserver
-from aioprod.producer.delivery import Delivery
-from aioprod.producer.partitioner import Partitioner, Partitions, RoundRobinPartitioner
-from aioprod.producer.producer import Producer
-from aioprod.security import OAuthToken
-from aioprod.serialization import BytesSerializer, JsonSerializer, Serializer, StringSerializer
-from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+import typing as _typing
+from importlib import import_module as _import_module
+
+if _typing.TYPE_CHECKING:
+    from aioprod.error_codes import ErrorCode
+    from aioprod.errors import (
+        AbortableTransactionError,
+        AuthenticationError,
+        BrokerConnectionError,
+        BrokerError,
+        BufferExhaustedError,
+        ConfigError,
+        CorruptRecordError,
+        DeliveryTimeoutError,
+        FatalProducerError,
+        InvalidPartitionError,
+        InvalidTopicError,
+        KafkaError,
+        KafkaTimeoutError,
+        MetadataTimeoutError,
+        ProducerClosedError,
+        ProducerFencedError,
+        ProtocolError,
+        RecordTooLargeError,
+        RequestTimedOutError,
+        SerializationError,
+        TransactionAbortedError,
+        TransactionStateError,
+        UnsupportedVersionError,
+    )
+    from aioprod.interceptors import ProducerInterceptor
+    from aioprod.metrics import ProducerObserver
+    from aioprod.producer.delivery import Delivery
+    from aioprod.producer.partitioner import Partitioner, Partitions, RoundRobinPartitioner
+    from aioprod.producer.producer import Producer
+    from aioprod.security import OAuthToken
+    from aioprod.serialization import BytesSerializer, JsonSerializer, Serializer, StringSerializer
+    from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
 __all__ = [
     "AbortableTransactionError",
@@ -78,3 +82,60 @@ __all__ = [
     "TransactionStateError",
     "UnsupportedVersionError",
 ]
+
+# Names are imported when they are asked for: every run of pytest imports this package for the plugin's sake, whatever it tests.
+_HOMES = {
+    "AbortableTransactionError": "aioprod.errors",
+    "AuthenticationError": "aioprod.errors",
+    "BrokerConnectionError": "aioprod.errors",
+    "BrokerError": "aioprod.errors",
+    "BufferExhaustedError": "aioprod.errors",
+    "BytesSerializer": "aioprod.serialization",
+    "ConfigError": "aioprod.errors",
+    "ConsumerGroupMetadata": "aioprod.types",
+    "CorruptRecordError": "aioprod.errors",
+    "Delivery": "aioprod.producer.delivery",
+    "DeliveryTimeoutError": "aioprod.errors",
+    "ErrorCode": "aioprod.error_codes",
+    "FatalProducerError": "aioprod.errors",
+    "InvalidPartitionError": "aioprod.errors",
+    "InvalidTopicError": "aioprod.errors",
+    "JsonSerializer": "aioprod.serialization",
+    "KafkaError": "aioprod.errors",
+    "KafkaTimeoutError": "aioprod.errors",
+    "MetadataTimeoutError": "aioprod.errors",
+    "OAuthToken": "aioprod.security",
+    "OffsetAndMetadata": "aioprod.types",
+    "Partitioner": "aioprod.producer.partitioner",
+    "Partitions": "aioprod.producer.partitioner",
+    "Producer": "aioprod.producer.producer",
+    "ProducerClosedError": "aioprod.errors",
+    "ProducerFencedError": "aioprod.errors",
+    "ProducerInterceptor": "aioprod.interceptors",
+    "ProducerObserver": "aioprod.metrics",
+    "ProducerRecord": "aioprod.types",
+    "ProtocolError": "aioprod.errors",
+    "RecordMetadata": "aioprod.types",
+    "RecordTooLargeError": "aioprod.errors",
+    "RequestTimedOutError": "aioprod.errors",
+    "RoundRobinPartitioner": "aioprod.producer.partitioner",
+    "SerializationError": "aioprod.errors",
+    "Serializer": "aioprod.serialization",
+    "StringSerializer": "aioprod.serialization",
+    "TopicPartition": "aioprod.types",
+    "TransactionAbortedError": "aioprod.errors",
+    "TransactionStateError": "aioprod.errors",
+    "UnsupportedVersionError": "aioprod.errors",
+}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(_import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

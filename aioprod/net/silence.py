@@ -1,6 +1,6 @@
 """Notices that a broker keeps silent: frozen, cut off, or its machine gone, so that no end of a connection tells.
 
-No setting of Kafka's stands for this: its own clients wait for ``request.timeout.ms``. Here silence only has the other brokers asked who leads now.
+No setting of Kafka's stands for this: clients usually wait for ``request.timeout.ms``. Here silence only has the other brokers asked who leads now.
 """
 
 from __future__ import annotations
@@ -62,15 +62,17 @@ class SilenceWatch:
     def _look(self) -> None:
         self._timer = None
         since = self._waiting_since()
-        if self.silent:
+        if since is not None and self.silent:
             # This program may have stood still itself, and the answer be there already: read it first.
-            self._timer = self._loop.call_later(SILENCE_S * _DOUBT, self._look_again)
+            self._timer = self._loop.call_later(SILENCE_S * _DOUBT, self._look_again, since)
         elif since is not None:
             self._timer = self._loop.call_at(since + SILENCE_S, self._look)
 
-    def _look_again(self) -> None:
+    def _look_again(self, before: float) -> None:
         self._timer = None
-        if self.silent:
+        since = self._waiting_since()
+        if since == before:
             self._on_silence()
-        if not self._stopped and self._waiting_since() is not None:
-            self._timer = self._loop.call_later(SILENCE_S, self._look)
+            since = self._loop.time()
+        if since is not None and not self._stopped:
+            self._timer = self._loop.call_at(since + SILENCE_S, self._look)

@@ -152,6 +152,8 @@ class ProduceResponseHandler:
         queue = self._accumulator.complete(batch)
         queue.muted = False
         queue.sequence.stored(batch)
+        if self._transactions is not None:
+            self._transactions.batch_stored()
         batch.succeed(base_offset, log_append_time)
 
     def fail(self, batch: ProducerBatch, error: KafkaError, state: BatchState = BatchState.FAILED) -> None:

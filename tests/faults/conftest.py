@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_stage import Outcome, Stage, running_stage
+from fault_report import Report
+from fault_stage import Stage, running_stage
 
 _rows = pytest.StashKey[list[dict[str, Any]]]()
 
@@ -24,32 +25,6 @@ def stage() -> Iterator[Stage]:
 def report(pytestconfig: pytest.Config) -> Report:
     """Call it with an outcome, to have it in the table at the end of the run."""
     return Report(pytestconfig.stash.setdefault(_rows, []))
-
-
-class Report:
-    """Collects rows."""
-
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self._rows = rows
-
-    def __call__(self, outcome: Outcome) -> None:
-        for client, timeline in outcome.timelines.items():
-            gaps = outcome.gaps(client)
-            self._rows.append(
-                {
-                    "scenario": outcome.scenario,
-                    "client": client,
-                    "faults": len(gaps),
-                    "sent": timeline.sent,
-                    "acknowledged": timeline.count,
-                    "failed": len(timeline.failures),
-                    "open": timeline.open,
-                    "median_gap": round(outcome.median_gap(client), 2),
-                    "longest_gap": round(max(gaps, default=0.0), 2),
-                    "close": round(timeline.close_seconds, 2),
-                    "findings": [str(finding) for finding in outcome.findings] if client == "aioprod" else [],
-                }
-            )
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -11,12 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import KafkaError as ConfluentError
-from confluent_kafka import TopicPartition as ConfluentPartition
 from fault_load import PARTITIONS, AiokafkaLoad, AioprodLoad, ConfluentLoad, Load
 from fault_proxy import FaultProxy, Plan
 from fault_timeline import Timeline, middle
+from reading import read_all
 
 from aioprod import ErrorCode, TopicPartition
 from aioprod.cluster.client import ClusterClient
@@ -186,33 +184,11 @@ class Stage:
     async def judge(self, load: AioprodLoad) -> None:
         """Add to the history what a foreign client reads when all is over."""
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
-            for partition, records in enumerate(await asyncio.to_thread(self.read, load.topic, isolation)):
-                reading = Reading("confluent-kafka", TopicPartition(load.topic, partition), isolation, final=True)
-                load.history.readings.append(reading)
-                for offset, value in records:
-                    load.history.read(reading, offset, Content.of(None, value, ()))
-
-    def read(self, topic: str, isolation: str) -> list[list[tuple[int, bytes]]]:
-        """Offset and value of all that there is to read, by partition, by confluent-kafka."""
-        settings = {"isolation.level": isolation, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
-        consumer = Consumer({"bootstrap.servers": self.cluster.bootstrap_servers, "group.id": "judge", "log_level": 0, **settings})
-        found: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
-        at_end: set[int] = set()
-        deadline = time.monotonic() + _LIMIT_SECONDS
-        try:
-            consumer.assign([ConfluentPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-            while len(at_end) < PARTITIONS:
-                assert time.monotonic() < deadline, f"only partitions {sorted(at_end)} have an end"
-                for message in consumer.consume(1_000, 0.2):
-                    error, partition = message.error(), message.partition()
-                    assert partition is not None
-                    if error is None:
-                        found[partition].append((message.offset() or 0, message.value() or b""))
-                    elif error.code() == ConfluentError._PARTITION_EOF:
-                        at_end.add(partition)
-        finally:
-            consumer.close()
-        return found
+            readings = [Reading("confluent-kafka", TopicPartition(load.topic, number), isolation, final=True) for number in range(PARTITIONS)]
+            load.history.readings += readings
+            records = await read_all(self.cluster.bootstrap_servers, load.topic, PARTITIONS, committed_only=isolation == READ_COMMITTED)
+            for record in records:
+                load.history.read(readings[record.partition], record.offset, Content.of(record.key, record.value, ()))
 
     async def restore(self) -> None:
         """Have all nodes run, and wait until they are in sync, so that nothing of one scenario reaches the next."""

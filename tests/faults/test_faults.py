@@ -10,9 +10,9 @@ from typing import Any
 
 import fault_courses as courses
 import pytest
-from conftest import Report
 from fault_load import AioprodLoad
 from fault_planted import PLANTED_BUGS, PlantedBug
+from fault_report import Report
 from fault_stage import SESSION_SECONDS, Outcome, Stage, led_by
 from fault_timeline import Failure
 from fault_transactions import TransactionLoad

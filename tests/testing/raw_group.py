@@ -12,6 +12,7 @@ from raw_client import LIMIT_SECONDS, RawClient
 from raw_transactions import ask_until, name
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
 from aioprod.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -40,6 +41,21 @@ def subscription(*topics: str) -> bytes:
 def assignment(topic: str, *partitions: int) -> bytes:
     """The bytes that give a consumer these partitions."""
     return struct.pack(">hih", 0, 1, len(topic)) + topic.encode() + struct.pack(f">i{len(partitions)}ii", len(partitions), *partitions, -1)
+
+
+def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
+    """A request of each API for members of groups, and for those who look after them; there is no such group yet."""
+    one, leaving = JoinGroupRequestProtocol("range", b""), MemberIdentity("m", "i" if version >= 3 else None)
+    return {
+        ApiKey.JOIN_GROUP: JoinGroupRequest("g", 10_000, 10_000 if version else -1, "", None, "consumer", [one]),
+        ApiKey.SYNC_GROUP: SyncGroupRequest("g", 1, "m", None, *(("consumer", "range") if version >= 5 else (None, None))),
+        ApiKey.HEARTBEAT: HeartbeatRequest("g", 1, "m"),
+        ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", members=[leaving]) if version >= 3 else LeaveGroupRequest("g", "m"),
+        ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(["g"], version >= 3),
+        ApiKey.LIST_GROUPS: ListGroupsRequest(["Stable"] if version >= 4 else [], ["classic"] if version >= 5 else []),
+        ApiKey.DELETE_GROUPS: DeleteGroupsRequest(["g"]),
+        ApiKey.OFFSET_DELETE: OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
+    }
 
 
 class Scene:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from raw_admin import admin_requests
 from raw_client import RawClient, make_batch
+from raw_group import group_requests
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
@@ -67,6 +68,7 @@ def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiV
         ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest(b"\0user\0password"),
         **transaction_requests(version),
         **admin_requests(),
+        **group_requests(version),
     }
     return requests[ApiKey(key)]
 

@@ -163,12 +163,12 @@ async def static_follower(scene: Scene) -> list[object]:
 
 async def silent_in_a_rebalance(scene: Scene) -> list[object]:
     """Who does not join again in time is no member any more; static members stay."""
-    first, static = await scene.member(rebalance_timeout_ms=200), await scene.member(instance_id="one", rebalance_timeout_ms=200)
+    first, static = await scene.member(rebalance_timeout_ms=600), await scene.member(instance_id="one", rebalance_timeout_ms=600)
     await scene.stable(first)
     joining = asyncio.create_task(static.join())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
     await scene.synced(first, static)
-    third = await scene.member(rebalance_timeout_ms=200)
+    third = await scene.member(rebalance_timeout_ms=600)
     answers += [await third.join_twice(), await first.heartbeat(), await static.heartbeat(), await scene.describe(), await first.join()]
     answers += [await first.heartbeat(), await static.again(static.heartbeat, generation_id=third.generation_id)]
     return answers
@@ -176,7 +176,7 @@ async def silent_in_a_rebalance(scene: Scene) -> list[object]:
 
 async def silent_before_the_assignment(scene: Scene) -> list[object]:
     """Members that never ask for their assignment hold nobody up."""
-    first, second = await scene.member(rebalance_timeout_ms=200), await scene.member(rebalance_timeout_ms=200)
+    first, second = await scene.member(rebalance_timeout_ms=600), await scene.member(rebalance_timeout_ms=600)
     await scene.stable(first)
     joining = asyncio.create_task(second.join_twice())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]

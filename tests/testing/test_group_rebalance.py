@@ -19,6 +19,7 @@ from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.joining import Joining
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.groups.subscription import read_partitions, read_topics
+from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.store_error import StoreError
 
 CALLER = Caller("client", "/127.0.0.1", 9)
@@ -116,6 +117,13 @@ class TestTime:
             play.heartbeat(second)
         assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
+    def test_a_commit_is_as_good_as_a_heartbeat(self, play: Play) -> None:
+        (first,) = play.stable()
+        play.pass_time(9)
+        membership.commit_keeps_session(play.group, Committer(1, first), play.now)
+        play.pass_time(9)
+        assert play.group.state is GroupState.STABLE
+
     def test_the_last_member_leaves_an_empty_group(self, play: Play) -> None:
         play.stable()
         play.pass_time(10)
@@ -152,6 +160,15 @@ class TestTime:
         play.pass_time(0.2)
         assert waiting[0].error_code == ErrorCode.NONE
         assert play.join(pending.member_id)[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_members_that_never_ask_for_their_assignment_are_done_without(self, play: Play) -> None:
+        (first,) = play.stable(rebalance_ms=5_000)
+        play.join_known(rebalance_ms=5_000)
+        play.join(first, rebalance_ms=5_000)
+        syncing = play.sync(first)
+        assert (play.group.state, syncing[0].error_code) == (GroupState.STABLE, 0)
+        play.pass_time(5)
+        assert (play.group.state, list(play.group.members)) == (GroupState.PREPARING_REBALANCE, [first])
 
     def test_a_lost_leader_is_followed_by_a_member(self, play: Play) -> None:
         first, second = play.stable(2)

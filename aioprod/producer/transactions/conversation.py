@@ -35,6 +35,7 @@ class Conversation:
         added: partitions that the coordinator has as part of the open transaction (first protocol).
         to_add: partitions that it is still to be told of (first protocol).
         perhaps_begun: something was sent that opens the transaction at the coordinator; whether it came through or not.
+        begun: it is certain that the coordinator has the transaction.
         epoch_needed: a sequence number is lost, or the coordinator has forgotten us: the next transaction needs a new epoch (KIP-360).
     """
 
@@ -50,7 +51,7 @@ class Conversation:
         self._producer = producer
         self._calls = CoordinatorCalls(config, coordinators, rng)
         self._v2_seen = False
-        self._begun = False  # certainly
+        self.begun = False
 
     @property
     def _identity(self) -> Identity:
@@ -86,7 +87,7 @@ class Conversation:
             asked = sorted(self.to_add)
             call = CoordinatorCall(Api.ADD_PARTITIONS, self._opening(_adding(self._id, asked)), _codes_of(asked), hurry=not self.added)
             await self._calls.perform(call, repetition)
-            self._begun = True
+            self.begun = True
             self.added.update(asked)
             self.to_add.difference_update(asked)
             on_added()
@@ -98,11 +99,11 @@ class Conversation:
         if not self.v2:
             add = self._opening(lambda peer, identity: requests.add_offsets(peer, self._id, identity, group.group_id))
             await self._calls.perform(CoordinatorCall(Api.ADD_OFFSETS, add, _code, hurry=not self.added), repetition)
-            self._begun = True
+            self.begun = True
         commit = self._opening(lambda peer, identity: requests.commit_offsets(peer, self._id, identity, offsets, group, v2=self.v2))
         call = CoordinatorCall(Api.COMMIT_OFFSETS, commit, lambda reply: requests.codes_of_offsets(reply, offsets), group_id=group.group_id)
         await self._calls.perform(call, repetition)
-        self._begun = True
+        self.begun = True
 
     def _opening(self, make: Callable[[Peer, Identity], _Prepared]) -> Callable[[Peer], _Prepared]:
         """Mark that the request made may open the transaction at its coordinator, even where no answer comes."""
@@ -132,7 +133,7 @@ class Conversation:
                 raise FatalProducerError(error.code, f"transactional_id={self._id!r}: the abort failed, close this producer") from error
             self.epoch_needed = True
         except FatalProducerError as error:
-            if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self._begun):
+            if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
                 # A coordinator that still writes the markers of the transaction before says this too, and nothing of the present one may have
                 # reached it. Asking for the next epoch tells whether somebody else has the transactional id.
                 self.epoch_needed = True
@@ -144,7 +145,7 @@ class Conversation:
                 # producer here, although the abort that follows would bring the next epoch.
                 raise AbortableTransactionError(error.code, f"transactional_id={self._id!r}: call abort_transaction(); it was open longer "
                                                 f"than transaction_timeout_ms={self._timeout_ms}") from error
-            if commit or self._begun:
+            if commit or self.begun:
                 raise
             # The request that perhaps opened the transaction did not: there is nothing to abort.
         else:
@@ -154,7 +155,7 @@ class Conversation:
 
     def forget_transaction(self) -> None:
         """It has ended: the next one starts with nothing."""
-        self._begun = self.perhaps_begun = False
+        self.begun = self.perhaps_begun = False
         self.added.clear()
         self.to_add.clear()
         if self._calls.unanswered and not self.v2:

@@ -132,6 +132,10 @@ class TransactionManager:
         """A batch leaves now: from here on something of the transaction may be in the partition."""
         self._conversation.perhaps_begun = True
 
+    def batch_stored(self) -> None:
+        """A broker has taken a batch, so the coordinator knows of the transaction."""
+        self._conversation.begun = True
+
     def batch_failed(self, tp: TopicPartition, error: KafkaError) -> None:
         """A record or a batch of the transaction was given up: the transaction can't be committed any more."""
         failure = batch_failure(f"transactional_id={self._id!r}: {tp.topic}-{tp.partition}", error)

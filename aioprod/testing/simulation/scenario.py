@@ -17,6 +17,18 @@ _CODECS = ["none", "none", "none", "gzip", "snappy", "lz4", "zstd"]
 
 _OWN_FIELDS = ("tasks", "records", "transactions", "pause", "burst", "value_size", "cancel_share", "close_timeout_ms", "after", "quits_after")
 
+# Many small requests in flight, and batches given up while others of their partition are still tried: where sequences are hard to keep.
+_PRESSED: dict[str, Any] = {
+    "batch_size": 120,
+    "linger_ms": 0,
+    "request_timeout_ms": 80,
+    "max_in_flight_requests_per_connection": 5,
+    "retry_backoff_ms": 10,
+    "retry_backoff_max_ms": 50,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 10,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
@@ -167,6 +179,10 @@ def _draw_producer(
         if rng.random() < 0.3:
             settings["retries"] = rng.choice([0, 1, 5])
     is_transactional = kind == "transactional"
+    is_pressed = promise is Promise.EXACTLY_ONCE and rng.random() < 0.4
+    if is_pressed:
+        settings |= _PRESSED
+        settings["delivery_timeout_ms"] = rng.choice([110, 150, 250])
     if is_transactional:
         settings["transactional_id"] = transactional_id or f"transactions-of-{name}"
         if fences and rng.random() < 0.2:
@@ -184,8 +200,8 @@ def _draw_producer(
         records=records,
         transactions=transactions,
         # Mostly so that they send for about as long as things go wrong.
-        pause=rng.choice([0.0, rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)]) * seconds / (records * max(1, transactions)),
-        burst=rng.choice([1, 5, 20]),
+        pause=rng.choice([float(is_pressed), rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)]) * seconds / (records * max(1, transactions)),
+        burst=1 if is_pressed else rng.choice([1, 5, 20]),
         value_size=rng.choice([0, 20, 100, 400]),
         cancel_share=rng.choice([0.0, 0.0, 0.03, 0.1]),
         close_timeout_ms=rng.choice([None, None, None, 0, 5, 200]),
