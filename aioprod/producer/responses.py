@@ -84,6 +84,8 @@ class ProduceResponseHandler:
         self.last_error = error
         if code.refresh_metadata and not new_leader:
             self.on_stale()
+        # A sequence that is refused because earlier ones are missing may still be taken from a late copy of an unanswered attempt, when late copies
+        # of the earlier ones have come before it: under other numbers the batch would be stored twice.
         if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and (batch.in_doubt or batch.may_be_stored)):
             self.fail(batch, error)
             return

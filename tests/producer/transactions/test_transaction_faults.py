@@ -469,7 +469,7 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int,
 
 
 async def test_an_abort_while_the_last_markers_are_still_written() -> None:
-    """Found by the simulation: Kafka's coordinator says PRODUCER_FENCED of a transaction that it has not heard of, while it still ends the one before.
+    """Found by the simulation: of a transaction that it has not heard of, a coordinator says PRODUCER_FENCED while it still ends the one before.
 
     A partition that can't be reached is enough for that: its marker waits, records are refused as concurrent until they expire, and the abort
     that follows is the first request of the new epoch. Nobody has taken over.

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-_MODULE = Path(__file__).with_name("kfake")
+_MODULE = Path(__file__).parents[1] / "kfake"
 _FRANZ_GO_CLIENT = "github.com/twmb/franz-go/pkg/kgo"
 BUILD_TIMEOUT_S = 300
 
