@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aioprod import BrokerError, DeliveryTimeoutError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold_answer
 from aioprod.testing.simulation import run
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "linger_ms": 0,
     "batch_size": 120,
     "request_timeout_ms": 100,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from aioprod.testing.simulation.history import (
@@ -201,7 +202,8 @@ def check_group_positions(history: History) -> Iterator[Finding]:
         found = history.group_positions.get(transactional_id)
         if found not in positions:
             text = f"{transactional_id} has committed one of {positions} for its group, and the broker has {found}"
-            yield Finding("torn-offsets", text, tuple(name for name, known in history.producers.items() if known.transactional_id == transactional_id))
+            owners = tuple(name for name, known in history.producers.items() if known.transactional_id == transactional_id)
+            yield Finding("torn-offsets", text, owners)
 
 
 def _ending(trace: TransactionTrace, records: list[SentRecord], committed: Log) -> Ending:
@@ -247,7 +249,7 @@ def check_readers(history: History) -> Iterator[Finding]:
 
 def _check_one_reader(reading: Reading, final: list[tuple[int, int | None]]) -> Iterator[Finding]:
     offsets = [read.offset for read in reading.reads]
-    back = next((second for first, second in zip(offsets, offsets[1:], strict=False) if second <= first), None)
+    back = next((second for first, second in pairwise(offsets) if second <= first), None)
     if back is not None:
         yield Finding("nonmonotonic-poll", f"{reading.name} gets offset {back} of {reading.partition} behind a higher one", (reading.name,))
         return

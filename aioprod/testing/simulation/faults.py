@@ -318,7 +318,7 @@ class Nemesis:
 
     def _ends(self) -> tuple[str | None, str | None]:
         """A client and a node, or None for all of them."""
-        clients = [plan.name for plan in (*self._scenario.producers, *self._scenario.readers)]
+        clients = [*(plan.name for plan in self._scenario.producers), *(plan.name for plan in self._scenario.readers)]
         nodes = [self._cluster.address(node) for node in self._cluster.node_ids]
         return self._rng.choice([None, *clients]), self._rng.choice([None, *nodes])
 

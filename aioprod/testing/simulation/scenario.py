@@ -1,9 +1,9 @@
-"""What a seed stands for: how many nodes, which producers with which settings, which readers, and what is to go wrong. Drawn once, from the seed alone."""
+"""What a seed stands for: how many nodes, which producers with which settings, which readers, and how much goes wrong. Drawn from the seed alone."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Promise, summarise
@@ -110,7 +110,6 @@ class Scenario:
     faults: int
     loses_answers: bool
     fault_seconds: float
-    kinds: tuple[str, ...] = field(default=())
 
     def __str__(self) -> str:
         names = ("nodes", "partitions", "transaction_version", "topic_configs", "faults", "loses_answers", "fault_seconds")
