@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -12,29 +10,19 @@ from aioprod.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers.config_resources import current_overrides, replace_overrides
+from aioprod.testing.broker.handlers.config_resources import alter_each, current_overrides
 from aioprod.testing.broker.store import StoreError
 
 
 async def handle(request: AlterConfigsRequest, exchange: Exchange) -> AlterConfigsResponse:
     """Change what can be changed; each resource has its own result."""
-    counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
-    responses = []
-    for asked in request.resources:
-        response = AlterConfigsResourceResponse(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
-        try:
-            if counts[asked.resource_type, asked.resource_name] > 1:
-                raise StoreError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
-            _alter(asked, request.validate_only, exchange)
-        except StoreError as error:
-            response.error_code, response.error_message = error.code, error.text
-        responses.append(response)
-    return AlterConfigsResponse(responses=responses)
+    results = alter_each(request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange)
+    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
-def _alter(asked: AlterConfigsResource, validate_only: bool, exchange: Exchange) -> None:
+def _new_overrides(asked: AlterConfigsResource, exchange: Exchange) -> dict[str, str]:
     overrides = {config.name: config.value for config in asked.configs if config.value is not None}
     if len(overrides) < len(asked.configs):
         raise StoreError(ErrorCode.INVALID_REQUEST, "a setting may be named once, and needs a value")
-    current_overrides(asked.resource_type, asked.resource_name, exchange)
-    replace_overrides(asked.resource_type, asked.resource_name, overrides, validate_only=validate_only, exchange=exchange)
+    current_overrides(asked.resource_type, asked.resource_name, exchange)  # raises where there can be no such resource
+    return overrides

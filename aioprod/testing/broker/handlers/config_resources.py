@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.exchange import Exchange
@@ -11,6 +13,43 @@ from aioprod.testing.broker.store import StoreError, Topic, check_topic_name
 
 TOPIC = 2
 BROKER = 4
+
+
+class Resource(Protocol):
+    """What a request to change settings names; both such APIs have a class of their own for it."""
+
+    resource_type: int
+    resource_name: str
+
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
+
+
+class Altered(NamedTuple):
+    """What became of the settings of one resource: the fields of an answer."""
+
+    error_code: ErrorCode
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+def alter_each(
+    resources: Sequence[ResourceT], new_overrides: Callable[[ResourceT, Exchange], Mapping[str, str]], *, validate_only: bool, exchange: Exchange
+) -> list[Altered]:
+    """Give each resource the settings of its own that ``new_overrides`` says; each has its own result, and may be named once."""
+    counts = Counter((asked.resource_type, asked.resource_name) for asked in resources)
+    results = []
+    for asked in resources:
+        kind, name = place = asked.resource_type, asked.resource_name
+        try:
+            if counts[place] > 1:
+                raise StoreError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
+            _replace_overrides(kind, name, new_overrides(asked, exchange), validate_only=validate_only, exchange=exchange)
+            results.append(Altered(ErrorCode.NONE, None, kind, name))
+        except StoreError as error:
+            results.append(Altered(error.code, error.text, kind, name))
+    return results
 
 
 def find_topic(name: str, exchange: Exchange) -> Topic:
@@ -43,7 +82,7 @@ def current_overrides(kind: int, name: str, exchange: Exchange) -> dict[str, str
     raise StoreError(ErrorCode.INVALID_REQUEST, f"resource type {kind}: there are topics ({TOPIC}) and brokers ({BROKER})")
 
 
-def replace_overrides(kind: int, name: str, overrides: Mapping[str, str], *, validate_only: bool, exchange: Exchange) -> None:
+def _replace_overrides(kind: int, name: str, overrides: Mapping[str, str], *, validate_only: bool, exchange: Exchange) -> None:
     """Check the settings that a resource is to have of its own, and let it have them; raise StoreError where it can't."""
     store = exchange.store
     if kind == TOPIC:

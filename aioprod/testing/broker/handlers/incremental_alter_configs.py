@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -13,7 +11,7 @@ from aioprod.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers.config_resources import TOPIC, current_overrides, replace_overrides
+from aioprod.testing.broker.handlers.config_resources import TOPIC, alter_each, current_overrides
 from aioprod.testing.broker.settings.broker_settings import broker_settings
 from aioprod.testing.broker.settings.setting import SettingType
 from aioprod.testing.broker.settings.topic_settings import topic_settings
@@ -24,21 +22,11 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
     """Change what can be changed; each resource has its own result."""
-    counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
-    responses = []
-    for asked in request.resources:
-        response = AlterConfigsResourceResponse(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
-        try:
-            if counts[asked.resource_type, asked.resource_name] > 1:
-                raise StoreError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
-            _alter(asked, request.validate_only, exchange)
-        except StoreError as error:
-            response.error_code, response.error_message = error.code, error.text
-        responses.append(response)
-    return IncrementalAlterConfigsResponse(responses=responses)
+    results = alter_each(request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange)
+    return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
-def _alter(asked: AlterConfigsResource, validate_only: bool, exchange: Exchange) -> None:
+def _new_overrides(asked: AlterConfigsResource, exchange: Exchange) -> dict[str, str]:
     if len({config.name for config in asked.configs}) < len(asked.configs):
         raise StoreError(ErrorCode.INVALID_REQUEST, "a setting may be named once")
     if any(config.value is None and config.config_operation != _DELETE for config in asked.configs):
@@ -49,7 +37,7 @@ def _alter(asked: AlterConfigsResource, validate_only: bool, exchange: Exchange)
         overrides.pop(config.name, None)
         if changed is not None:
             overrides[config.name] = changed
-    replace_overrides(asked.resource_type, asked.resource_name, overrides, validate_only=validate_only, exchange=exchange)
+    return overrides
 
 
 def _change(kind: int, config: AlterableConfig, current: str | None) -> str | None:
