@@ -5,7 +5,6 @@ gaps are no longer than those of other clients in the same minute. Minutes long:
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from typing import Any
 
 import fault_courses as courses
@@ -46,10 +45,12 @@ def check_as_live_as_others(outcome: Outcome, within: float = AS_GOOD_SECONDS) -
 def check_given_up_in_time(failures: list[Failure]) -> None:
     """A batch is given up when its first record is due, and not before; records that joined it later go with it (as in Java)."""
     assert failures
-    batches: defaultdict[tuple[int, float], list[float]] = defaultdict(list)
+    assert max(failure.after for failure in failures) <= PATIENCE_SECONDS + 1
+    heard: dict[int, float] = {}
     for failure in failures:
-        batches[failure.partition, round(failure.at, 2)].append(failure.after)
-    assert all(PATIENCE_SECONDS - 0.1 <= max(waited) <= PATIENCE_SECONDS + 1 for waited in batches.values()), batches
+        is_first_of_batch = failure.at - heard.get(failure.partition, 0.0) > 0.02
+        assert failure.after >= PATIENCE_SECONDS - 0.1 or not is_first_of_batch, failure
+        heard[failure.partition] = failure.at
 
 
 async def test_quiet(stage: Stage, report: Report) -> None:
@@ -70,7 +71,9 @@ async def test_a_frozen_leader_costs_no_more_than_its_session(stage: Stage, repo
     outcome = await stage.play("freeze", courses.freeze)
     report(outcome)
     check_safety(outcome)
-    assert max(outcome.gaps("aioprod")) <= SESSION_SECONDS + 2.0, outcome.gaps("aioprod")
+    assert outcome.median_gap("aioprod") <= SESSION_SECONDS + 2.0, outcome.gaps("aioprod")
+    # The second of replica.fetch.backoff.ms may come on top: the new leader waits for a follower that still asks the old one.
+    assert max(outcome.gaps("aioprod")) <= SESSION_SECONDS + 3.0, outcome.gaps("aioprod")
 
 
 async def test_short_freezes(stage: Stage, report: Report) -> None:
@@ -146,5 +149,6 @@ async def test_transactions_over_a_network_that_does_harm(stage: Stage, report: 
 async def test_a_planted_bug_is_found(stage: Stage, plant: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the tests above prove nothing."""
     anomalies = plant(monkeypatch)
-    outcome = await stage.play(plant.__name__, courses.briefly, plan=courses.frequently_all, clients=[AioprodLoad])
+    settings = {"aioprod": {"batch_size": 300, "linger_ms": 0, "pace": 0.01}}  # so that batches queue up, too
+    outcome = await stage.play(plant.__name__, courses.briefly, plan=courses.frequently_all, clients=[AioprodLoad], settings=settings)
     assert outcome.anomalies & anomalies, outcome.findings

@@ -93,11 +93,11 @@ class Nemesis:
         """What may strike now; what is named twice does so more often."""
         scenario = self._scenario
         kinds: list[Callable[[], Awaitable[None]]] = [self._error_codes, self._error_codes, self._drop, self._throttle]
-        kinds += [self._move_coordinator, self._pause_markers, self._refuse_connections]
+        kinds += [self._flaky, self._flaky, self._flaky, self._move_coordinator, self._pause_markers, self._refuse_connections]
         if scenario.loses_answers:
             kinds += [self._lose_answers, self._lose_answers, self._hold_answers, self._delay, self._stop_node, self._kill_node, self._freeze_node]
             kinds += [self._cut, self._cut_while_sending, self._cut_while_sending, self._partition, self._black_hole, self._slow, self._latency]
-            kinds += [self._flaky, self._flaky, self._flaky, self._jump]
+            kinds += [self._silence, self._silence, self._jump]
         else:
             kinds += [self._refuse_sequences]
         if scenario.nodes > 1:
@@ -112,7 +112,7 @@ class Nemesis:
         self._world.history.note(f"fault: {text}", "fault")
 
     def _duration(self) -> float:
-        return self._rng.choice([0.01, 0.1, 0.5, self._rng.uniform(0, _LONGEST_SECONDS)])
+        return self._rng.choice([0.01, 0.1, 0.5, self._rng.uniform(0.05, 0.3), self._rng.uniform(0, _LONGEST_SECONDS)])
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,12 @@ class Nemesis:
         """For a while some of the requests of an API are lost, with or without having been handled, and some come late."""
         api: ApiKey = self._rng.choice([*[ApiKey.PRODUCE] * 3, ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.INIT_PRODUCER_ID])
         share = self._rng.choice([0.05, 0.2, 0.4])
-        action = self._rng.choice([drop_after(), drop_after(), drop_before(), delay(0.05), delay(0.15), fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+        actions = [drop_before(), fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), fail(ErrorCode.NOT_ENOUGH_REPLICAS)]
+        if api is not ApiKey.PRODUCE:
+            actions = [drop_before(), fail(self._rng.choice(_COORDINATOR_CODES))]
+        if self._scenario.loses_answers:
+            actions += [drop_after(), drop_after(), delay(0.05), delay(0.15)]
+        action = self._rng.choice(actions)
         text = f"{share:.0%} of {api.name} requests meet {type(action).__name__.strip('_')}"
         self._note(text)
         rule = self._cluster.on_every(api, action, where=lambda _: self._rng.random() < share)
@@ -294,6 +299,12 @@ class Nemesis:
         text = f"nothing gets from {sender or 'anybody'} to {receiver or 'anybody'}{'' if one_way else ', nor back'}"
         await self._while(text, self._network.partition(sender, receiver, one_way=one_way))
 
+    async def _silence(self) -> None:
+        """Requests come through and are handled, answers do not come back."""
+        client, node = self._ends()
+        text = f"nothing gets from {node or 'any node'} to {client or 'any client'}"
+        await self._while(text, self._network.partition(node or self._nodes, client, one_way=True))
+
     async def _black_hole(self) -> None:
         place = self._rng.choice(self._ends())
         if self._rng.random() < 0.5:
@@ -319,8 +330,11 @@ class Nemesis:
     def _ends(self) -> tuple[str | None, str | None]:
         """A client and a node, or None for all of them."""
         clients = [*(plan.name for plan in self._scenario.producers), *(plan.name for plan in self._scenario.readers)]
-        nodes = [self._cluster.address(node) for node in self._cluster.node_ids]
-        return self._rng.choice([None, *clients]), self._rng.choice([None, *nodes])
+        return self._rng.choice([None, *clients]), self._rng.choice([None, *self._nodes])
+
+    @property
+    def _nodes(self) -> list[str]:
+        return [self._cluster.address(node) for node in self._cluster.node_ids]
 
     async def _while(self, text: str, fault: NetworkFault) -> None:
         self._note(text)

@@ -125,7 +125,7 @@ def draw(seed: int) -> Scenario:
     topic_configs: dict[str, str] = {}
     if nodes == 3 and rng.random() < 0.5:
         topic_configs["min.insync.replicas"] = "2"
-    if rng.random() < 0.2:
+    if rng.random() < 0.35:
         topic_configs["max.message.bytes"] = str(rng.choice([700, 1500]))
     if rng.random() < 0.1:
         topic_configs["message.timestamp.type"] = "LogAppendTime"
@@ -200,7 +200,7 @@ def _draw_producer(
         transactions=transactions,
         # Mostly so that they send for about as long as things go wrong.
         pause=rng.choice([float(is_pressed), rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)]) * seconds / (records * max(1, transactions)),
-        burst=1 if is_pressed else rng.choice([1, 5, 20]),
+        burst=rng.choice([1, 1, 5] if is_pressed else [1, 5, 20]),
         value_size=rng.choice([0, 20, 100, 400]),
         cancel_share=rng.choice([0.0, 0.0, 0.03, 0.1]),
         close_timeout_ms=rng.choice([None, None, None, 0, 5, 200]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,8 +84,8 @@ def simulate(seed: int, *, hostile: bool = False) -> Verdict:
         except SimulationError as error:
             history.leftovers.append(f"the run can't go on: {error}")
         except Exception as error:
-            error.add_note(f"in the simulation of seed {seed}")
-            raise
+            # Of the library or of the workload: in both cases the seed is to be told.
+            history.unexpected_log.append("the run ended with an error: " + "".join(traceback.format_exception(error)))
     return Verdict(scenario, history, check(history), loop.time() - begun, f"{history.digest()}-{loop.digest()}", hostile)
 
 

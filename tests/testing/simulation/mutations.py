@@ -67,7 +67,7 @@ def mutation(*anomalies: str, found_by: int = 0) -> Callable[[Callable[[Patch], 
 # -- the producer ------------------------------------------------------------------------------------------------
 
 
-@mutation()
+@mutation("duplicate", found_by=6)
 def sequence_not_kept_on_retry(patch: Patch) -> None:
     original = ProduceResponseHandler.unanswered
 
@@ -81,7 +81,7 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
     patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
 
 
-@mutation()
+@mutation("leak", found_by=6)
 def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     def withdraw(self: BufferPool, waiter: Any) -> None:
         self._waiters.pop(waiter, None)
@@ -91,7 +91,7 @@ def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     patch.setattr(BufferPool, "_withdraw", withdraw)
 
 
-@mutation()
+@mutation("leak", "not-live", found_by=16)
 def batch_completed_twice(patch: Patch) -> None:
     def landed(self: ProduceResponseHandler, batch: ProducerBatch) -> bool:
         batch.in_flight = False
@@ -100,7 +100,7 @@ def batch_completed_twice(patch: Patch) -> None:
     patch.setattr(ProduceResponseHandler, "_landed", landed)
 
 
-@mutation()
+@mutation("leak", "fault", found_by=1)
 def memory_of_expired_batches_given_back_early_and_again(patch: Patch) -> None:
     original = RecordAccumulator.complete
 
@@ -113,7 +113,7 @@ def memory_of_expired_batches_given_back_early_and_again(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "complete", complete)
 
 
-@mutation()
+@mutation("leak", "hang", found_by=5)
 def forgotten_waiter(patch: Patch) -> None:
     original = ProducerBatch._finish
 
@@ -125,12 +125,12 @@ def forgotten_waiter(patch: Patch) -> None:
     patch.setattr(ProducerBatch, "_finish", finish)
 
 
-@mutation()
+@mutation("nonmonotonic-send", found_by=40)
 def retried_batches_queue_up_behind_the_others(patch: Patch) -> None:
     patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
 
 
-@mutation()
+@mutation("nonmonotonic-send", found_by=3)
 def swapped_batches(patch: Patch) -> None:
     original = RecordAccumulator.drain
 
@@ -144,18 +144,7 @@ def swapped_batches(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "drain", drain)
 
 
-@mutation()
-def unanswered_is_taken_for_not_stored(patch: Patch) -> None:
-    original = ProduceResponseHandler.unanswered
-
-    def unanswered(self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
-        original(self, batch, now, new_leader=new_leader)
-        batch.may_be_stored = False
-
-    patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
-
-
-@mutation()
+@mutation("fault", "nonmonotonic-send", "duplicate", found_by=40)
 def new_epoch_before_the_old_one_is_settled(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
@@ -167,7 +156,7 @@ def new_epoch_before_the_old_one_is_settled(patch: Patch) -> None:
     patch.setattr(PartitionSequence, "may_send", may_send)
 
 
-@mutation()
+@mutation("nonmonotonic-send", found_by=89)
 def several_batches_before_the_first_is_confirmed(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
@@ -179,18 +168,18 @@ def several_batches_before_the_first_is_confirmed(patch: Patch) -> None:
     patch.setattr(PartitionSequence, "may_send", may_send)
 
 
-@mutation()
+@mutation("late", found_by=17)
 def batches_in_flight_never_expire(patch: Patch) -> None:
     original = RecordAccumulator.expired
     patch.setattr(RecordAccumulator, "expired", lambda self, now: [batch for batch in original(self, now) if not batch.in_flight])
 
 
-@mutation()
+@mutation("late", found_by=1)
 def nothing_expires(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "expired", lambda self, now: [])
 
 
-@mutation()
+@mutation("flushed-too-early", "torn-transaction", found_by=165)
 def flush_does_not_wait_for_split_batches(patch: Patch) -> None:
     async def wait_for(self: RecordAccumulator, batches: Any) -> None:
         self.flushes += 1
@@ -204,17 +193,7 @@ def flush_does_not_wait_for_split_batches(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "wait_for", wait_for)
 
 
-@mutation()
-def offsets_of_a_split_batch_count_from_the_whole(patch: Patch) -> None:
-    original = ProducerBatch.part_of
-
-    def part_of(self: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
-        return original(self, index)[0], index
-
-    patch.setattr(ProducerBatch, "part_of", part_of)
-
-
-@mutation()
+@mutation("leak")
 def connections_stay_open_after_close(patch: Patch) -> None:
     async def close(self: Brokers) -> None:
         pass
@@ -222,7 +201,7 @@ def connections_stay_open_after_close(patch: Patch) -> None:
     patch.setattr(Brokers, "close", close)
 
 
-@mutation()
+@mutation("late", found_by=6)
 def close_waits_without_a_limit(patch: Patch) -> None:
     class NoLimit:
         def __init__(self, *_: object) -> None:
@@ -240,13 +219,13 @@ def close_waits_without_a_limit(patch: Patch) -> None:
 # -- transactions ------------------------------------------------------------------------------------------------
 
 
-@mutation()
+@mutation("aborted-read", found_by=1)
 def abort_that_commits(patch: Patch) -> None:
     original = Conversation.end
     patch.setattr(Conversation, "end", lambda self, repetition, *, commit: original(self, repetition, commit=True))
 
 
-@mutation()
+@mutation("torn-transaction", found_by=3)
 def commit_does_not_wait_for_the_records(patch: Patch) -> None:
     async def flush(self: TransactionManager) -> None:
         pass
@@ -254,12 +233,12 @@ def commit_does_not_wait_for_the_records(patch: Patch) -> None:
     patch.setattr(TransactionManager, "_flush", flush)
 
 
-@mutation()
+@mutation("torn-transaction", found_by=1)
 def commit_over_a_failed_record(patch: Patch) -> None:
     patch.setattr(TransactionManager, "batch_failed", lambda self, tp, error: None)
 
 
-@mutation()
+@mutation("torn-transaction")
 def commit_says_done_when_it_was_only_asked_for(patch: Patch) -> None:
     async def end(self: Conversation, repetition: Any, *, commit: bool) -> None:
         self.perhaps_begun = False
@@ -270,12 +249,12 @@ def commit_says_done_when_it_was_only_asked_for(patch: Patch) -> None:
 # -- readers -----------------------------------------------------------------------------------------------------
 
 
-@mutation()
+@mutation("aborted-read", found_by=1)
 def reader_of_committed_records_reads_aborted_ones(patch: Patch) -> None:
     patch.setattr(_AbortedBatches, "contains", lambda self, data, place, header: bool(header.is_control))
 
 
-@mutation()
+@mutation("poll-skip", found_by=3)
 def reader_skips_a_batch_after_an_error(patch: Patch) -> None:
     original = PartitionReader._fetch
 
@@ -291,18 +270,18 @@ def reader_skips_a_batch_after_an_error(patch: Patch) -> None:
 # -- the broker --------------------------------------------------------------------------------------------------
 
 
-@mutation()
+@mutation("duplicate", found_by=3)
 def broker_forgets_duplicates(patch: Patch) -> None:
     patch.setattr(ProducerStates, "find_duplicate", lambda self, *_: None)
     patch.setattr(ProducerStates, "check", lambda self, *_, **__: None)
 
 
-@mutation()
+@mutation("lost-write", found_by=39)
 def broker_acknowledges_before_replicas_have_it(patch: Patch) -> None:
     patch.setattr(produce._Pending, "judge", lambda self: 0)
 
 
-@mutation()
+@mutation("lost-write")
 def broker_acknowledges_and_forgets(patch: Patch) -> None:
     original = Partition.append
 
@@ -314,17 +293,17 @@ def broker_acknowledges_and_forgets(patch: Patch) -> None:
     patch.setattr(Partition, "append", append)
 
 
-@mutation()
+@mutation("precommitted-read", "aborted-read", found_by=3)
 def broker_shows_records_of_open_transactions(patch: Patch) -> None:
     patch.setattr(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
-@mutation()
+@mutation("lost-write", "inconsistent-offsets", found_by=39)
 def broker_shows_what_replicas_lack(patch: Patch) -> None:
     patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
 
 
-@mutation()
+@mutation("aborted-read", "lost-write", "torn-transaction", found_by=27)
 def broker_does_not_fence(patch: Patch) -> None:
     original = TransactionCoordinator.init_producer_id
 
