@@ -84,8 +84,10 @@ class ProduceResponseHandler:
         self.last_error = error
         if code.refresh_metadata and not new_leader:
             self.on_stale()
-        # A sequence that is refused because earlier ones are missing may still be taken from a late copy of an unanswered attempt, when late copies
-        # of the earlier ones have come before it: under other numbers the batch would be stored twice.
+        if outcome is Outcome.REWRITE and batch.may_be_stored and not batch.in_doubt and self._transactions is None:
+            # Refused because earlier ones are missing, it may still be taken from a late copy of an unanswered attempt, once late copies of those
+            # have come: under other numbers it would be stored twice. It is asked about as it is, for as long as it has time.
+            outcome = Outcome.RETRY if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER else Outcome.FAIL
         if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and (batch.in_doubt or batch.may_be_stored)):
             self.fail(batch, error)
             return

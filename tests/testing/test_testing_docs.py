@@ -18,8 +18,8 @@ def python_blocks(document: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
 
 
-# The example of an application stands in examples/, with its tests.
-BLOCKS = [block for block in python_blocks("docs/testing.md") if "fastapi_app" not in block]
+# The example of an application stands in examples/, with its tests; that of real nodes in tests/faults.
+BLOCKS = [block for block in python_blocks("docs/testing.md") if not re.search("fastapi_app|RealCluster", block)]
 BLOCKS += [block for block in python_blocks("README.md") if "kafka_topic" in block]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from collections.abc import Callable
 
 from aioprod import Delivery, Producer
 from aioprod.testing import EmbeddedCluster
@@ -49,19 +50,18 @@ async def _break_things(network: Network, addresses: list[str], rng: random.Rand
 
 
 def _break_one(network: Network, address: str, rng: random.Random) -> NetworkFault | int:
-    return rng.choice(
-        [
-            lambda: network.cut(address),
-            lambda: network.cut_while_sending(address),
-            lambda: network.cut_while_sending("client", address),
-            lambda: network.black_hole(address),
-            lambda: network.vanish(address),
-            lambda: network.refuse(address),
-            lambda: network.slow(5_000, address),
-            lambda: network.delay(0.05, 0.2, address),
-            lambda: network.partition(address, one_way=True),
-        ]
-    )()
+    faults: list[Callable[[], NetworkFault | int]] = [
+        lambda: network.cut(address),
+        lambda: network.cut_while_sending(address),
+        lambda: network.cut_while_sending("client", address),
+        lambda: network.black_hole(address),
+        lambda: network.vanish(address),
+        lambda: network.refuse(address),
+        lambda: network.slow(5_000, address),
+        lambda: network.delay(0.05, 0.2, address),
+        lambda: network.partition(address, one_way=True),
+    ]
+    return rng.choice(faults)()
 
 
 def digest_of(seed: int, *, hostile: bool = False) -> str:
