@@ -168,6 +168,10 @@ def test_public_names_are_public_on_purpose() -> None:
 
 
 def test_nothing_public_is_left_out_of_all() -> None:
+    for name in aioprod.__all__:
+        getattr(aioprod, name)  # imports it
     submodules = {name.split(".")[1] for name in FILES if "." in name}
     names = {name for name in vars(aioprod) if name.isidentifier() and not name.startswith("_")} - submodules  # pytest adds its own to plugins
-    assert names == set(aioprod.__all__)
+    assert names == set(aioprod.__all__) == set(dir(aioprod)) & names
+    with pytest.raises(AttributeError, match="Consumer"):
+        aioprod.Consumer  # noqa: B018

@@ -57,7 +57,8 @@ class ProducerBatch:
     __slots__ = (
         "__weakref__", "_callbacks", "_looked_at", "_waiters", "attempts", "base_offset", "base_sequence", "ceiling", "closed", "codec",
         "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "log_append_time", "loop",
-        "may_be_stored", "on_dropped", "on_end", "order", "parts", "records", "retry_at", "state", "tp", "writer",
+        "may_be_stored", "on_dropped", "on_end", "order", "parts", "records", "retry_at", "state", "tp", "unanswered_at",
+        "writer",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, writer: RecordBatchWriter, *, limit: int, leased: int, created_at: float, order: tuple[int, ...]) -> None:
@@ -78,6 +79,7 @@ class ProducerBatch:
         self.identity: Identity | None = None
         self.base_sequence = -1
         self.may_be_stored = False  # an attempt ended without the broker's word
+        self.unanswered_at = 0.0  # the last such attempt's end
         # A part of one that may be stored whole (the limit was lowered between its attempts): the broker would know the whole as a duplicate, but
         # finds a part out of order. It must not be written under other numbers.
         self.in_doubt = False

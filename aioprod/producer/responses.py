@@ -57,7 +57,7 @@ class ProduceResponseHandler:
     def unanswered(self, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
         """The request broke: nobody knows whether the batch is stored. ``new_leader``: another node leads the partition by now."""
         if self._landed(batch):
-            batch.may_be_stored = True
+            _doubt(batch, now)
             self._retry(batch, now, at_once=new_leader)
 
     def answered(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float, *, new_leader: bool) -> None:
@@ -84,11 +84,9 @@ class ProduceResponseHandler:
         self.last_error = error
         if code.refresh_metadata and not new_leader:
             self.on_stale()
-        if outcome is Outcome.REWRITE and batch.may_be_stored and not batch.in_doubt and self._transactions is None:
-            # Refused because earlier ones are missing, it may still be taken from a late copy of an unanswered attempt, once late copies of those
-            # have come: under other numbers it would be stored twice. It is asked about as it is, for as long as it has time.
-            outcome = Outcome.RETRY if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER else Outcome.FAIL
-        if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and (batch.in_doubt or batch.may_be_stored)):
+        if outcome is Outcome.REWRITE and batch.may_be_stored:
+            outcome = Outcome.RETRY if self._may_come_late(batch, code, now) else Outcome.FAIL
+        if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and batch.in_doubt):
             self.fail(batch, error)
             return
         if outcome is Outcome.FATAL:
@@ -97,7 +95,7 @@ class ProduceResponseHandler:
             self.on_fatal(error)
             return
         if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            batch.may_be_stored = True
+            _doubt(batch, now)
         if outcome is Outcome.REWRITE:
             if not sequence.refusal_noted:
                 sequence.refusal_noted = True
@@ -108,6 +106,15 @@ class ProduceResponseHandler:
                 self.fail(batch, error)
                 return
         self._retry(batch, now, at_once=new_leader)
+
+    def _may_come_late(self, batch: ProducerBatch, code: ErrorCode, now: float) -> bool:
+        """Whether a batch of unknown fate, refused for its sequence, is to be asked about again.
+
+        Refused because earlier ones are missing, it is still taken from a late copy of its unanswered attempt once late copies of those have come.
+        Under other numbers it would be stored twice then. For a request's time the same question is put again; after that it has failed.
+        """
+        asked_long = now - batch.unanswered_at >= self._config.request_timeout_ms / 1000
+        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (asked_long or batch.in_doubt or self._transactions is not None)
 
     def _landed(self, batch: ProducerBatch) -> bool:
         """Note the end of an attempt; False when the batch has ended meanwhile."""
@@ -195,6 +202,11 @@ class ProduceResponseHandler:
         if code == ErrorCode.PRODUCER_FENCED and self._transactions is not None:
             return ProducerFencedError(code, f"{where}: another producer uses transactional_id={self._config.transactional_id!r}; close this one")
         return FatalProducerError(code, f"{where}: the broker takes nothing from this producer; get it the right to write, then make a new one")
+
+
+def _doubt(batch: ProducerBatch, now: float) -> None:
+    batch.may_be_stored = True
+    batch.unanswered_at = now
 
 
 def _reason(answer: PartitionProduceResponse) -> str | None:

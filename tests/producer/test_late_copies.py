@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from aioprod import DeliveryTimeoutError, KafkaError, Producer
+from aioprod import BrokerError, DeliveryTimeoutError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, hold_answer
+from aioprod.testing import EmbeddedCluster, drop_before, fail, hold_answer
 from aioprod.testing.simulation import run
 
 SETTINGS: dict[str, Any] = {
@@ -63,3 +63,31 @@ def test_what_may_come_late_is_not_written_again_under_another_epoch() -> None:
     assert isinstance(second, DeliveryTimeoutError)
     assert third is None  # asked again as it was, the broker knew it
     assert outcome.values == [b"warm", b"first", b"second", b"third", b"afterwards"]
+
+
+async def lose_what_came_before() -> tuple[Outcome, float]:
+    """The broker has lost what it had of the producer, and a request is lost with its connection."""
+    async with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, **{**SETTINGS, "delivery_timeout_ms": 60_000}) as producer:
+        await producer.send_and_wait("t", b"warm", partition=0)
+        cluster.on(ApiKey.PRODUCE, drop_before())
+        refusals = cluster.on_every(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+        began = asyncio.get_running_loop().time()
+        errors: list[KafkaError | None] = []
+        try:
+            await producer.send_and_wait("t", b"lost", partition=0)
+        except KafkaError as error:
+            errors.append(error)
+        took = asyncio.get_running_loop().time() - began
+        assert refusals.used > 1
+        cluster.clear_rules()
+        await producer.send_and_wait("t", b"afterwards", partition=0)
+        return Outcome(errors, [record.value for record in cluster.records("t")]), took
+
+
+def test_what_never_comes_late_is_waited_for_as_long_as_for_an_answer() -> None:
+    outcome, took = run(lose_what_came_before())
+    (error,) = outcome.errors
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert 0.1 <= took < 0.3
+    assert outcome.values == [b"warm", b"afterwards"]
