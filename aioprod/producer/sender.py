@@ -20,7 +20,7 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.producer.accumulator import RecordAccumulator
-from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.producer_id import ProducerIdRequest
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.schedule import NEVER
@@ -160,6 +160,8 @@ class Sender:
     def _run_once(self, now: float) -> float:
         """Send what can be sent; returns when to look again without being woken."""
         for batch in self._accumulator.expired(now):
+            if batch.state is not BatchState.PENDING:
+                continue  # the end of one before it was its end, too: an abort drops what waits behind a hole
             self.handler.expire(batch, now, self._producer_id.last_error or self._metadata.last_error)
         if self._needs_producer_id():
             self._producer_id.start()

@@ -28,6 +28,7 @@ from aioprod.types import TopicPartition
 
 _TIME_LIMIT_SECONDS = 3_600.0
 _MOST_LINES = 60
+_LATEST_SECONDS = 5.0  # longer than any request is held back that still waits to be handled
 
 
 @dataclass(slots=True)
@@ -125,6 +126,7 @@ async def _act(world: World, scenario: Scenario) -> None:
         reader.cancel()
     if readers:
         await asyncio.wait(readers, timeout=10)
+    await asyncio.sleep(_LATEST_SECONDS)
     try:
         await read_everything(world, scenario.partitions)
     except KafkaError as error:

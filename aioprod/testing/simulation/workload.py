@@ -99,7 +99,7 @@ class ProducerActor:
         """When all is well again, a producer that is not lost can send to every partition."""
         if self.trace.fatal is not None or not self._is_open():
             return
-        limit = self._delivery_limit + self._block_limit
+        limit = 2 * (self._delivery_limit + self._block_limit)
         if self.plan.transactional_id is not None:
             if await self._call("begin for the probe", self.producer.begin_transaction(), self._block_limit) is not None:
                 return
@@ -113,11 +113,22 @@ class ProducerActor:
         return self._delivery_limit >= 5.0 and not self.plan.may_be_fatal and "max_request_size" not in self.plan.settings
 
     async def _probe(self) -> None:
-        deliveries = [await self._send(partition, self._rng, may_cancel=False) for partition in range(self._partitions)]
-        for delivery in deliveries:
-            if delivery is None:
-                raise KafkaError("the record was not taken")
-            await delivery
+        for partition in range(self._partitions):
+            await self._probe_partition(partition)
+
+    async def _probe_partition(self, partition: int) -> None:
+        """One try may fail where there is little room, or where no retries are left for a leader that moved: several may not."""
+        for left in reversed(range(_MOST_TRIES)):
+            delivery = await self._send(partition, self._rng, may_cancel=False)
+            try:
+                if delivery is None:
+                    raise KafkaError("the record was not taken")
+                await delivery
+                return
+            except KafkaError:
+                if not left or self._transaction is not None:
+                    raise
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _start(self) -> bool:
         for _ in range(_MOST_TRIES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from coordinator_script import ADD, ADD_OFFSETS, END, INIT, OFFSETS, CoordinatorScript, FakeSender, broken
@@ -11,6 +12,7 @@ from aioprod import AbortableTransactionError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.testing import EmbeddedCluster, drop_before, fail
+from aioprod.testing.simulation import SimulatedLoop
 from aioprod.types import TopicPartition
 
 LIMIT_S = 10.0
@@ -77,3 +79,36 @@ async def test_what_is_to_go_again_behind_a_refused_batch_is_dropped(then: str, 
             async with producer.transaction():
                 await producer.send("t", b"next")
         assert [record.value for record in broker.records("t", committed_only=True)] == [b"next"]
+
+
+def test_what_expires_together_in_an_abort_ends_once_each() -> None:
+    """Found by the simulation: the end of the first drops the second, which has expired as well."""
+
+    async def abort_what_waits() -> list[bytes | None]:
+        settings: dict[str, Any] = {"linger_ms": 0, "delivery_timeout_ms": 500, "request_timeout_ms": 400, "retry_backoff_ms": 100}
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        async with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, transactional_id="t1", **settings) as producer:
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"committed", partition=0)
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"aborted", partition=0)
+            asked = cluster.request_count(ApiKey.PRODUCE)
+            cluster.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
+            lost = [await producer.send("t", b"first", partition=0)]
+            await asyncio.sleep(0.001)
+            lost.append(await producer.send("t", b"second", partition=0))
+            await cluster.wait_for_request(ApiKey.PRODUCE, asked + 2)
+            await asyncio.sleep(0.01)  # their answers arrive
+            abort = loop.create_task(producer.abort_transaction())
+            await asyncio.sleep(0.01)
+            loop.jump(1.0)  # the machine stands still: both expire in the same moment
+            await abort
+            for delivery in lost:
+                with pytest.raises(KafkaError):
+                    await delivery
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"afterwards", partition=0)
+            return [record.value for record in cluster.records("t", committed_only=True)]
+
+    assert SimulatedLoop(1).run(abort_what_waits()) == [b"committed", b"afterwards"]
