@@ -47,6 +47,9 @@ async def connect(host: str, port: int, config: ClientConfig, rng: random.Random
     except BaseException:
         await connection.close()
         raise
+    if connection.error is not None:
+        # It ended together with the last answer, before anybody could be told: nobody would ever notice that it is dead.
+        raise connection.error
     return connection
 
 

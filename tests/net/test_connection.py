@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,12 +18,14 @@ from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.framing import encode_response
 from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, hold_answer
 from aioprod.testing.broker import dispatcher
 from aioprod.testing.broker.handlers import SUPPORTED
+from aioprod.testing.simulation import run
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -234,3 +237,32 @@ async def test_close_waits_no_longer_than_a_second_for_a_broker_that_does_not_re
             await connection.close()
         assert connection.closed
         done.set()
+
+
+async def reach_a_broker_that_hangs_up_at_first() -> None:
+    answer = encode_response(ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.METADATA, 0, 12)]), 3, 0)
+    patient = asyncio.Event()
+
+    async def answer_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readexactly(12)
+        writer.write(answer[:4] + request[8:12] + answer[8:])
+        if patient.is_set():
+            await reader.read()
+
+    async with serving(answer_and_go) as port:
+        brokers = Brokers(config(reconnect_backoff_ms=1, reconnect_backoff_max_ms=1), random.Random(1))
+        brokers.update_nodes({1: Node(1, "127.0.0.1", port)})
+        for _ in range(20):
+            with contextlib.suppress(BrokerConnectionError):
+                await brokers.connection(1)
+            await asyncio.sleep(1.0)
+            assert brokers.live(1) is None
+        patient.set()
+        assert not (await brokers.connection(1)).closed
+        await brokers.close()
+
+
+def test_a_connection_that_ends_with_its_first_answer_is_not_taken_for_a_live_one() -> None:
+    """Found by the simulation: the end came before anybody could be told of it, and the broker was never connected to again."""
+    for seed in range(10):
+        run(reach_a_broker_that_hangs_up_at_first(), seed, hostile=True)  # a loop that reads on at once (uvloop) sees both in one step
