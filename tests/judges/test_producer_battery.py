@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bounded_producer import running
 from foreign_cluster import ForeignCluster
 from kfake_cluster import KfakeCluster
 from librdkafka_mock import LibrdkafkaMock
@@ -39,14 +40,8 @@ async def producer_of(cluster: ForeignCluster, **settings: Any) -> AsyncIterator
     await cluster.create_topic("t", PARTITIONS)
     if not cluster.checks_sequences:
         settings = {"max_in_flight_requests_per_connection": 1, **settings}  # else nobody keeps the order where requests are sent again
-    producer = Producer(cluster.bootstrap_servers, **{**FAST, **settings})
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            await producer.start()
-            yield producer
-            await producer.close()
-    finally:
-        await producer.close(0)
+    async with running(Producer(cluster.bootstrap_servers, **{**FAST, **settings}), LIMIT_SECONDS) as producer:
+        yield producer
 
 
 def value(number: int) -> bytes:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bounded_producer import running
 from foreign_cluster import ForeignCluster
 from kfake_cluster import KfakeCluster
 from librdkafka_mock import LibrdkafkaMock
@@ -53,14 +54,8 @@ async def producer_of(cluster: ForeignCluster) -> AsyncIterator[Producer]:
     """A transactional producer, and topics ``t`` and ``source``."""
     await cluster.create_topic("t", PARTITIONS)
     await cluster.create_topic("source", 1)
-    producer = Producer(cluster.bootstrap_servers, transactional_id="x", **FAST)
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            await producer.start()
-            yield producer
-            await producer.close()
-    finally:
-        await producer.close(0)
+    async with running(Producer(cluster.bootstrap_servers, transactional_id="x", **FAST), LIMIT_SECONDS) as producer:
+        yield producer
 
 
 def value(transaction: int, number: int) -> bytes:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bounded_producer import running
 
 from aioprod import (
     BufferExhaustedError,
@@ -41,14 +42,8 @@ WITHOUT_ANSWERS: dict[str, Any] = {"acks": 0, "enable_idempotence": False}
 @asynccontextmanager
 async def producer_of(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Producer]:
     """A producer for at most ten seconds, and one that a failed test does not wait for."""
-    producer = Producer(broker.bootstrap_servers, **{**FAST, **settings})
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            await producer.start()
-            yield producer
-            await producer.close()
-    finally:
-        await producer.close(0)
+    async with running(Producer(broker.bootstrap_servers, **{**FAST, **settings}), LIMIT_SECONDS) as producer:
+        yield producer
 
 
 @pytest.fixture

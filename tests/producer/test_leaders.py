@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bounded_producer import running
 
 from aioprod import DeliveryTimeoutError, ErrorCode, Producer
 from aioprod.metrics import BatchSent, ProducerObserver
@@ -53,14 +54,8 @@ class Watcher(ProducerObserver):
 @asynccontextmanager
 async def producer_of(addresses: str, **settings: Any) -> AsyncIterator[Producer]:
     """A producer for at most ten seconds, and one that a failed test does not wait for."""
-    producer = Producer(addresses, **settings)
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            await producer.start()
-            yield producer
-            await producer.close()
-    finally:
-        await producer.close(0)
+    async with running(Producer(addresses, **settings), LIMIT_SECONDS) as producer:
+        yield producer
 
 
 def metadata_requests(broker: EmbeddedCluster) -> int:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bounded_producer import running
 
 from aioprod import DeliveryTimeoutError, KafkaError, Producer, ProducerClosedError
 from aioprod.cluster import coordinators
@@ -42,14 +43,8 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
 @asynccontextmanager
 async def producer_of(addresses: str, **settings: Any) -> AsyncIterator[Producer]:
     """A producer for at most five seconds, and one that a failed test does not wait for."""
-    producer = Producer(addresses, **settings)
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            await producer.start()
-            yield producer
-            await producer.close()
-    finally:
-        await producer.close(0)
+    async with running(Producer(addresses, **settings), LIMIT_SECONDS) as producer:
+        yield producer
 
 
 def requests(broker: EmbeddedCluster, api_key: ApiKey, node_id: int | None = None) -> int:
