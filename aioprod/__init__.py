@@ -1,7 +1,8 @@
 """aioprod: the asyncio-native Apache Kafka client."""
 
 import typing as _typing
-from importlib import import_module as _import_module
+
+from aioprod.lazy_names import lazy_names as _lazy_names
 
 if _typing.TYPE_CHECKING:
     from aioprod.error_codes import ErrorCode
@@ -83,7 +84,6 @@ __all__ = [
     "UnsupportedVersionError",
 ]
 
-# Names are imported when they are asked for: every run of pytest imports this package for the plugin's sake, whatever it tests.
 _HOMES = {
     "AbortableTransactionError": "aioprod.errors",
     "AuthenticationError": "aioprod.errors",
@@ -128,14 +128,5 @@ _HOMES = {
     "UnsupportedVersionError": "aioprod.errors",
 }
 
-
-def __getattr__(name: str) -> _typing.Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(_import_module(home), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not _typing.TYPE_CHECKING:
+    __getattr__, __dir__ = _lazy_names(globals(), _HOMES)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aioprod.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from aioprod.protocol.api_keys import ApiKey
@@ -58,7 +59,6 @@ __all__ = [
     "throttle",
 ]
 
-# Names are imported when they are asked for: every run of pytest imports this package for the plugin's sake, whatever it tests.
 _HOMES = {
     "Action": "aioprod.testing.broker.control",
     "ApiKey": "aioprod.protocol.api_keys",
@@ -84,14 +84,5 @@ _HOMES = {
     "throttle": "aioprod.testing.broker.control",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = _lazy_names(globals(), _HOMES)

@@ -331,7 +331,7 @@ def test_every_name_of_the_test_kit_is_there_when_asked_for() -> None:
     for name in testing.__all__:
         assert getattr(testing, name).__doc__, f"{name} has no description"
     with pytest.raises(AttributeError, match="has no attribute 'EmbeddedKafka'"):
-        testing.EmbeddedKafka  # noqa: B018
+        testing.EmbeddedKafka  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_plugin_imports_no_broker_before_a_test_wants_one() -> None:
