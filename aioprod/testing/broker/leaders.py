@@ -1,13 +1,42 @@
-"""Who asks a node that does not lead the partition is refused, and told who does (KIP-951)."""
+"""Who leads and keeps a partition. Who asks a node that does not lead it is refused, and told who does (KIP-951)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypedDict
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.cluster import NodeAddress
+from aioprod.testing.broker.cluster import NOBODY, NodeAddress
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.store import Partition, StoreError
+from aioprod.testing.broker.store import Partition, StoreError, Topic
+
+
+class PartitionDescription(TypedDict):
+    """Who keeps a partition: the fields by which both Metadata and DescribeTopicPartitions say it."""
+
+    error_code: int
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: list[int]
+    isr_nodes: list[int]
+    offline_replicas: list[int]
+
+
+def describe_partition(topic: Topic, index: int, exchange: Exchange) -> PartitionDescription:
+    """Say who keeps a partition, with the error that a test wants there, or LEADER_NOT_AVAILABLE where nobody leads."""
+    partition = topic.partitions[index]
+    leadership = partition.leadership
+    nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
+    return PartitionDescription(
+        error_code=exchange.failure(topic.name, index) or nobody,
+        partition_index=index,
+        leader_id=leadership.leader,
+        leader_epoch=partition.log.leader_epoch,
+        replica_nodes=list(leadership.replicas),
+        isr_nodes=list(leadership.in_sync),
+        offline_replicas=exchange.store.cluster.find_offline(leadership),
+    )
 
 
 class NotLeaderError(StoreError):

@@ -11,9 +11,9 @@ from aioprod.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from aioprod.testing.broker.cluster import NOBODY
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.store import StoreError, Topic, check_topic_name
 
 _MOST_PARTITIONS = 2000  # broker setting max.request.partition.size.limit
@@ -74,17 +74,5 @@ def _why_unknown(name: str) -> ErrorCode:
 
 
 def _describe_partition(topic: Topic, index: int, exchange: Exchange) -> DescribeTopicPartitionsResponsePartition:
-    partition = topic.partitions[index]
-    leadership = partition.leadership
-    nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
-    return DescribeTopicPartitionsResponsePartition(
-        error_code=exchange.failure(topic.name, index) or nobody,
-        partition_index=index,
-        leader_id=leadership.leader,
-        leader_epoch=partition.log.leader_epoch,
-        replica_nodes=list(leadership.replicas),
-        isr_nodes=list(leadership.in_sync),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=exchange.store.cluster.find_offline(leadership),
-    )
+    described = describe_partition(topic, index, exchange)
+    return DescribeTopicPartitionsResponsePartition(**described, eligible_leader_replicas=[], last_known_elr=[])

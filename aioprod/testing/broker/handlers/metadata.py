@@ -11,10 +11,10 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from aioprod.testing.broker.cluster import NOBODY
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations
-from aioprod.testing.broker.store import Partition, StoreError, Topic
+from aioprod.testing.broker.leaders import describe_partition
+from aioprod.testing.broker.store import StoreError, Topic
 
 _NULL_MEANS_ALL_FROM = 1  # before it, an empty list did
 _CREATION_FLAG_FROM = 4
@@ -66,19 +66,5 @@ def _describe(topic: Topic, exchange: Exchange) -> MetadataResponseTopic:
     code = exchange.failure(topic.name)
     if code:
         return MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
-    partitions = [_describe_partition(topic, index, partition, exchange) for index, partition in enumerate(topic.partitions)]
+    partitions = [MetadataResponsePartition(**describe_partition(topic, index, exchange)) for index in range(len(topic.partitions))]
     return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-
-
-def _describe_partition(topic: Topic, index: int, partition: Partition, exchange: Exchange) -> MetadataResponsePartition:
-    leadership = partition.leadership
-    nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
-    return MetadataResponsePartition(
-        error_code=exchange.failure(topic.name, index) or nobody,
-        partition_index=index,
-        leader_id=leadership.leader,
-        leader_epoch=partition.log.leader_epoch,
-        replica_nodes=list(leadership.replicas),
-        isr_nodes=list(leadership.in_sync),
-        offline_replicas=exchange.store.cluster.find_offline(leadership),
-    )
