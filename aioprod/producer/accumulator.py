@@ -24,6 +24,8 @@ from aioprod.types import Headers, TopicPartition
 
 # What a batch may be larger than estimated (Java's factor).
 _RATIO_MARGIN = 1.05
+# Encoding what a batch has, to learn how much room is left, is worth it for more than a few records.
+_FULL = 15 / 16
 
 
 @dataclass(slots=True)
@@ -143,19 +145,26 @@ class RecordAccumulator:
     def try_append(
         self, queue: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, bound: int
     ) -> tuple[ProducerBatch, int] | None:
-        """Put a record into the partition's open batch; None where there is none with room, and memory would have to be waited for."""
+        """Put a record into the partition's open batch; None where there is none with room. One that proves full is closed, and may be sent."""
         batch = queue.open
         if batch is None:
             return None
         index = batch.try_append(timestamp, key, value, headers, bound)
-        if index < 0 and self._grow(batch, bound):
+        if index < 0 and self._make_room(batch, bound):
             index = batch.try_append(timestamp, key, value, headers, bound)
-        return None if index < 0 else (batch, index)
+        if index < 0:
+            queue.close(batch)
+            self._schedule.look_at(queue, asyncio.get_running_loop().time())
+            return None
+        return batch, index
 
-    def _grow(self, batch: ProducerBatch, bound: int) -> bool:
-        """Let a batch take more records than batch.size, where compression will bring it down to that."""
+    def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
+        """See whether a batch that seems full can take more: its records may be smaller than assumed, or compression will bring it down to batch.size."""
+        batch.writer.fold()
         needed = batch.writer.size + bound
-        if batch.closed or needed > batch.ceiling:
+        if needed <= batch.limit * _FULL:
+            return True
+        if batch.ceiling == batch.limit or needed > batch.ceiling:
             return False
         step = max(self.config.batch_size, needed - batch.limit)
         if not self.pool.try_allocate(step):
@@ -199,8 +208,8 @@ class RecordAccumulator:
 
     def _open(self, queue: PartitionQueue, leased: int, timestamp: int) -> ProducerBatch:
         now = asyncio.get_running_loop().time()
-        if queue.batches:
-            queue.batches[-1].closed = True
+        if queue.open is not None:
+            queue.close(queue.open)
         batch = ProducerBatch(queue.tp, RecordBatchWriter(timestamp), limit=self._limit, leased=leased, created_at=now, order=(queue.opened,))
         topic = queue.topic
         batch.codec = topic.codec
@@ -211,6 +220,7 @@ class RecordAccumulator:
         if self.keep_records:
             batch.records = []
         queue.opened += 1
+        queue.open = batch
         queue.batches.append(batch)
         topic.grew(len(queue.batches))
         self.incomplete[batch] = queue
@@ -252,7 +262,7 @@ class RecordAccumulator:
             if not self._may_send(queue, batch):
                 continue
             size += estimate
-            batch.closed = True
+            queue.close(batch)
             queue.topic.shrank(len(queue.batches))
             queue.batches.popleft()
             self._schedule.served(queue, now)
@@ -285,11 +295,8 @@ class RecordAccumulator:
     def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         if self.may_drain is not None and not self.may_drain(queue.tp):
             return False
-        if not self.config.enable_idempotence:
-            return True
-        # A sequence spans the batch's records, so it takes no more from here on.
-        batch.closed = True
-        return queue.sequence.may_send(batch)
+        # A sequence spans the batch's records: it takes no more from here on, and its caller closes it.
+        return not self.config.enable_idempotence or queue.sequence.may_send(batch)
 
     # -- afterwards ----------------------------------------------------------------------------------------------
 
@@ -318,6 +325,7 @@ class RecordAccumulator:
     def complete(self, batch: ProducerBatch) -> PartitionQueue:
         """A batch is about to end: forget it and give its memory back. Once for each batch."""
         queue = self.incomplete.pop(batch)
+        queue.close(batch)
         if batch in queue.batches:
             queue.topic.shrank(len(queue.batches))
             queue.batches.remove(batch)

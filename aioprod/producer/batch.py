@@ -56,9 +56,9 @@ class ProducerBatch:
 
     __slots__ = (
         "__weakref__", "_callbacks", "_looked_at", "_waiters", "attempts", "base_offset", "base_sequence", "ceiling", "closed", "codec",
-        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "log_append_time", "loop",
-        "may_be_stored", "on_dropped", "on_end", "order", "parts", "records", "retry_at", "state", "tp", "unanswered_at",
-        "writer",
+        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "loop",
+        "may_be_stored", "on_dropped", "on_end", "order", "partition", "parts", "records", "retry_at", "state", "timestamp", "topic", "tp",
+        "unanswered_at", "writer",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, writer: RecordBatchWriter, *, limit: int, leased: int, created_at: float, order: tuple[int, ...]) -> None:
@@ -86,7 +86,8 @@ class ProducerBatch:
         self.codec = Codec.NONE
         self.encoded: bytes | None = None
         self.base_offset = -1
-        self.log_append_time = -1
+        self.topic, self.partition = tp
+        self.timestamp: int | None = None  # of all records, where they have the same
         self.error: KafkaError | None = None
         self.parts: list[tuple[int, ProducerBatch]] = []
         self.records: list[ProducerRecord] | None = None  # kept only where an interceptor wants them back
@@ -110,7 +111,7 @@ class ProducerBatch:
     def try_append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, upper_bound: int) -> int:
         """Add a record and return its index; -1 when the batch is full or no longer open. A first record always fits."""
         writer = self.writer
-        index = len(writer.chunks)
+        index = writer.count
         if self.closed or (writer.size + upper_bound > self.limit and index):
             return -1
         writer.append(timestamp, key, value, headers)
@@ -131,10 +132,9 @@ class ProducerBatch:
     def place(self, index: int) -> RecordMetadata:
         """Where a record is, with offset and timestamp -1 where it failed."""
         if self.error is not None:
-            return RecordMetadata(self.tp.topic, self.tp.partition, -1, -1)
-        timestamp = self.log_append_time if self.log_append_time >= 0 else self.writer.timestamp(index)
-        offset = self.base_offset + index if self.base_offset >= 0 else -1
-        return RecordMetadata(self.tp.topic, self.tp.partition, offset, timestamp)
+            return RecordMetadata(self.topic, self.partition, -1, -1)
+        timestamp = self.timestamp if self.timestamp is not None else self.writer.timestamp(index)
+        return RecordMetadata(self.topic, self.partition, self.base_offset + index if self.base_offset >= 0 else -1, timestamp)
 
     def failure(self) -> KafkaError | None:
         """Why it failed, if it did; whoever asks has looked at it."""
@@ -152,7 +152,7 @@ class ProducerBatch:
     def succeed(self, base_offset: int, log_append_time: int) -> None:
         """The broker has it."""
         self.base_offset = base_offset
-        self.log_append_time = log_append_time
+        self.timestamp = log_append_time if log_append_time >= 0 else self.writer.only_timestamp
         self._finish(BatchState.SUCCEEDED)
 
     def fail(self, error: KafkaError, state: BatchState = BatchState.FAILED) -> None:

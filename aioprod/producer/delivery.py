@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from typing import Final
 
 from aioprod.errors import KafkaError
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.types import RecordMetadata
+
+
+_SUCCEEDED: Final = BatchState.SUCCEEDED
+_new_tuple: Final = tuple.__new__
 
 
 class Delivery:
@@ -16,11 +21,10 @@ class Delivery:
     Cancelling whoever awaits it never cancels the record. A failure that nobody looked at is logged when it is dropped.
     """
 
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: ProducerBatch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    # Filled in by whoever makes one: a constructor of its own would cost as much again.
+    __slots__ = ("batch", "index")
+    batch: ProducerBatch
+    index: int
 
     def done(self) -> bool:
         """Whether the outcome is known."""
@@ -35,7 +39,7 @@ class Delivery:
         """
         if not self.done():
             raise asyncio.InvalidStateError("the delivery has no outcome yet")
-        return self._batch.metadata(self._index)
+        return self.batch.metadata(self.index)
 
     def exception(self) -> KafkaError | None:
         """Why delivery failed; None where it did not.
@@ -45,19 +49,34 @@ class Delivery:
         """
         if not self.done():
             raise asyncio.InvalidStateError("the delivery has no outcome yet")
-        return self._batch.failure()
+        return self.batch.failure()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call ``callback(delivery)`` once the outcome is known; what it raises is logged."""
-        self._now().add_callback(self._index, lambda batch, index: callback(Delivery(batch, index)))
+        self._now().add_callback(self.index, lambda batch, index: callback(delivery_of(batch, index)))
 
     def _now(self) -> ProducerBatch:
         """The batch that holds the record at present: another one, where the first was split."""
-        if self._batch.state is BatchState.SPLIT:
-            self._batch, self._index = self._batch.part_of(self._index)
-        return self._batch
+        if self.batch.state is BatchState.SPLIT:
+            self.batch, self.index = self.batch.part_of(self.index)
+        return self.batch
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
+        batch = self.batch
+        if batch.state is _SUCCEEDED and batch.base_offset >= 0:
+            # ``batch.place(index)``, written out and around RecordMetadata's own constructor: that makes 0.25 us of 0.45.
+            index, timestamp = self.index, batch.timestamp
+            if timestamp is None:
+                timestamp = batch.writer.timestamp(index)
+            return _new_tuple(RecordMetadata, (batch.topic, batch.partition, batch.base_offset + index, timestamp))
         while self._now().state is BatchState.PENDING:
-            yield from self._batch.wait().__await__()
-        return self._batch.metadata(self._index)
+            yield from self.batch.wait().__await__()
+        return self.batch.metadata(self.index)
+
+
+def delivery_of(batch: ProducerBatch, index: int) -> Delivery:
+    """The delivery of one record of a batch."""
+    delivery = Delivery()
+    delivery.batch = batch
+    delivery.index = index
+    return delivery

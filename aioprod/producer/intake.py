@@ -28,11 +28,11 @@ from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ProducerMetrics
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
-from aioprod.producer.delivery import Delivery
+from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import Partitioner, Partitions, new_batch_hook, partition_for_key
 from aioprod.producer_config import ProducerConfig
-from aioprod.protocol.record_writer import estimate_upper_bound
+from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.serialization import check_headers, serialize
 from aioprod.types import ProducerRecord, TopicPartition
 
@@ -98,7 +98,7 @@ class RecordIntake:
         # Nothing has run since the record was appended, so it gets its batch's next place here too.
         if batch.records is not None:
             batch.records.append(record)
-        return Delivery(batch, index)
+        return delivery_of(batch, index)
 
     def _refused(self, record: ProducerRecord, error: KafkaError) -> Delivery:
         tp = _place(record)
@@ -110,7 +110,7 @@ class RecordIntake:
         """The delivery of a record that was never taken; where nobody looks at it, the log says so."""
         batch = ProducerBatch.refused(tp, error)
         batch.on_dropped = self._accumulator.on_dropped
-        return Delivery(batch, 0)
+        return delivery_of(batch, 0)
 
     async def _append(self, record: ProducerRecord) -> tuple[ProducerBatch, int]:
         config = self._config
@@ -127,11 +127,12 @@ class RecordIntake:
         deadline = asyncio.get_running_loop().time() + self._block_s
         known = await self.topic(topic, deadline)
         queue = await self._queue(known, record, key, value, deadline)
+        had_batch = queue.open is not None
         taken = self._accumulator.try_append(queue, timestamp, key, value, headers, bound)
         if taken is not None:
             return taken
-        if queue.open is not None:
-            # A batch is full. The sender gets a turn now, or a busy loop of sends would starve it; the record is not taken
+        if had_batch:
+            # It is full. The sender gets a turn now, or a busy loop of sends would starve it; the record is not taken
             # yet, so cancelling here cancels it.
             self._wake()
             await asyncio.sleep(0)

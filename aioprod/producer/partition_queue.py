@@ -75,27 +75,32 @@ class Topic:
 
 
 class PartitionQueue:
-    """A partition's batches, oldest first; only the last one may take records."""
+    """A partition's batches, oldest first; only the last one may take records.
 
-    __slots__ = ("batches", "leader", "lock", "muted", "opened", "sequence", "topic", "tp")
+    Attributes:
+        open: the batch that takes records now, if there is one.
+        opened: how many batches were made.
+        muted: nothing may be sent before what is on its way has come back (one request in flight).
+    """
+
+    __slots__ = ("batches", "leader", "lock", "muted", "open", "opened", "sequence", "topic", "tp")
 
     def __init__(self, topic: Topic, partition: int, producer: ProducerState) -> None:
         self.topic = topic
         self.tp = TopicPartition(topic.name, partition)
         self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
         self.leader = -1
         self.muted = False
         self.opened = 0
         self.lock = asyncio.Lock()
         self.sequence = PartitionSequence(producer)
 
-    @property
-    def open(self) -> ProducerBatch | None:
-        """The batch that takes records now."""
-        batches = self.batches
-        if batches and not (last := batches[-1]).closed:
-            return last
-        return None
+    def close(self, batch: ProducerBatch) -> None:
+        """Let a batch take no more records."""
+        batch.closed = True
+        if self.open is batch:
+            self.open = None
 
     def put_back(self, batch: ProducerBatch) -> None:
         """Insert a batch that has to go again, in the order in which batches were made."""

@@ -23,6 +23,7 @@ from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import RecordIntake
+from aioprod.producer.partition_queue import Topic
 from aioprod.producer.partitioner import partition_for_key
 from aioprod.producer.reporting import BatchReporter
 from aioprod.producer.sender import Sender
@@ -30,6 +31,7 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer_config import ProducerConfig, ProducerSettings
+from aioprod.protocol.record_writer import KEYLESS_OVERHEAD, RECORD_OVERHEAD
 from aioprod.properties import producer_arguments
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
@@ -112,9 +114,10 @@ class Producer(TransactionInterface):
         reporter = BatchReporter(self._metrics, self._observers, self._interceptors)
         self._accumulator.on_end = reporter.ended
         self._accumulator.on_dropped = reporter.dropped
-        self._topics = self._accumulator.topics
         plain = config.key_serializer is None and config.value_serializer is None and config.partitioner is None
-        self._plain = plain and not config.partitioner_ignore_keys and not self._interceptors
+        plain = plain and not config.partitioner_ignore_keys and not self._interceptors
+        # The topics whose records may take the fast path.
+        self._fast_topics: Mapping[str, Topic] = self._accumulator.topics if plain else {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = False
         self._starting = asyncio.Lock()
@@ -185,6 +188,7 @@ class Producer(TransactionInterface):
             return
         closed = self._closed = asyncio.get_running_loop().create_future()
         self._closing = self._closing or ProducerClosedError("the producer is closed")
+        self._fast_topics = {}
         limit = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
         try:
             if self._started and limit > 0:
@@ -235,7 +239,6 @@ class Producer(TransactionInterface):
         topic: str,
         value: Any = None,
         key: Any = None,
-        *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
@@ -263,52 +266,52 @@ class Producer(TransactionInterface):
             TransactionStateError: it is transactional, and no transaction is open.
             AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't go on.
         """
-        # The fast path: everything is known, the record fits into the open batch. It never suspends.
-        if self._plain and partition is None and timestamp_ms is None and not headers and partition_key is None and self._closing is None:
-            delivery = self._append_at_once(topic, value, key)
-            if delivery is not None:
-                return delivery
+        # The fast path: everything is known, the record fits into the open batch. It never suspends, and it calls as little as it can: more
+        # than half of the 1.2 us that it took when it was written as functions were their calls.
+        if type(value) is bytes and partition is None and timestamp_ms is None and not headers and partition_key is None:
+            try:
+                known = self._fast_topics[topic]
+                if key is None:
+                    batch = known.queues[known.sticky.current].open
+                    size = len(value) + KEYLESS_OVERHEAD
+                elif type(key) is bytes:
+                    batch = known.queues[partition_for_key(key, known.count)].open
+                    size = len(value) + len(key) + RECORD_OVERHEAD
+                else:
+                    batch = None
+            except (KeyError, TypeError):
+                batch = None  # a topic that is unknown, or no name at all
+            if batch is not None:
+                writer = batch.writer
+                size += writer.size
+                alike = key is not None if writer.keys else key is None or not writer.values
+                if size <= batch.limit and alike and (self._transactions is None or self._transactions.may_append):
+                    clock = self._clock
+                    if (now := clock()) >= writer.until_s:
+                        writer.at(now)
+                    if key is not None:
+                        writer.keys.append(key)
+                    writer.values.append(value)
+                    writer.size = size
+                    delivery = Delivery()
+                    delivery.batch = batch
+                    delivery.index = index = writer.count
+                    writer.count = index + 1
+                    return delivery
         return await self._intake.take(ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key))
-
-    def _append_at_once(self, topic: str, value: Any, key: Any) -> Delivery | None:
-        """The record in its partition's open batch, if all that it takes is there."""
-        try:
-            known = self._topics.get(topic)
-        except TypeError:
-            return None  # no string; the other way says so
-        if known is None or not (value is None or type(value) is bytes):
-            return None
-        if self._transactions is not None and not self._transactions.may_append:
-            return None
-        if key is None:
-            queue = known.queues[known.sticky.current]
-        elif type(key) is bytes:
-            queue = known.queues[partition_for_key(key, known.count)]
-        else:
-            return None
-        batch = queue.open
-        if batch is None:
-            return None
-        # 40: all varints of a record at their longest.
-        bound = 40 + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
-        index = batch.try_append(int(self._clock() * 1000), key, value, (), bound)
-        return Delivery(batch, index) if index >= 0 else None
 
     async def send_and_wait(
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
-        *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> RecordMetadata:
         """Send a record and wait until the broker has it. Arguments and errors as for :meth:`send`, and those of the delivery."""
-        return await (
-            await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers, partition_key=partition_key)
-        )
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers, partition_key))
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> list[Delivery]:
         """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop the others.
@@ -327,12 +330,7 @@ class Producer(TransactionInterface):
         deliveries: list[Delivery] = []
         for given in records:
             record = given if isinstance(given, ProducerRecord) else None
-            delivery = None
-            if self._plain and record is None and self._closing is None:
-                delivery = self._append_at_once(topic, given, None)
-            if delivery is None:
-                delivery = await self._take_one_of_many(topic, record if record is not None else ProducerRecord(topic, given))
-            deliveries.append(delivery)
+            deliveries.append(await self._take_one_of_many(topic, record if record is not None else ProducerRecord(topic, given)))
         return deliveries
 
     async def _take_one_of_many(self, topic: str, record: ProducerRecord) -> Delivery:

@@ -243,7 +243,7 @@ async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: 
         first = await producer.send("t", b"first", partition=0)
         await until(lambda: rule.used == 1)
         three.move_leader("t", 0, 2)
-        await until(lambda: producer._topics["t"].queues[0].leader == 2 or not producer._metadata.request_update())
+        await until(lambda: producer._accumulator.topics["t"].queues[0].leader == 2 or not producer._metadata.request_update())
         second = await producer.send("t", b"second", partition=0)
         for number in range(20):
             await producer.send_and_wait("t", b"%d" % number, partition=1)

@@ -138,7 +138,7 @@ async def test_a_batch_that_expires_in_flight_is_reported_and_the_rest_goes_on(b
 async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: EmbeddedCluster) -> None:
     async with quick(broker, delivery_timeout_ms=300, request_timeout_ms=200) as producer:
         await producer.partitions_for("t")
-        queue = producer._topics["t"].queues[0]
+        queue = producer._accumulator.topics["t"].queues[0]
         rule = broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=None)
         queue.leader = -1
         with pytest.raises(DeliveryTimeoutError):

@@ -97,7 +97,7 @@ async def test_batches_grow_where_compression_makes_them_small(broker: EmbeddedC
         for _ in range(150):
             deliveries = [await producer.send("t", b"the same again and again " * 4) for _ in range(100)]
             await producer.flush()
-            counts.append(len({id(delivery._batch) for delivery in deliveries}))
+            counts.append(len({id(delivery.batch) for delivery in deliveries}))
             assert producer._pool.available == producer.config.buffer_memory
         assert counts[0] >= 5, "nothing is known of the ratio at first: 100 records of 100 bytes are five batches of 2,000 bytes"
         assert counts[-1] <= 3, "compressed they are far smaller, so more go into each"

@@ -1,0 +1,177 @@
+"""Which Arrow tables are records, and their rows in portions whose columns have plain types. Imports pyarrow, an extra: to be imported late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from aioprod.errors import InvalidPartitionError, RecordTooLargeError, SerializationError
+
+_COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition")
+_DATA: Final = "binary, string, large_binary, large_string, binary_view, string_view, fixed_size_binary or a dictionary of one of them"
+_HEADERS: Final = "list<struct<key: string, value: binary>> or map<string, binary>; key may be called name, value may be string"
+_TIMESTAMP: Final = "timestamp of any unit, or int64 of milliseconds since 1970"
+_NAMES: Final = ({"key", "value"}, {"name", "value"})
+_LATEST: Final = 2**62
+#: Arrow counts the bytes of a column in 32 bits, so a record that is encoded has to stay below.
+_LARGEST_ROW: Final = 2**31 - 2**16
+
+
+def record_table(data: object) -> pa.Table:
+    """The rows to send, checked as a whole: a table of the columns that were given, timestamps as int64, partitions as int32.
+
+    Nothing is copied but timestamps, partitions, and keys and values of the types that have no offsets (views and dictionaries).
+
+    Raises:
+        SerializationError: no table; a column is unknown, missing or of a type that can't be sent; a timestamp or a header's name can't.
+        InvalidPartitionError: a partition below 0.
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if not isinstance(data, pa.Table):
+        raise SerializationError(f"Arrow data of type {type(data).__name__}: must be a pyarrow.Table or pyarrow.RecordBatch")
+    names = data.schema.names
+    if "value" not in names:
+        raise SerializationError(f"the column value is required; the table has {', '.join(names) or 'no columns'}")
+    for name in names:
+        if name not in _COLUMNS or names.count(name) > 1:
+            what = "there twice" if name in _COLUMNS else "unknown"
+            raise SerializationError(f"column {name!r} is {what}; a table of records has the columns {', '.join(_COLUMNS)}, all but value optional")
+    # A column that knows no type has only nulls in it.
+    given = {name: data.column(name) for name in names if name == "value" or not pa.types.is_null(data.schema.field(name).type)}
+    checks = {"value": _data, "key": _data, "headers": _headers, "timestamp": _timestamps, "partition": _partitions}
+    return pa.table({name: checks[name](name, column) for name, column in given.items()})
+
+
+def largest_partition(table: pa.Table) -> int:
+    """The largest number in the column ``partition``; -1 where there is none."""
+    largest = pc.max(table.column("partition")).as_py() if "partition" in table.schema.names else None
+    return -1 if largest is None else int(largest)
+
+
+def windows(table: pa.Table, *, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a ``record_table`` in portions, in order; keys and values as binary, headers as a list of structs.
+
+    Args:
+        max_bytes: what the columns of a portion may take; a row that takes more comes alone.
+
+    Raises:
+        RecordTooLargeError: a row of nearly 2 GiB or more.
+    """
+    start = 0
+    while start < table.num_rows:
+        window = table.slice(start, max_rows)
+        while window.nbytes > max_bytes and window.num_rows > 1:
+            window = window.slice(0, window.num_rows // 2)
+        if window.nbytes > max(max_bytes, _LARGEST_ROW):
+            raise RecordTooLargeError(f"row {start}: {window.nbytes} bytes are more than a record can have")
+        start += window.num_rows
+        yield _plain(window)
+
+
+# -- checks ------------------------------------------------------------------------------------------------------
+
+
+def _refused(name: str, column: pa.ChunkedArray, allowed: str) -> SerializationError:
+    return SerializationError(f"column {name!r} is of type {column.type}: must be {allowed}")
+
+
+def _is_data(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_binary(kind) or types.is_string(kind) or types.is_large_binary(kind) or types.is_large_string(kind) or types.is_fixed_size_binary(kind)
+    )
+
+
+def _data(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if _is_data(kind) or pa.types.is_null(kind):
+        return column
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    # What a slice of these takes is not known without looking at each row.
+    if _is_data(kind) or pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.large_binary())
+    raise _refused(name, column, _DATA)
+
+
+def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_map(kind):
+        names, values = kind.key_type, kind.item_type
+    elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(entry := kind.value_type):
+        if entry.num_fields != 2 or {field.name for field in entry} not in _NAMES:
+            raise _refused(name, column, _HEADERS)
+        names, values = (entry.field(index).type for index in name_and_value(entry))
+    else:
+        raise _refused(name, column, _HEADERS)
+    if not (pa.types.is_string(names) or pa.types.is_large_string(names)) or not _is_data(values):
+        raise _refused(name, column, _HEADERS)
+    start = 0
+    for chunk in column.chunks:
+        entries = _plain_headers(chunk)
+        keys = entries.flatten().flatten()[name_and_value(entries.type.value_type)[0]]
+        if keys.null_count:
+            ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(entries), 0))
+            row = start + pc.sum(pc.less_equal(ends, pc.index(keys.is_null(), True))).as_py()
+            raise SerializationError(f"column {name!r}, row {row}: a header without a name; Kafka's headers have one each")
+        start += len(chunk)
+    return column
+
+
+def name_and_value(entry: pa.StructType) -> tuple[int, int]:
+    """Which fields of a header are its name and its value."""
+    value = entry.get_field_index("value")
+    return 1 - value, value
+
+
+def _timestamps(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        try:
+            column = column.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s").cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise SerializationError(f"column {name!r}: {error}") from None
+    elif not pa.types.is_int64(kind):
+        raise _refused(name, column, _TIMESTAMP)
+    wrong = pc.or_(pc.less(column, 0), pc.greater_equal(column, _LATEST))
+    if (row := pc.index(wrong, True).as_py()) >= 0:
+        raise SerializationError(f"column {name!r}, row {row}: {column[row]} must be a time since 1970, in milliseconds")
+    return column
+
+
+def _partitions(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pa.types.is_integer(column.type):
+        raise _refused(name, column, "an integer")
+    wrong = pc.or_(pc.less(column, 0), pc.greater(column, 2**31 - 1)) if not pa.types.is_int32(column.type) else pc.less(column, 0)
+    if (row := pc.index(wrong, True).as_py()) >= 0:
+        raise InvalidPartitionError(f"column {name!r}, row {row}: {column[row]} must be a number from 0")
+    return column.cast(pa.int32())
+
+
+# -- plain types -------------------------------------------------------------------------------------------------
+
+
+def _plain(window: pa.Table) -> pa.RecordBatch:
+    plain = {"value": _binary, "key": _binary, "headers": _plain_headers}
+    (batch,) = window.combine_chunks().to_batches()
+    names = batch.schema.names
+    return pa.RecordBatch.from_arrays([plain[name](batch.column(name)) if name in plain else batch.column(name) for name in names], names=names)
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    """Text and bytes have the same layout in Arrow: mostly, nothing is copied."""
+    try:
+        return column.cast(pa.binary())
+    except pa.ArrowInvalid:  # what lies in front of the slice has more than 2 GiB
+        return pa.concat_arrays([column]).cast(pa.binary())
+
+
+def _plain_headers(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_map(kind):  # which most of Arrow's functions can't take
+        return column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    return column

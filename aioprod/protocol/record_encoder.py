@@ -1,0 +1,204 @@
+"""Records as bytes: one by one, and many at once, which is what a producer needs most.
+
+A record is ``length, attributes (0), timestamp delta, offset delta, key length, key, value length, value, header count, headers``,
+all numbers zig-zag varints, null as length -1. Numbers below 16,384 come from tables of ready bytes.
+
+Many at once means: no bytecode per record. The fields of all records are zipped together by iterators that run in C, and joined once. Nanoseconds
+per record (CPython 3.11, 100-byte values, 600 records, least of 300): this way 172 without keys and 258 with them; one by one with a join for
+each record 295 and 332. To keep the pieces few, the header count (0) of a record is written with the length of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, repeat
+from operator import add
+from typing import Final
+
+from aioprod.protocol.record_batch import HEADER_SIZE
+
+_TABLE_SIZE: Final = 16384
+#: Longest length, attributes, longest timestamp delta, longest offset delta: Kafka's own bound.
+_MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5
+_OVERHEAD: Final = HEADER_SIZE + _MAX_RECORD_OVERHEAD
+_INT64: Final = 1 << 63
+# Offset deltas below these take 1, 2, 3, 4 and 5 bytes.
+_OFFSET_STEPS: Final = (1 << 6, 1 << 13, 1 << 20, 1 << 27, 1 << 34)
+_join: Final = b"".join
+
+
+def encode_varint(number: int) -> bytes:
+    """Zig-zag varint of a signed number of up to 64 bits, as record fields use it."""
+    if not -_INT64 <= number < _INT64:
+        raise OverflowError(f"{number} does not fit in 64 bits")
+    rest = number << 1 if number >= 0 else ~(number << 1)
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def varint_size(number: int) -> int:
+    """Bytes of the zig-zag varint of ``number``."""
+    rest = number << 1 if number >= 0 else ~(number << 1)
+    return (rest.bit_length() + 6) // 7 or 1
+
+
+_VARINTS: Final = tuple([encode_varint(number) for number in range(_TABLE_SIZE)])
+
+
+def _varint(number: int) -> bytes:
+    return _VARINTS[number] if 0 <= number < _TABLE_SIZE else encode_varint(number)
+
+
+def estimate_upper_bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> int:
+    """Bytes of a batch that holds only this record, uncompressed, at most: what Kafka compares with ``max.request.size``."""
+    size = _OVERHEAD + 1 + _field_size(key) + _field_size(value)
+    return size + _headers_size(headers) - 1 if headers else size
+
+
+def _field_size(field: bytes | None) -> int:
+    if field is None:
+        return 1
+    length = len(field)
+    return length + (1 if length < 64 else 2 if length < 8192 else varint_size(length))
+
+
+# -- one by one ------------------------------------------------------------------------------------------------------
+
+
+def encode_record(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()
+) -> bytes:
+    """One record. Raises TypeError where key or value are not bytes, OverflowError for a delta of more than 64 bits."""
+    parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
+    parts += (b"\x01",) if key is None else (_varint(len(key)), key)
+    parts += (b"\x01",) if value is None else (_varint(len(value)), value)
+    if headers:
+        _add_headers(parts, headers)
+    else:
+        parts.append(b"\0")
+    rest = _join(parts)
+    return _varint(len(rest)) + rest
+
+
+def _add_headers(parts: list[bytes], headers: Sequence[tuple[str, bytes | None]]) -> None:
+    parts.append(_varint(len(headers)))
+    for name, value in headers:
+        encoded = name.encode()
+        if value is None:
+            parts += (_varint(len(encoded)), encoded, b"\x01")
+        else:
+            parts += (_varint(len(encoded)), encoded, _varint(len(value)), value)
+
+
+def _headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    parts: list[bytes] = []
+    _add_headers(parts, headers)
+    return sum(map(len, parts))
+
+
+# -- many at once ----------------------------------------------------------------------------------------------------
+
+
+class _Codes(dict[int, bytes]):
+    """Ready bytes by a size, made at first use; those of large sizes are not kept."""
+
+    def __init__(self, make: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, size: int) -> bytes:
+        code = self._make(size)
+        if size < _TABLE_SIZE:
+            self[size] = code
+        return code
+
+
+class _FieldSizes(dict[int, int]):
+    """A field's length together with that of its length's varint."""
+
+    def __missing__(self, length: int) -> int:
+        size = length + varint_size(length)
+        if length < _TABLE_SIZE:
+            self[length] = size
+        return size
+
+
+_length_codes: Final = _Codes(encode_varint)
+_null_key_and_length_codes: Final = _Codes(lambda length: b"\x01" + encode_varint(length))
+_field_sizes: Final = _FieldSizes()
+
+
+@cache
+def _lead_codes(width: int) -> _Codes:
+    """What a record begins with, by the size of its two fields: the header count of the one before it, and its own length.
+
+    ``width``: bytes of attributes, timestamp delta and offset delta; they and the header count make up the rest of the length.
+    """
+    return _Codes(lambda fields: b"\0" + encode_varint(width + fields + 1))
+
+
+@cache
+def _keyless_lead_codes(width: int) -> _Codes:
+    """The same by the value's length, where the key is null."""
+    return _Codes(lambda length: b"\0" + encode_varint(width + 1 + length + varint_size(length) + 1))
+
+
+def encode_records(first: int, keys: Sequence[bytes], values: Sequence[bytes], starts: Sequence[int], timestamp_deltas: Sequence[int]) -> bytes:
+    """Records without headers, one behind the other, at least one.
+
+    Args:
+        first: offset delta of the first of them.
+        keys: as many as there are values, or none: all keys are null.
+        starts: where in ``values`` another timestamp begins; the first is 0.
+        timestamp_deltas: the timestamps that begin there, in milliseconds from the batch's base.
+    """
+    pieces: list[bytes] = []
+    value_lengths = list(map(len, values))
+    key_lengths = list(map(len, keys))
+    for start, end, stamps, width in _segments(first, len(values), starts, timestamp_deltas):
+        part = slice(start, end)
+        lengths = value_lengths[part]
+        offsets = _VARINTS[first + start : first + end] if first + end <= _TABLE_SIZE else map(_varint, range(first + start, first + end))
+        fields: Iterable[tuple[bytes, ...]]
+        if keys:
+            sizes = map(add, map(_field_sizes.__getitem__, key_lengths[part]), map(_field_sizes.__getitem__, lengths))
+            fields = zip(
+                map(_lead_codes(width).__getitem__, sizes), stamps, offsets,
+                map(_length_codes.__getitem__, key_lengths[part]), keys[part],
+                map(_length_codes.__getitem__, lengths), values[part],
+            )  # fmt: skip
+        else:
+            leads = map(_keyless_lead_codes(width).__getitem__, lengths)
+            fields = zip(leads, stamps, offsets, map(_null_key_and_length_codes.__getitem__, lengths), values[part])
+        pieces.extend(chain.from_iterable(fields))
+    pieces[0] = pieces[0][1:]
+    pieces.append(b"\0")
+    return _join(pieces)
+
+
+def _segments(first: int, count: int, starts: Sequence[int], timestamp_deltas: Sequence[int]) -> Iterator[tuple[int, int, Iterator[bytes], int]]:
+    """Stretches of records whose offset and timestamp deltas are of one length: start, end, attributes and timestamp of each, bytes of these and the offset.
+
+    The iterator gives no more than its stretch takes from it, so the next one may go on with it.
+    """
+    stamps = [b"\0" + _varint(delta) for delta in timestamp_deltas]
+    at = 0
+    while at < len(starts):
+        width = len(stamps[at])
+        upto = at + 1
+        while upto < len(starts) and len(stamps[upto]) == width:
+            upto += 1
+        bounds = [*starts[at:upto], starts[upto] if upto < len(starts) else count]
+        each = repeat(stamps[at]) if upto == at + 1 else chain.from_iterable(map(repeat, stamps[at:upto], map(int.__sub__, bounds[1:], bounds)))
+        start = bounds[0]
+        for bytes_of_offset, step in enumerate(_OFFSET_STEPS, 1):
+            end = min(bounds[-1], step - first)
+            if start < end:
+                yield start, end, each, width + bytes_of_offset
+                start = end
+        at = upto
