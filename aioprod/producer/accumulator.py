@@ -159,7 +159,7 @@ class RecordAccumulator:
         return batch, index
 
     def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
-        """See whether a batch that seems full can take more: its records may be smaller than assumed, or compression will bring it down to batch.size."""
+        """See whether a batch that seems full can take more: its records may be smaller than assumed, or become it by compression."""
         batch.writer.fold()
         needed = batch.writer.size + bound
         if needed <= batch.limit * _FULL:

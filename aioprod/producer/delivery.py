@@ -10,7 +10,6 @@ from aioprod.errors import KafkaError
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.types import RecordMetadata
 
-
 _SUCCEEDED: Final = BatchState.SUCCEEDED
 _new_tuple: Final = tuple.__new__
 

@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self, cast
+from typing import Final, Protocol, Self, cast
 
 from murmurhash2 import murmurhash2
 
 # The seed of Kafka's own murmur2: another one would send keys elsewhere than Java does.
 _SEED = 0x9747B28C
+_MOST_KEYS = 16_384
+_LONGEST_KEPT_KEY = 64
+
+
+class KeyHashes(dict[bytes, int]):
+    """Hashes of keys as Java's default partitioner has them; the ones that were asked for of late are kept.
+
+    That is not for the 0.16 us of murmur2: the C function lets go of the interpreter's lock, and beside a busy thread it may get it back only
+    after 50 us, for each record.
+    """
+
+    def __missing__(self, key: bytes) -> int:
+        found = murmurhash2(key, _SEED) & 0x7FFFFFFF
+        if len(key) <= _LONGEST_KEPT_KEY:
+            if len(self) >= _MOST_KEYS:
+                self.clear()
+            self[key] = found
+        return found
+
+
+key_hashes: Final = KeyHashes()
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
     """The partition that Java's default partitioner takes for ``key``."""
-    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions
+    return key_hashes[key] % partitions
 
 
 class Partitions(int):

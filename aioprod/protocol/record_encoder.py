@@ -26,6 +26,10 @@ _INT64: Final = 1 << 63
 # Offset deltas below these take 1, 2, 3, 4 and 5 bytes.
 _OFFSET_STEPS: Final = (1 << 6, 1 << 13, 1 << 20, 1 << 27, 1 << 34)
 _join: Final = b"".join
+_MOST_HEADER_NAMES: Final = 1024
+_LONGEST_KEPT_NAME: Final = 128
+#: The number of headers, where there are none.
+NO_HEADERS: Final = b"\0"
 
 
 def encode_varint(number: int) -> bytes:
@@ -56,8 +60,8 @@ def _varint(number: int) -> bytes:
 
 def estimate_upper_bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> int:
     """Bytes of a batch that holds only this record, uncompressed, at most: what Kafka compares with ``max.request.size``."""
-    size = _OVERHEAD + 1 + _field_size(key) + _field_size(value)
-    return size + _headers_size(headers) - 1 if headers else size
+    size = _OVERHEAD + _field_size(key) + _field_size(value)
+    return size + (len(encode_headers(headers)) if headers else len(NO_HEADERS))
 
 
 def _field_size(field: bytes | None) -> int:
@@ -70,35 +74,47 @@ def _field_size(field: bytes | None) -> int:
 # -- one by one ------------------------------------------------------------------------------------------------------
 
 
-def encode_record(
-    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()
-) -> bytes:
-    """One record. Raises TypeError where key or value are not bytes, OverflowError for a delta of more than 64 bits."""
+def encode_record(timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes = NO_HEADERS) -> bytes:
+    """One record; ``headers`` as :func:`encode_headers` gives them.
+
+    Raises TypeError where key or value are not bytes, OverflowError for a delta of more than 64 bits.
+    """
     parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
     parts += (b"\x01",) if key is None else (_varint(len(key)), key)
     parts += (b"\x01",) if value is None else (_varint(len(value)), value)
-    if headers:
-        _add_headers(parts, headers)
-    else:
-        parts.append(b"\0")
+    parts.append(headers)
     rest = _join(parts)
     return _varint(len(rest)) + rest
 
 
-def _add_headers(parts: list[bytes], headers: Sequence[tuple[str, bytes | None]]) -> None:
-    parts.append(_varint(len(headers)))
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """A record's headers with their number. Raises TypeError or ValueError where they are not pairs of text and bytes."""
+    parts = [_varint(len(headers))]
     for name, value in headers:
-        encoded = name.encode()
+        parts.append(_header_names[name])
         if value is None:
-            parts += (_varint(len(encoded)), encoded, b"\x01")
+            parts.append(b"\x01")
+        elif type(value) is bytes:
+            parts += (_VARINTS[len(value)] if len(value) < _TABLE_SIZE else encode_varint(len(value)), value)
         else:
-            parts += (_varint(len(encoded)), encoded, _varint(len(value)), value)
+            raise TypeError(f"value of header {name!r} of type {type(value).__name__}")
+    return _join(parts)
 
 
-def _headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    parts: list[bytes] = []
-    _add_headers(parts, headers)
-    return sum(map(len, parts))
+class _HeaderNames(dict[str, bytes]):
+    """Names of headers as they are written: most programs use few. Those that come when there are many already are not kept."""
+
+    def __missing__(self, name: str) -> bytes:
+        if type(name) is not str:
+            raise TypeError(f"header name of type {type(name).__name__}")
+        encoded = name.encode()
+        code = _varint(len(encoded)) + encoded
+        if len(self) < _MOST_HEADER_NAMES and len(encoded) <= _LONGEST_KEPT_NAME:
+            self[name] = code
+        return code
+
+
+_header_names: Final = _HeaderNames()
 
 
 # -- many at once ----------------------------------------------------------------------------------------------------
@@ -148,41 +164,62 @@ def _keyless_lead_codes(width: int) -> _Codes:
     return _Codes(lambda length: b"\0" + encode_varint(width + 1 + length + varint_size(length) + 1))
 
 
-def encode_records(first: int, keys: Sequence[bytes], values: Sequence[bytes], starts: Sequence[int], timestamp_deltas: Sequence[int]) -> bytes:
-    """Records without headers, one behind the other, at least one.
+@cache
+def _headed_lead_codes(width: int) -> _Codes:
+    """A record's length by the size of its two fields and its headers."""
+    return _Codes(lambda fields: encode_varint(width + fields))
+
+
+def encode_records(
+    first: int,
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    headers: Sequence[bytes],
+    starts: Sequence[int],
+    timestamp_deltas: Sequence[int],
+) -> bytes:
+    """Records one behind the other, at least one.
 
     Args:
         first: offset delta of the first of them.
         keys: as many as there are values, or none: all keys are null.
+        headers: as many as there are values, from :func:`encode_headers`, or none.
         starts: where in ``values`` another timestamp begins; the first is 0.
         timestamp_deltas: the timestamps that begin there, in milliseconds from the batch's base.
     """
     pieces: list[bytes] = []
-    value_lengths = list(map(len, values))
-    key_lengths = list(map(len, keys))
     for start, end, stamps, width in _segments(first, len(values), starts, timestamp_deltas):
         part = slice(start, end)
-        lengths = value_lengths[part]
+        bodies = values[part]
+        lengths = list(map(len, bodies))
         offsets = _VARINTS[first + start : first + end] if first + end <= _TABLE_SIZE else map(_varint, range(first + start, first + end))
-        fields: Iterable[tuple[bytes, ...]]
-        if keys:
-            sizes = map(add, map(_field_sizes.__getitem__, key_lengths[part]), map(_field_sizes.__getitem__, lengths))
-            fields = zip(
-                map(_lead_codes(width).__getitem__, sizes), stamps, offsets,
-                map(_length_codes.__getitem__, key_lengths[part]), keys[part],
-                map(_length_codes.__getitem__, lengths), values[part],
-            )  # fmt: skip
-        else:
+        if not keys and not headers:
             leads = map(_keyless_lead_codes(width).__getitem__, lengths)
-            fields = zip(leads, stamps, offsets, map(_null_key_and_length_codes.__getitem__, lengths), values[part])
-        pieces.extend(chain.from_iterable(fields))
-    pieces[0] = pieces[0][1:]
-    pieces.append(b"\0")
+            rest: tuple[Iterable[bytes], ...] = (map(_null_key_and_length_codes.__getitem__, lengths), bodies)
+        elif not headers:
+            key_lengths = list(map(len, keys[part]))
+            leads = map(_lead_codes(width).__getitem__, map(add, map(_field_sizes.__getitem__, key_lengths), map(_field_sizes.__getitem__, lengths)))
+            codes = map(_length_codes.__getitem__, key_lengths)
+            rest = (codes, keys[part], map(_length_codes.__getitem__, lengths), bodies)
+        else:
+            sizes = map(add, map(_field_sizes.__getitem__, lengths), map(len, headers[part]))
+            if keys:
+                key_lengths = list(map(len, keys[part]))
+                leads = map(_headed_lead_codes(width).__getitem__, map(add, sizes, map(_field_sizes.__getitem__, key_lengths)))
+                codes = map(_length_codes.__getitem__, key_lengths)
+                rest = (codes, keys[part], map(_length_codes.__getitem__, lengths), bodies, headers[part])
+            else:
+                leads = map(_headed_lead_codes(width + 1).__getitem__, sizes)
+                rest = (map(_null_key_and_length_codes.__getitem__, lengths), bodies, headers[part])
+        pieces.extend(chain.from_iterable(zip(leads, stamps, offsets, *rest, strict=False)))
+    if not headers:
+        pieces[0] = pieces[0][1:]
+        pieces.append(NO_HEADERS)
     return _join(pieces)
 
 
 def _segments(first: int, count: int, starts: Sequence[int], timestamp_deltas: Sequence[int]) -> Iterator[tuple[int, int, Iterator[bytes], int]]:
-    """Stretches of records whose offset and timestamp deltas are of one length: start, end, attributes and timestamp of each, bytes of these and the offset.
+    """Stretches of records whose deltas are of one length: start, end, attributes and timestamp of each record, bytes of these and the offset.
 
     The iterator gives no more than its stretch takes from it, so the next one may go on with it.
     """

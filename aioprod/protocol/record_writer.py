@@ -1,7 +1,7 @@
 """The records of one batch, from the first to the finished bytes: the producer's hot path.
 
 A record that comes in is only put into lists; the bytes are made of many at once (see record_encoder), when the batch is full or is to be sent.
-Records with headers or null values are encoded as they come.
+Records with null values are encoded as they come.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import Final
 
 from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, build_batch
-from aioprod.protocol.record_encoder import encode_record, encode_records, estimate_upper_bound
+from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, encode_record, encode_records, estimate_upper_bound
 from aioprod.protocol.record_reader import read_records
 
 #: Bytes that a record without headers takes beside value and key, at most: length 3, attributes 1, timestamp delta 3, offset delta 3, key and value
 #: length 3 each, header count 1. (Deltas and lengths from 2^20 on take more; there the few bytes are nothing beside the record.)
 RECORD_OVERHEAD: Final = 17
 KEYLESS_OVERHEAD: Final = RECORD_OVERHEAD - 2
+#: Kinds of records that are encoded together.
+KEYED: Final = 1
+WITH_HEADERS: Final = 2
+NOTHING: Final = -1
 _INT64: Final = 1 << 63
 # Up to so many it is cheaper to encode them singly.
 _FEW: Final = 4
@@ -32,14 +36,15 @@ class RecordBatchWriter:
         max_timestamp: the newest of the records' timestamps; ``base_timestamp`` before the first record.
         count: records so far; stays known after :meth:`release`.
         size: bytes of all records, encoded but not compressed, the batch's header not included: at most, and exactly after :meth:`fold`.
-        values, keys: records that are not encoded yet. Either all have keys or none has, then ``keys`` is empty. The producer's fast path adds to them,
-            and to ``count`` and ``size``, by itself.
+        values, keys, headers: records that are not encoded yet, all of one kind: either all have keys or none has, then ``keys`` is empty, and so for
+            headers (encoded ones). The producer's fast path adds to them, and to ``count`` and ``size``, by itself.
+        kind: KEYED, WITH_HEADERS, both or 0: of what kind they are; NOTHING where there are none.
         until_s: the end of the present millisecond, in seconds since 1970: a record that comes before it needs no call of :meth:`at`.
     """
 
     __slots__ = (
-        "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "count", "keys",
-        "max_timestamp", "size", "until_s", "values",
+        "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "count", "headers", "keys",
+        "kind", "max_timestamp", "size", "until_s", "values",
     )  # fmt: skip
 
     def __init__(self, base_timestamp: int) -> None:
@@ -49,6 +54,8 @@ class RecordBatchWriter:
         self.size = 0
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
+        self.headers: list[bytes] = []
+        self.kind = NOTHING
         self.until_s = 0.0
         self._encoded: list[bytes] = []
         self._encoded_count = 0
@@ -73,24 +80,30 @@ class RecordBatchWriter:
         delta = timestamp - self.base_timestamp
         if not -_INT64 <= delta < _INT64:
             raise OverflowError(f"timestamp {timestamp} is more than 64 bits away from {self.base_timestamp}")
-        encoded = None
-        if headers or type(value) is not bytes or not (key is None or type(key) is bytes):
-            encoded = encode_record(delta, self.count, key, value, headers)
-        if encoded is not None or (key is None) is bool(self.keys):
+        block = encode_headers(headers) if headers else NO_HEADERS
+        kind = (KEYED if key is not None else 0) | (WITH_HEADERS if headers else 0)
+        singly = None
+        if type(value) is not bytes or not (key is None or type(key) is bytes):
+            kind, singly = NOTHING, encode_record(delta, self.count, key, value, block)
+        if kind != self.kind:
             self.fold()
         if timestamp != self._timestamp:
             self._start_run(timestamp)
             self.until_s = 0.0
         self.count += 1
-        if encoded is not None:
-            self._take(encoded)
+        if singly is not None:
+            self._take(singly)
             return
         assert type(value) is bytes
+        self.kind = kind
         self.values.append(value)
-        self.size += KEYLESS_OVERHEAD + len(value)
+        self.size += len(value) + KEYLESS_OVERHEAD
         if key is not None:
             self.keys.append(key)
-            self.size += RECORD_OVERHEAD - KEYLESS_OVERHEAD + len(key)
+            self.size += len(key) + RECORD_OVERHEAD - KEYLESS_OVERHEAD
+        if headers:
+            self.headers.append(block)
+            self.size += len(block)
 
     def _start_run(self, timestamp: int) -> None:
         self._timestamp = timestamp
@@ -115,19 +128,24 @@ class RecordBatchWriter:
         """Encode what is not encoded yet. It takes less memory then, and ``size`` is exact."""
         if not self.values:
             return
-        first, keys, values = self._encoded_count, self.keys, self.values
-        self.keys, self.values = [], []
+        first, keys, values, headers = self._encoded_count, self.keys, self.values, self.headers
+        self.keys, self.values, self.headers, self.kind = [], [], [], NOTHING
         if len(values) <= _FEW:
-            base = self.base_timestamp
             encoded = b"".join(
-                encode_record(self.timestamp(index) - base, index, keys[index - first] if keys else None, values[index - first])
-                for index in range(first, self.count)
+                encode_record(
+                    self.timestamp(first + index) - self.base_timestamp,
+                    first + index,
+                    keys[index] if keys else None,
+                    value,
+                    headers[index] if headers else NO_HEADERS,
+                )
+                for index, value in enumerate(values)
             )
         else:
             at = bisect_right(self._run_starts, first) - 1
             starts = [0, *(start - first for start in self._run_starts[at + 1 :])]
             deltas = [timestamp - self.base_timestamp for timestamp in self._run_timestamps[at:]]
-            encoded = encode_records(first, keys, values, starts, deltas)
+            encoded = encode_records(first, keys, values, headers, starts, deltas)
         self._take(encoded)
 
     def _take(self, encoded: bytes) -> None:
@@ -154,7 +172,7 @@ class RecordBatchWriter:
 
     def release(self) -> None:
         """Drop the records, once they are delivered or given up; count and timestamps stay known."""
-        self.keys, self.values, self._encoded = [], [], []
+        self.keys, self.values, self.headers, self._encoded = [], [], [], []
 
     def build(
         self,

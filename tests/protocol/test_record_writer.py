@@ -13,13 +13,21 @@ from aiokafka.record.default_records import (
     _DefaultRecordBatchPy,
 )
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE, check_crc, read_header
-from aioprod.protocol.record_encoder import encode_varint, estimate_upper_bound, varint_size
+from aioprod.protocol.record_encoder import (
+    NO_HEADERS,
+    encode_headers,
+    encode_record,
+    encode_records,
+    encode_varint,
+    estimate_upper_bound,
+    varint_size,
+)
 from aioprod.protocol.record_writer import RecordBatchWriter
 
 BASE = 1_700_000_000_000
@@ -98,6 +106,65 @@ def test_more_records_than_the_tables_hold() -> None:
     read = list(batch)
     assert [record.offset for record in read] == list(range(16_401))
     assert read[-1].key == b"key"
+
+
+@pytest.mark.parametrize("first", [0, 1, 50, 63, 64, 8100, 8191, 8192, 16_300, 16_384, (1 << 20) - 3])
+@settings(max_examples=30)
+@given(data=st.data(), keyed=st.booleans(), headed=st.booleans())
+def test_many_at_once_are_the_same_bytes_as_one_by_one(data: st.DataObject, keyed: bool, headed: bool, first: int) -> None:
+    lengths = st.one_of(st.integers(0, 70), st.sampled_from([8190, 8191, 8192, 16_383, 16_384]))
+    count = data.draw(st.integers(1, 150))
+    sizes = data.draw(st.lists(st.tuples(lengths, st.integers(0, 70)), min_size=count, max_size=count))
+    values = [b"v" * value for value, _ in sizes]
+    keys = [b"k" * key for _, key in sizes] if keyed else []
+    headers = [encode_headers([("name", b"h" * key), ("other", None)]) for _, key in sizes] if headed else []
+    starts = sorted({0, *data.draw(st.lists(st.integers(0, count - 1), max_size=12))})
+    delta_of_run = st.one_of(st.integers(-70, 70), st.integers(-9000, 9000), st.just(1 << 40))
+    deltas = data.draw(st.lists(delta_of_run, min_size=len(starts), max_size=len(starts)))
+    expected = b""
+    for index, value in enumerate(values):
+        delta = deltas[max(at for at, start in enumerate(starts) if start <= index)]
+        expected += encode_record(delta, first + index, keys[index] if keyed else None, value, headers[index] if headed else NO_HEADERS)
+    assert encode_records(first, keys, values, headers, starts, deltas) == expected
+
+
+@given(records=entries, folds=st.sets(st.integers(0, 20)))
+def test_size_is_an_upper_bound_and_exact_after_a_fold(records: list[Entry], folds: set[int]) -> None:
+    whole = written(records).build()
+    writer = RecordBatchWriter(records[0][0])
+    for index, record in enumerate(records):
+        writer.append(*record)
+        if index in folds:
+            before = writer.size
+            writer.fold()
+            assert writer.size == len(writer.build()) - HEADER_SIZE <= before + 20  # timestamps far away take more than is assumed
+    assert writer.build() == whole
+    assert writer.size == len(whole) - HEADER_SIZE
+
+
+def test_what_is_assumed_of_a_records_size_is_enough() -> None:
+    for size in (0, 1, 63, 64, 8191, 8192, 100_000):
+        for key in (None, b"k" * 100):
+            writer = RecordBatchWriter(BASE)
+            for index in range(70):
+                writer.append(BASE + index * 10, key, b"v" * size)
+            assumed = writer.size
+            writer.fold()
+            assert assumed - 70 * 8 <= writer.size <= assumed
+
+
+@pytest.mark.parametrize(
+    "headers", [[("n", "text")], [("n", 5)], [(b"n", b"")], [("n", bytearray(b"x"))], [("n", memoryview(b"x"))], "ab", {"ab": b""}, 5]
+)
+def test_headers_that_are_none_are_refused(headers: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        encode_headers(headers)
+
+
+def test_names_of_headers_are_remembered_within_bounds() -> None:
+    for number in range(5_000):
+        assert encode_headers([(f"name {number}", b"")])[2:] == f"name {number}".encode() + b"\0"
+    assert encode_headers([("x" * 300, None)]) == encode_varint(1) + encode_varint(300) + b"x" * 300 + b"\x01"
 
 
 @given(records=entries)
