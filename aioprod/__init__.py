@@ -33,6 +33,7 @@ if _typing.TYPE_CHECKING:
     )
     from aioprod.interceptors import ProducerInterceptor
     from aioprod.metrics import ProducerObserver
+    from aioprod.producer.deliveries import Deliveries
     from aioprod.producer.delivery import Delivery
     from aioprod.producer.partitioner import Partitioner, Partitions, RoundRobinPartitioner
     from aioprod.producer.producer import Producer
@@ -50,6 +51,7 @@ __all__ = [
     "ConfigError",
     "ConsumerGroupMetadata",
     "CorruptRecordError",
+    "Deliveries",
     "Delivery",
     "DeliveryTimeoutError",
     "ErrorCode",
@@ -94,6 +96,7 @@ _HOMES = {
     "ConfigError": "aioprod.errors",
     "ConsumerGroupMetadata": "aioprod.types",
     "CorruptRecordError": "aioprod.errors",
+    "Deliveries": "aioprod.producer.deliveries",
     "Delivery": "aioprod.producer.delivery",
     "DeliveryTimeoutError": "aioprod.errors",
     "ErrorCode": "aioprod.error_codes",

@@ -14,13 +14,15 @@ from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import check_names
-from aioprod.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
+from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
 from aioprod.parts import close_parts
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.bulk import BulkIntake
+from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import RecordIntake
 from aioprod.producer.partition_queue import Topic
@@ -111,6 +113,7 @@ class Producer(TransactionInterface):
             wake=self._sender.wake,
             on_refused=self._refused,
         )
+        self._bulk = BulkIntake(self._intake, self.send, lambda: self._fast_topics, self._may_append, clock)
         self._accumulator.keep_records = self._interceptors.wants_records
         reporter = BatchReporter(self._metrics, self._observers, self._interceptors)
         self._accumulator.on_end = reporter.ended
@@ -320,7 +323,7 @@ class Producer(TransactionInterface):
         """Send a record and wait until the broker has it. Arguments and errors as for :meth:`send`, and those of the delivery."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers, partition_key))
 
-    async def send_many(self, topic: str, records: Iterable[Any]) -> list[Delivery]:
+    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop the others.
 
         Args:
@@ -328,25 +331,14 @@ class Producer(TransactionInterface):
             records: values, or :class:`ProducerRecord` with a key, headers and so on (its topic must be this one).
 
         Returns:
-            One :class:`Delivery` per record, in order; also for one that can't be serialized or finds no memory, with that error.
+            A sequence with one :class:`Delivery` per record, in order; also for one that can't be serialized or finds no memory, with that
+            error. Await it for the places of all records.
 
         Raises:
             ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError: as for :meth:`send`; records taken
                 before are on their way.
         """
-        deliveries: list[Delivery] = []
-        for given in records:
-            record = given if isinstance(given, ProducerRecord) else None
-            deliveries.append(await self._take_one_of_many(topic, record if record is not None else ProducerRecord(topic, given)))
-        return deliveries
-
-    async def _take_one_of_many(self, topic: str, record: ProducerRecord) -> Delivery:
-        try:
-            if record.topic != topic:
-                raise SerializationError(f"a record for topic {record.topic!r} among those for {topic!r}")
-            return await self._intake.take(record)
-        except (SerializationError, KafkaTimeoutError) as error:
-            return self._intake.failed(TopicPartition(topic, -1), error)
+        return await self._bulk.take(topic, records)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends are not waited for.
@@ -406,6 +398,9 @@ class Producer(TransactionInterface):
             error = ProducerClosedError("the producer is not started: use 'async with Producer(...)' or await start()")
         if error is not None:
             raise error.with_traceback(None)
+
+    def _may_append(self) -> bool:
+        return self._transactions is None or self._transactions.may_append
 
     def _check_open(self) -> None:
         self._check_running()

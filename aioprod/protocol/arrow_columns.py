@@ -64,10 +64,10 @@ def windows(table: pa.Table, *, max_rows: int, max_bytes: int) -> Iterator[pa.Re
     start = 0
     while start < table.num_rows:
         window = table.slice(start, max_rows)
-        while window.nbytes > max_bytes and window.num_rows > 1:
-            window = window.slice(0, window.num_rows // 2)
-        if window.nbytes > max(max_bytes, _LARGEST_ROW):
-            raise RecordTooLargeError(f"row {start}: {window.nbytes} bytes are more than a record can have")
+        while (size := window.nbytes) > max_bytes and window.num_rows > 1:
+            window = window.slice(0, max(1, window.num_rows * max_bytes // size))
+        if size > _LARGEST_ROW:
+            raise RecordTooLargeError(f"row {start} has {size} bytes: more than a record can have")
         start += window.num_rows
         yield _plain(window)
 
@@ -81,9 +81,8 @@ def _refused(name: str, column: pa.ChunkedArray, allowed: str) -> SerializationE
 
 def _is_data(kind: pa.DataType) -> bool:
     types = pa.types
-    return bool(
-        types.is_binary(kind) or types.is_string(kind) or types.is_large_binary(kind) or types.is_large_string(kind) or types.is_fixed_size_binary(kind)
-    )
+    tests = (types.is_binary, types.is_string, types.is_large_binary, types.is_large_string, types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
 
 
 def _data(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -146,10 +145,13 @@ def _timestamps(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _partitions(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_integer(column.type):
         raise _refused(name, column, "an integer")
-    wrong = pc.or_(pc.less(column, 0), pc.greater(column, 2**31 - 1)) if not pa.types.is_int32(column.type) else pc.less(column, 0)
-    if (row := pc.index(wrong, True).as_py()) >= 0:
+    try:
+        column = column.cast(pa.int32())
+    except pa.ArrowInvalid as error:
+        raise InvalidPartitionError(f"column {name!r}: {error}") from None
+    if (row := pc.index(pc.less(column, 0), True).as_py()) >= 0:
         raise InvalidPartitionError(f"column {name!r}, row {row}: {column[row]} must be a number from 0")
-    return column.cast(pa.int32())
+    return column
 
 
 # -- plain types -------------------------------------------------------------------------------------------------

@@ -1,7 +1,12 @@
 """Arrow rows as encoded records: whole columns at once, in Arrow's C++. Imports pyarrow, an extra: to be imported late.
 
 Each field of a record, and each varint, is a column of bytes; ``binary_join_element_wise`` joins them to one column of records, whose data is
-the bodies of the batches, one behind the other. SPEED
+the bodies of the batches, one behind the other.
+
+Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 16,384 rows at a time, batches of 64 KiB; checks and the choice of partitions included):
+values of 10 bytes 86, of 20 to 180 bytes 103, of 1,000 bytes 265; of 100 bytes 96 (10.4M rows a second), with a column of timestamps 165, with two
+headers 265, with a column of partitions 134, with a million keys hashed to 6 partitions 300. Each call into Arrow costs 5 to 10 us whatever the
+rows, so many rows at once are wanted: 4 MiB and not 256 KiB.
 """
 
 from __future__ import annotations
@@ -51,7 +56,7 @@ class EncodedRecords:
 
 
 def encode(rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: int) -> Iterator[EncodedRecords]:
-    """All rows, in order, as the records of batches that are as full as can be (to about 1 %: sizes are estimated upwards).
+    """All rows, in order, as the records of batches that are as full as can be (but for 1 to 3 %: deltas are taken for their longest).
 
     Args:
         rows: at least one, as ``arrow_columns.windows`` gives them; the column ``partition`` is not looked at.
@@ -63,8 +68,9 @@ def encode(rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: 
     no_headers = [] if "headers" in rows.schema.names else [_ZERO_BYTE]
     sizes = reduce(pc.add, map(_size, fields))
     timestamps = _timestamps(rows, timestamp)
-    cuts = _cuts(sizes, ends, limit, _largest_delta_size(timestamps))
-    leads = [_offset_deltas(cuts, isinstance(timestamps, int), "key" not in rows.schema.names)]
+    null_key = "key" not in rows.schema.names
+    cuts = _cuts(sizes, ends, limit, 1 + _largest_delta_size(timestamps) + null_key + len(no_headers))
+    leads = [_offset_deltas(cuts, isinstance(timestamps, int), null_key)]
     if not isinstance(timestamps, int):
         leads = [*_varints(_timestamp_deltas(timestamps, cuts)), *leads]
     sizes = reduce(pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers)))  # 1: the attributes
@@ -192,11 +198,10 @@ def _continued_varints() -> pa.Array:
 # -- batches -----------------------------------------------------------------------------------------------------
 
 
-def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, timestamp_size: int) -> list[int]:
-    """The rows at which batches begin, and the number of all rows."""
+def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, overhead: int) -> list[int]:
+    """The rows at which batches begin, and the number of all rows; ``overhead``: of a record, beside its size, offset delta and length."""
     smallest, largest = _range(sizes)
-    offset_size = varint_size(min(len(sizes), limit // smallest + 1))
-    overhead = 1 + timestamp_size + offset_size + 1  # attributes at first, the number of headers at last
+    overhead += varint_size(min(len(sizes), limit // smallest + 1))
     overhead += varint_size(largest + overhead)
     bounds = memoryview(pc.cumulative_sum(pc.add(sizes, pa.scalar(overhead, pa.int64()))).buffers()[1]).cast("q")
     cuts = [0]

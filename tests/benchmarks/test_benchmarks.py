@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,33 +11,28 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import broker, embedded_broker, many_partitions, many_tasks, new_topics
-from benchmarks.clients import PEERS, Open, Settings, aioprod
-from benchmarks.harness import Case, Cost, in_turn, measured, table
+from benchmarks import broker, check, embedded_broker, many_tasks, new_topics, producer
+from benchmarks.latency import METRICS, ONE_AT_A_TIME, RAW
+from benchmarks.real_broker import bootstrap
+from benchmarks.results import Results
 
 REPOSITORY = Path(broker.__file__).parents[1]
-MANY_TASKS = ["--records", "60", "--few", "2", "--many", "20"]
-MANY_PARTITIONS = ["--records", "100", "--partitions", "5", "--topics", "7", "--linger-ms", "5"]
+PRODUCER = ["--repetitions", "1", "--seconds", "0.02"]
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "sizes", "clients"),
-    [
-        (many_tasks, [*MANY_TASKS, "--no-peers", "--uvloop"], ["aioprod"]),
-        (many_partitions, [*MANY_PARTITIONS, "--no-peers"], ["aioprod"]),
-        (new_topics, ["--records", "20"], ["aioprod", *PEERS]),
-    ],
-    ids=["many_tasks", "many_partitions", "new_topics"],
+    ("benchmark", "sizes"),
+    [(many_tasks, ["--records", "60", "--peer-records", "40", "--few", "2", "--many", "20"]), (new_topics, ["--topics", "20"])],
+    ids=["many_tasks", "new_topics"],
 )
-def test_a_benchmark_runs_through_and_prints_rows_for_each_client(
-    benchmark: ModuleType, sizes: list[str], clients: list[str], capsys: pytest.CaptureFixture[str]
+def test_a_question_to_the_embedded_broker_has_an_answer_of_each_client(
+    benchmark: ModuleType, sizes: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     benchmark.main([*sizes, "--repetitions", "1"])
     rows = capsys.readouterr().out.splitlines()
-    assert rows[0].startswith("| case | CPU us a record |")
-    for client in clients:
-        assert [row for row in rows if row.startswith(f"| {client}")], f"no row for {client}"
-    assert [row for row in rows if row.endswith((" 2 |", " 1.2 |"))], "no row has a target"
+    assert rows[0].startswith("| case | client | CPU us a record |")
+    for client in benchmark.CLIENTS:
+        assert [row for row in rows if f"| {client} |" in row and row.endswith("| 2 |")], f"no row with a target for {client}"
 
 
 def test_the_embedded_broker_is_measured_in_every_respect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,31 +43,62 @@ def test_the_embedded_broker_is_measured_in_every_respect(capsys: pytest.Capture
     assert [row.split(" | ")[3] for row in rows] == ["20 ms |", " |", " |", "50 ms |", "300,000 records/s |", "300,000 records/s |", " |"]
 
 
-def test_a_benchmark_is_a_command() -> None:
-    command = [sys.executable, "-m", "benchmarks.many_tasks", *MANY_TASKS, "--repetitions", "1", "--no-peers"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+def test_producer_asks_every_client_that_can_and_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
+    clients = ["aioprod", "confluent-kafka", "confluent-kafka AIOProducer", "line rate"]
+    points = ["--value-size", "10", "--headers", "0,1", "--uvloop", "no,yes"]
+    with broker.broker_process({}) as servers, bootstrap(servers):
+        files = ["--json", str(figures), "--png", str(picture)]
+        producer.main([*PRODUCER, "--bootstrap", servers, "--clients", ",".join(clients), *points, *files])
+    rounds = json.loads(figures.read_text())["rounds"]
+    assert {case: list(found) for case, found in rounds.items()} == {
+        "10 B": clients,
+        "10 B, uvloop": clients[:3],
+        "10 B, 1 headers": ["aioprod", "confluent-kafka", "line rate"],
+        "10 B, 1 headers, uvloop": ["aioprod", "confluent-kafka"],
+    }
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "| 10 B | line rate |" in capsys.readouterr().out
+
+
+def test_a_benchmark_is_a_command_and_judges_by_the_targets() -> None:
+    with broker.broker_process({}) as servers:
+        arguments = [*PRODUCER, "--bootstrap", servers, "--clients", "aioprod,confluent-kafka"]
+        command = [sys.executable, "-m", "benchmarks.producer", *arguments, "--value-size", "100"]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert len([row for row in done.stdout.splitlines() if row.startswith("| aioprod")]) == 3
+    rows = done.stdout.splitlines()
+    assert len([row for row in rows if row.startswith("| 100 B | aioprod: ") and " times confluent-kafka | " in row]) == 2
 
 
-@pytest.mark.parametrize("client", [aioprod, *PEERS.values()], ids=["aioprod", *PEERS])
-async def test_every_client_really_delivers(client: Open) -> None:
-    with broker.broker_process({"t": 1}) as servers:
-        async with client(servers, Settings()) as opened:
-            deliveries = [await opened.send("t", b"value", b"key") for _ in range(10)]
-            await opened.send_and_wait("t", b"value", None)
-            await opened.flush()
-            for delivery in deliveries:
-                await delivery
-        assert await end_offset(servers) == 11
+@pytest.mark.parametrize(("own_cost", "own_delay", "status"), [(1.1, 1.2, 0), (1.2, 1.0, 1), (1.0, 1.3, 1)], ids=["near", "dear", "late"])
+def test_check_fails_where_a_target_is_missed_by_more_than_15_percent(
+    own_cost: float, own_delay: float, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, one = Results("many", (producer.RATE, producer.CPU)), Results("one", METRICS, beside=RAW)
+    for client, cost in (("aioprod", own_cost), ("confluent-kafka", 1.0), ("aiokafka", 9.0)):
+        many.add(producer.HEADLINE.name, client, {"records": 1000, "cpu_s": cost, "wall_s": cost})
+    for client, delay in (("aioprod", own_delay), (RAW, 1.0)):
+        one.add(ONE_AT_A_TIME, client, {"p50_ms": delay, "p99_ms": delay, "p99.9_ms": delay})
+
+    async def measured(_: str, **__: object) -> tuple[Results, Results]:
+        return many, one
+
+    monkeypatch.setattr(check, "measure", measured)
+    if status == 0:
+        check.main(["--bootstrap", "127.0.0.1:1"])
+    else:
+        with pytest.raises(SystemExit, match="more than 15%"):
+            check.main(["--bootstrap", "127.0.0.1:1"])
 
 
-async def end_offset(servers: str) -> int:
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-
-    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
-        offsets = await consumer.end_offsets([TopicPartition("t", 0)])
-    return int(offsets[TopicPartition("t", 0)])
+def test_check_measures_what_it_judges(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "RECORDS_ONE_AT_A_TIME", 20)
+    monkeypatch.setattr(check, "TOLERANCE", float("inf"))
+    with broker.broker_process({}) as servers:
+        check.main([*PRODUCER, "--bootstrap", servers])
+    judged = [row for row in capsys.readouterr().out.splitlines() if " | at most " in row or " | at least " in row]
+    assert len(judged) == 4
 
 
 def test_the_broker_process_ends_with_its_block() -> None:
@@ -83,42 +110,3 @@ def test_the_broker_process_ends_with_its_block() -> None:
 
     with pytest.raises(OSError):
         asyncio.run(connect())
-
-
-async def test_cases_take_turns_and_the_first_round_does_not_count() -> None:
-    order: list[str] = []
-
-    def case(name: str) -> Case:
-        async def once() -> Cost:
-            order.append(name)
-            return Cost(1, len(order), len(order))
-
-        return Case(once)
-
-    costs = await in_turn({"a": case("a"), "b": case("b")}, 2)
-    assert order == ["a", "b"] * 3
-    assert {name: [cost.cpu_s for cost in of] for name, of in costs.items()} == {"a": [3, 5], "b": [4, 6]}
-
-
-async def test_only_the_work_itself_is_measured() -> None:
-    async def work() -> None:
-        await asyncio.sleep(0.05)
-
-    cost = await measured(10, work)
-    assert cost.records == 10
-    assert cost.wall_s >= 0.05 > cost.cpu_s
-
-
-def test_the_table_gives_medians_ranges_and_the_median_of_paired_ratios() -> None:
-    async def never() -> Cost:
-        raise AssertionError
-
-    cases = {"one": Case(never), "many": Case(never, "one", 1.2)}
-    costs = {
-        "one": [Cost(1_000_000, cpu, 2 * cpu) for cpu in (1.0, 2.0, 4.0)],
-        "many": [Cost(1_000_000, cpu, 2 * cpu) for cpu in (3.0, 2.0, 8.0)],
-    }
-    assert table(cases, costs).splitlines()[2:] == [
-        "| one | 2.00 (1.00-4.00) | 4.00 (2.00-8.00) |  |  |  |  |",
-        "| many | 3.00 (2.00-8.00) | 6.00 (4.00-16.00) | one | 2.00 (1.00-3.00) | 2.00 (1.00-3.00) | 1.2 |",
-    ]

@@ -1,0 +1,119 @@
+"""The clients that are compared are given the same work, do it, and say so where they fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioprod.producer.partitioner import partition_for_key
+from benchmarks.adapters import ADAPTERS, DeliveryFailedError, Foreign, Load, Settings, able, started
+from benchmarks.adapters.confluent import counter
+from benchmarks.adapters.settings import different_keys
+from benchmarks.broker import broker_process
+from benchmarks.measures import measure
+from benchmarks.real_broker import RecordsMissingError, check_record_count, record_count, topic
+
+# kafka-python reads its schemas so when it is loaded.
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+
+IN_PROCESS = [name for name, adapter in ADAPTERS.items() if not issubclass(adapter, Foreign)]
+TOPIC = "t"
+
+
+@pytest.mark.parametrize("client", IN_PROCESS)
+async def test_every_client_delivers_every_record_once(client: str) -> None:
+    with broker_process({TOPIC: 1}) as servers:
+        async with started(ADAPTERS[client](), Settings(servers)) as adapter:
+            await adapter.send_all(Load(TOPIC, 2_500))
+            await adapter.send_all(Load(TOPIC, 10, value_size=1_000))
+        check_record_count(servers, TOPIC, 1, 2_510)
+
+
+@pytest.mark.parametrize("client", [client for client in able("keys") if client != "line rate"])
+async def test_keys_go_where_javas_partitioner_puts_them(client: str) -> None:
+    partitions, load = 3, Load(TOPIC, 300, keys=50)
+    expected = [0] * partitions
+    for number in range(load.records):
+        expected[partition_for_key(different_keys(load.keys)[number % load.keys], partitions)] += 1
+    with broker_process({TOPIC: partitions}) as servers:
+        async with started(ADAPTERS[client](), Settings(servers)) as adapter:
+            await adapter.send_all(load)
+        assert [record_count(servers, TOPIC, [number]) for number in range(partitions)] == expected
+
+
+@pytest.mark.parametrize("client", able("headers"))
+async def test_headers_and_other_settings_are_taken(client: str) -> None:
+    with broker_process({TOPIC: 2}) as servers:
+        async with started(ADAPTERS[client](), Settings(servers, acks="1", linger_ms=0, compression_type="zstd")) as adapter:
+            await adapter.send_all(Load(TOPIC, 100, headers=2))
+        check_record_count(servers, TOPIC, 2, 100)
+
+
+@pytest.mark.parametrize("client", able("one record"))
+async def test_one_record_is_awaited(client: str) -> None:
+    with broker_process({TOPIC: 1}) as servers:
+        async with started(ADAPTERS[client](), Settings(servers, linger_ms=0)) as adapter:
+            await adapter.send_and_wait(TOPIC, b"value", b"key")
+            check_record_count(servers, TOPIC, 1, 1)
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "confluent-kafka produce_batch"])
+async def test_a_full_buffer_loses_nothing(client: str) -> None:
+    with broker_process({TOPIC: 1}) as servers:
+        async with started(ADAPTERS[client](), Settings(servers, buffer_memory=65_536)) as adapter:
+            await adapter.send_all(Load(TOPIC, 5_000))
+        check_record_count(servers, TOPIC, 1, 5_000)
+
+
+@pytest.mark.kafka  # it needs Java and Kafka's jars
+async def test_the_java_tool_delivers_and_its_steady_state_is_measured() -> None:
+    with broker_process({TOPIC: 1}) as servers:
+        async with started(ADAPTERS["java"](), Settings(servers)) as adapter:
+            await adapter.send_all(Load(TOPIC, 1_000))
+            check_record_count(servers, TOPIC, 1, 1_000)
+        with topic(servers) as name:
+            arguments = {"load": {"topic": name, "records": 0}, "warm_up_records": 0}
+            figures = await measure("throughput")(ADAPTERS["java"](), Settings(servers), arguments)
+            check_record_count(servers, name, 1, figures["records"], more_allowed=True)
+    assert figures["records"] > 0 and figures["cpu_s"] > 0 and 4 < figures["wall_s"] < 8
+
+
+def test_a_failed_or_missing_delivery_report_is_an_error() -> None:
+    report, check = counter()
+    report(None, object())
+    check(1)
+    with pytest.raises(DeliveryFailedError, match="1 delivery reports for 2 records"):
+        check(2)
+    report("refused", object())
+    with pytest.raises(DeliveryFailedError, match="refused"):
+        check(2)
+
+
+async def test_the_line_rate_looks_at_every_answer() -> None:
+    with broker_process({TOPIC: 2}) as servers:
+        adapter = ADAPTERS["line rate"]()
+        await adapter.start(Settings(servers))
+        await adapter.send_all(Load(TOPIC, 10_000))
+        adapter._answers.append(b"\0\0\0\0\0\x02\x02t\x02\0\0\0\0\0\x07" + bytes(24) + b"\x01\0\0\0\0\0\0\0\0\0")  # type: ignore[attr-defined]
+        with pytest.raises(DeliveryFailedError, match="error code 7"):
+            await adapter.stop()
+        check_record_count(servers, TOPIC, 2, 10_000)
+
+
+def test_missing_and_doubled_records_are_seen() -> None:
+    with broker_process({TOPIC: 1}) as servers:
+        for acknowledged in (1, -1):
+            with pytest.raises(RecordsMissingError):
+                check_record_count(servers, TOPIC, 1, acknowledged)
+        check_record_count(servers, TOPIC, 1, -1, more_allowed=True)
+
+
+def test_values_are_as_long_as_asked_differ_and_compress_to_about_half() -> None:
+    import zlib
+
+    for size in (1, 10, 100, 10_000):
+        values = list(Load(TOPIC, 200, value_size=size).values())
+        assert {len(value) for value in values} == {size}
+        assert size == 1 or len(set(values)) > 15
+        assert not any(b"\n" in value for value in values)
+    joined = b"".join(Load(TOPIC, 500).values())
+    assert 0.3 < len(zlib.compress(joined)) / len(joined) < 0.6

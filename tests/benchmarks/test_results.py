@@ -1,0 +1,76 @@
+"""Rounds are asked in turn, and what comes out of them is told as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measures import Figures
+from benchmarks.results import Metric, Results
+from benchmarks.rounds import Question, in_rounds
+from benchmarks.targets import Target, verdicts
+
+COST = Metric("us", lambda figures: float(figures["cost"]), 1)
+RATE = Metric("records/s", lambda figures: float(figures["rate"]), 0, compared=False)
+
+
+def results() -> Results:
+    found = Results("How much?", (COST, RATE), beside="other")
+    for own, other in ((1.0, 2.0), (2.0, 2.0), (4.0, 5.0)):
+        found.add("small", "own", {"cost": own, "rate": 1000 * own})
+        found.add("small", "other", {"cost": other, "rate": 1000 * other})
+    found.add("large", "own", {"cost": 3.0, "rate": 3})
+    return found
+
+
+async def test_questions_take_turns_and_the_first_round_does_not_count() -> None:
+    order: list[str] = []
+
+    def question(client: str) -> Question:
+        async def ask() -> Figures:
+            order.append(client)
+            return {"cost": len(order), "rate": 1}
+
+        return Question("case", client, ask)
+
+    found = Results("How much?", (COST,))
+    await in_rounds(found, [question("a"), question("b")], 2)
+    assert order == ["a", "b"] * 3
+    assert found.values(COST, "case", "a") == [3, 5]
+    assert found.values(COST, "case", "b") == [4, 6]
+
+
+def test_the_table_gives_medians_ranges_and_the_median_of_paired_ratios() -> None:
+    assert results().table().splitlines() == [
+        "| case | client | us | times other | records/s |",
+        "|---|---|---|---|---|",
+        "| small | own | 2.0 (1.0-4.0) | 0.80 (0.50-1.00) | 2,000 (1,000-4,000) |",
+        "| small | other | 2.0 (2.0-5.0) | 1.00 (1.00-1.00) | 2,000 (2,000-5,000) |",
+        "| large | own | 3.0 (3.0-3.0) |  | 3 (3-3) |",
+    ]
+
+
+def test_everything_is_in_the_json_file(tmp_path: Path) -> None:
+    results().write_json(tmp_path / "results.json")
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert content["question"] == "How much?"
+    assert content["rounds"]["small"]["other"][2] == {"cost": 5.0, "rate": 5000.0}
+    assert content["machine"]["packages"]["confluent-kafka"]
+
+
+def test_a_target_is_met_missed_or_not_measured() -> None:
+    targets = [
+        Target("small", "own", COST, "other", "at most", 0.5),
+        Target("small", "own", COST, "other", "at most", 0.8),
+        Target("small", "own", COST, "other", "at least", 1.6),
+        Target("small", "nobody", COST, "other", "at least", 1.6),
+        Target("large", "own", COST, "other", "at least", 1.6),
+    ]
+    assert [target.shortfall(results()) for target in targets] == pytest.approx([0.6, 0, 0.5, 0, 0])
+    assert verdicts(results(), targets).splitlines()[2:] == [
+        "| small | own: us | at most 0.5 times other | 0.80 times | missed by 60% |",
+        "| small | own: us | at most 0.8 times other | 0.80 times | met |",
+        "| small | own: us | at least 1.6 times other | 0.80 times | missed by 50% |",
+    ]
