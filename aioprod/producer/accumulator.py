@@ -70,6 +70,8 @@ class RecordAccumulator:
         self.on_end: Callable[[ProducerBatch], None] | None = None
         self.on_dropped: Callable[[ProducerBatch], None] | None = None
         self.may_drain: Callable[[TopicPartition], bool] | None = None
+        # Whether a batch is compressed, or small enough to be compressed when it is sent.
+        self.is_compressed: Callable[[ProducerBatch, int | None], bool] = lambda batch, level: True
         self._producer = producer
         self._rng = rng
         self._wake = wake
@@ -154,13 +156,14 @@ class RecordAccumulator:
             index = batch.try_append(timestamp, key, value, headers, bound)
         if index < 0:
             queue.close(batch)
+            self.is_compressed(batch, queue.topic.level)
             self._schedule.look_at(queue, asyncio.get_running_loop().time())
             return None
         return batch, index
 
     def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
         """See whether a batch that seems full can take more: its records may be smaller than assumed, or become it by compression."""
-        batch.writer.fold()
+        batch.fold()
         needed = batch.writer.size + bound
         if needed <= batch.limit * _FULL:
             return True
@@ -171,6 +174,7 @@ class RecordAccumulator:
             return False
         batch.leased += step
         batch.limit = min(batch.limit + step, batch.ceiling)
+        batch.fold()
         return True
 
     async def append(
@@ -259,6 +263,9 @@ class RecordAccumulator:
             estimate = self._estimated_size(queue, batch)
             if taken and size + estimate > self.config.max_request_size:
                 break
+            if not self.is_compressed(batch, queue.topic.level):
+                queue.close(batch)
+                continue
             if not self._may_send(queue, batch):
                 continue
             size += estimate

@@ -17,6 +17,10 @@ from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartitio
 log = logging.getLogger(__name__)
 
 
+# A large batch is encoded in parts, so that the event loop has its turn in between, and small records do not take much more memory than they count.
+_ENCODE_EVERY = 65_536
+
+
 class BatchState(Enum):
     """A batch ends once; only PENDING may change."""
 
@@ -48,7 +52,7 @@ class ProducerBatch:
     Args:
         tp: the partition.
         writer: takes the encoded records.
-        limit: bytes of records after which it is full.
+        limit: bytes of records after which it is full; it may be raised while the batch is open.
         leased: bytes of the buffer pool that it holds.
         created_at: loop time, in seconds.
         order: its place among the partition's batches, larger with each; a retry goes back to its place by it.
@@ -56,8 +60,8 @@ class ProducerBatch:
 
     __slots__ = (
         "__weakref__", "_callbacks", "_looked_at", "_waiters", "attempts", "base_offset", "base_sequence", "ceiling", "closed", "codec",
-        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "loop",
-        "may_be_stored", "on_dropped", "on_end", "order", "partition", "parts", "records", "retry_at", "state", "timestamp", "topic", "tp",
+        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "loop", "may_be_stored",
+        "on_dropped", "on_end", "open_until", "order", "partition", "parts", "records", "retry_at", "state", "timestamp", "topic", "tp",
         "unanswered_at", "writer",
     )  # fmt: skip
 
@@ -65,6 +69,7 @@ class ProducerBatch:
         self.tp = tp
         self.writer = writer
         self.limit = limit
+        self.open_until = min(limit, _ENCODE_EVERY)
         self.ceiling = limit  # how far the limit may grow while the batch is open, because compression will make it small enough
         self.leased = leased
         self.created_at = created_at
@@ -116,6 +121,11 @@ class ProducerBatch:
             return -1
         writer.append(timestamp, key, value, headers)
         return index
+
+    def fold(self) -> None:
+        """Encode what is not encoded yet, and see how much room is left."""
+        self.writer.fold()
+        self.open_until = min(self.limit, self.writer.size + _ENCODE_EVERY)
 
     def metadata(self, index: int) -> RecordMetadata:
         """The outcome of one record.

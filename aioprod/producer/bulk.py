@@ -75,7 +75,7 @@ class BulkIntake:
             return at
         writer = batch.writer
         before = ends[at - 1] if at else 0
-        room = batch.limit - writer.size
+        room = batch.open_until - writer.size
         upto = bisect_right(range(len(values)), room, lo=at, key=lambda index: ends[index] - before + (index + 1 - at) * KEYLESS_OVERHEAD)
         if upto > at:
             now = self._clock()

@@ -127,6 +127,10 @@ class RecordIntake:
         deadline = asyncio.get_running_loop().time() + self._block_s
         known = await self.topic(topic, deadline)
         queue = await self._queue(known, record, key, value, deadline)
+        if queue.open is not None and queue.open.open_until < queue.open.limit and queue.open.writer.size + bound > queue.open.open_until:
+            queue.open.fold()
+            await asyncio.sleep(0)  # as below
+            self._check_open()
         had_batch = queue.open is not None
         taken = self._accumulator.try_append(queue, timestamp, key, value, headers, bound)
         if taken is not None:

@@ -132,7 +132,9 @@ class StickyPartition:
             longest: the largest of these numbers, or more.
         """
         self._bytes = 0
-        if self._adaptive and queue_length is not None and longest > 0:
+        if len(available) == 1:
+            self.current = available[0]
+        elif self._adaptive and queue_length is not None and longest > 0:
             self.current = self._by_weight(available, queue_length, longest + 1)
         else:
             self.current = self._another(available)
@@ -142,7 +144,7 @@ class StickyPartition:
         count = len(available)
         while True:
             partition = available[int(self._rng.random() * count)]
-            if partition != self.current or count == 1:
+            if partition != self.current:
                 return partition
 
     def _by_weight(self, available: Sequence[int], queue_length: Callable[[int], int], most: int) -> int:

@@ -22,6 +22,7 @@ from aioprod.parts import close_parts
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.bulk import BulkIntake
+from aioprod.producer.compressor import Compressor
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import RecordIntake
@@ -98,6 +99,8 @@ class Producer(TransactionInterface):
             self._accumulator.check_open = self._transactions.check_may_send
             self._accumulator.on_open = self._batch_opened
             self._accumulator.may_drain = self._transactions.may_send
+        self._compressor = Compressor(lambda: self._wake(0.0))
+        self._accumulator.is_compressed = self._compressor.is_ready
         self._sender = Sender(
             config, self._accumulator, self._metadata, self._brokers, state, rng, self._metrics, self._observers, self._transactions
         )
@@ -223,6 +226,7 @@ class Producer(TransactionInterface):
         if self._transactions is not None:
             await self._transactions.close()
         await self._sender.close()
+        await self._compressor.close()
         await self._metadata.close()
         await self._brokers.close()
         self._interceptors.close()
@@ -292,7 +296,7 @@ class Producer(TransactionInterface):
             if batch is not None:
                 writer = batch.writer
                 size += writer.size
-                if size <= batch.limit and writer.kind == kind and (self._transactions is None or self._transactions.may_append):
+                if size <= batch.open_until and writer.kind == kind and (self._transactions is None or self._transactions.may_append):
                     clock = self._clock
                     if (now := clock()) >= writer.until_s:
                         writer.at(now)

@@ -121,9 +121,19 @@ class Sender:
         if at <= loop.time():
             self._ring()
         else:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm = loop.call_at(at, self._ring)
+            self._set_alarm(at)
+
+    def _set_alarm(self, at: float) -> None:
+        # One that rings sooner stays: setting a new one for each batch would cost more than to look once too often.
+        if self._alarm is not None:
+            if self._alarm.when() <= at:
+                return
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_at(at, self._alarm_rings)
+
+    def _alarm_rings(self) -> None:
+        self._alarm = None
+        self._ring()
 
     def _ring(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -148,14 +158,11 @@ class Sender:
                 continue
             self._waiting = loop.create_future()
             if self._wake_at < NEVER:
-                self._alarm = loop.call_at(self._wake_at, self._ring)
+                self._set_alarm(self._wake_at)
             try:
                 await self._waiting
             finally:
                 self._waiting = None
-                if self._alarm is not None:
-                    self._alarm.cancel()
-                    self._alarm = None
 
     def _run_once(self, now: float) -> float:
         """Send what can be sent; returns when to look again without being woken."""

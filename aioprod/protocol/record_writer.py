@@ -38,13 +38,14 @@ class RecordBatchWriter:
         size: bytes of all records, encoded but not compressed, the batch's header not included: at most, and exactly after :meth:`fold`.
         values, keys, headers: records that are not encoded yet, all of one kind: either all have keys or none has, then ``keys`` is empty, and so for
             headers (encoded ones). The producer's fast path adds to them, and to ``count`` and ``size``, by itself.
+        compressed: the records as they will be sent, where the batch is compressed and complete.
         kind: KEYED, WITH_HEADERS, both or 0: of what kind they are; NOTHING where there are none.
         until_s: the end of the present millisecond, in seconds since 1970: a record that comes before it needs no call of :meth:`at`.
     """
 
     __slots__ = (
-        "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "count", "headers", "keys",
-        "kind", "max_timestamp", "size", "until_s", "values",
+        "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "compressed", "count", "headers",
+        "keys", "kind", "max_timestamp", "size", "until_s", "values",
     )  # fmt: skip
 
     def __init__(self, base_timestamp: int) -> None:
@@ -56,6 +57,7 @@ class RecordBatchWriter:
         self.values: list[bytes] = []
         self.headers: list[bytes] = []
         self.kind = NOTHING
+        self.compressed: bytes | None = None
         self.until_s = 0.0
         self._encoded: list[bytes] = []
         self._encoded_count = 0
@@ -154,6 +156,13 @@ class RecordBatchWriter:
         self._encoded_size += len(encoded)
         self.size = self._encoded_size
 
+    def body(self) -> bytes:
+        """All records, encoded but not compressed."""
+        self.fold()
+        if len(self._encoded) != 1:
+            self._encoded = [b"".join(self._encoded)]
+        return self._encoded[0]
+
     def halves(self) -> list[RecordBatchWriter]:
         """The records in two writers of about the same size, neither empty: for a batch that is too large for its topic. Needs two records."""
         records = read_records(self.build(), check_crc=False)
@@ -172,7 +181,7 @@ class RecordBatchWriter:
 
     def release(self) -> None:
         """Drop the records, once they are delivered or given up; count and timestamps stay known."""
-        self.keys, self.values, self.headers, self._encoded = [], [], [], []
+        self.keys, self.values, self.headers, self._encoded, self.compressed = [], [], [], [], None
 
     def build(
         self,
@@ -185,12 +194,11 @@ class RecordBatchWriter:
         transactional: bool = False,
     ) -> bytes:
         """The whole batch, compressed, with header and checksum. The records stay, so that it can be built again with another sequence."""
-        self.fold()
-        if len(self._encoded) != 1:
-            self._encoded = [b"".join(self._encoded)]
-        body = self._encoded[0]
+        body = self.body()
         if codec is not Codec.NONE:
-            body = compress(codec, body, level)
+            if self.compressed is None:
+                self.compressed = compress(codec, body, level)
+            body = self.compressed
         return build_batch(
             body,
             attributes=codec | TRANSACTIONAL if transactional else int(codec),

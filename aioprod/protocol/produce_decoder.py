@@ -1,0 +1,87 @@
+"""Answers to Produce requests as they nearly always are: read by hand, because the generated reader takes four times as long.
+
+A test compares it with the generated one, field for field, for every version.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+from aioprod.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from aioprod.protocol.primitives import ZERO_UUID
+
+_FIRST_FLEXIBLE: Final = 9
+_FIRST_TOPIC_ID: Final = 13
+
+# Correlation id, no tagged fields, number of topics + 1.
+_START: Final = struct.Struct(">iBB")
+# Index, error code, base offset, log append time, log start offset; then the list of refused records, the message and the tagged fields.
+_PARTITION: Final = struct.Struct(">ihqqq3s")
+_NOTHING_WRONG: Final = b"\1\0\0"
+# Throttle time, and no tagged fields.
+_END: Final = struct.Struct(">iB")
+# Lengths up to these take one byte, and two.
+_MAX_SHORT: Final = 0x7F
+_MAX_MIDDLE: Final = 0x3FFF
+
+
+def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse] | None:
+    """Correlation id and message of a response that tells of nothing but stored batches, of up to 126 topics with up to 16,382 partitions each.
+
+    None for all others, be it an error, a version before 9 or bytes that are no response at all: they are the generated reader's.
+    """
+    if version < _FIRST_FLEXIBLE:
+        return None
+    by_id = version >= _FIRST_TOPIC_ID
+    topics: list[TopicProduceResponse] = []
+    try:
+        correlation_id, tagged_fields, count = _START.unpack_from(frame)
+        if tagged_fields or not 0 < count <= _MAX_SHORT:
+            return None
+        offset = 6
+        for _ in range(count - 1):
+            if by_id:
+                name, topic_id = "", _uuid(frame[offset : offset + 16])
+                offset += 16
+            else:
+                size = frame[offset]
+                if not 0 < size <= _MAX_SHORT:
+                    return None
+                name, topic_id = str(frame[offset + 1 : offset + size], "utf-8"), ZERO_UUID
+                offset += size
+            partitions, offset = _read_partitions(frame, offset)
+            topics.append(TopicProduceResponse(name, topic_id, partitions))
+        throttle_time_ms, tagged_fields = _END.unpack_from(frame, offset)
+    except (struct.error, IndexError, ValueError):
+        return None  # an error, or it ends too early, or a name is no text
+    if tagged_fields or offset + _END.size != len(frame):
+        return None
+    return correlation_id, ProduceResponse(topics, throttle_time_ms)
+
+
+def _read_partitions(frame: bytes, offset: int) -> tuple[list[PartitionProduceResponse], int]:
+    """The partitions that lie at ``offset``, and where the next topic begins; ValueError where not all is as usual."""
+    count = frame[offset]
+    offset += 1
+    if count > _MAX_SHORT:
+        high = frame[offset]
+        offset += 1
+        count = count & _MAX_SHORT | high << 7
+    end = offset + _PARTITION.size * (count - 1)
+    if not 0 < count <= _MAX_MIDDLE or frame[end]:
+        raise ValueError
+    partitions: list[PartitionProduceResponse] = []
+    for at in range(offset, end, _PARTITION.size):
+        index, error_code, base_offset, log_append_time_ms, log_start_offset, rest = _PARTITION.unpack_from(frame, at)
+        if error_code or rest != _NOTHING_WRONG:
+            raise ValueError
+        partitions.append(PartitionProduceResponse(index, 0, base_offset, log_append_time_ms, log_start_offset))
+    return partitions, end + 1
+
+
+@lru_cache(1024)
+def _uuid(data: bytes) -> UUID:
+    return UUID(bytes=data)

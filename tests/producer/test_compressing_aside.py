@@ -1,0 +1,115 @@
+"""Large batches are compressed by threads, beside the event loop, and keep their order, their limits and their outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from aioprod import DeliveryTimeoutError, Producer, ProducerClosedError
+from aioprod.producer import compressor
+from aioprod.protocol.compression import Codec, compress
+from aioprod.testing import EmbeddedCluster
+
+BIG = b"compresses very well " * 50
+COUNT = 600  # 630 kB: far above what is compressed on the loop
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """The threads that have compressed, one entry for each batch."""
+    seen: list[threading.Thread] = []
+
+    def watched(codec: Codec, data: bytes, level: int | None = None) -> bytes:
+        seen.append(threading.current_thread())
+        return compress(codec, data, level)
+
+    monkeypatch.setattr(compressor, "compress", watched)
+    return seen
+
+
+def producer_of(broker: EmbeddedCluster, codec: str = "zstd", **settings: object) -> Producer:
+    return Producer(broker.bootstrap_servers, compression_type=codec, batch_size=200_000, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "lz4", "snappy"])
+async def test_large_batches_are_compressed_by_threads_and_stay_in_order(
+    broker: EmbeddedCluster, threads: list[threading.Thread], codec: str
+) -> None:
+    values = [b"%05d" % number + BIG for number in range(COUNT)]
+    async with producer_of(broker, codec) as producer:
+        deliveries = await producer.send_many("t", values)
+        assert [place.offset for place in await deliveries] == list(range(COUNT))
+    assert [record.value for record in broker.records("t")] == values
+    assert threads and threading.main_thread() not in threads
+
+
+async def test_small_batches_are_compressed_where_they_are(broker: EmbeddedCluster, threads: list[threading.Thread]) -> None:
+    async with producer_of(broker) as producer:
+        await producer.send_and_wait("t", BIG)
+    assert not threads
+
+
+async def test_a_high_level_makes_smaller_batches_go_aside(broker: EmbeddedCluster, threads: list[threading.Thread]) -> None:
+    async with producer_of(broker, compression_zstd_level=19) as producer:
+        await (await producer.send_many("t", [BIG] * 20)).wait()
+    assert threads
+
+
+async def test_a_batch_that_cannot_be_compressed_is_sent_as_it_is(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(compressor, "compress", fails)
+    async with producer_of(broker) as producer:
+        await (await producer.send_many("t", [BIG] * COUNT)).wait()
+    assert len(broker.records("t")) == COUNT
+    assert "is sent as it is" in caplog.text
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Compression does not end before the function in the list is called."""
+    go_on = threading.Event()
+
+    def waits(codec: Codec, data: bytes, level: int | None = None) -> bytes:
+        assert go_on.wait(30)
+        return compress(codec, data, level)
+
+    monkeypatch.setattr(compressor, "compress", waits)
+    return [go_on.set]
+
+
+async def test_a_batch_may_expire_while_it_is_compressed(broker: EmbeddedCluster, held: list[Callable[[], None]]) -> None:
+    async with producer_of(broker, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0) as producer:
+        deliveries = await producer.send_many("t", [BIG] * 100)
+        with pytest.raises(DeliveryTimeoutError):
+            await deliveries.wait()
+        held[0]()
+        await producer.send_and_wait("t", b"small")
+    assert [record.value for record in broker.records("t")] == [b"small"]
+
+
+async def test_closing_does_not_wait_for_the_threads_for_ever(broker: EmbeddedCluster, held: list[Callable[[], None]]) -> None:
+    producer = producer_of(broker)
+    await producer.start()
+    deliveries = await producer.send_many("t", [BIG] * 300)
+    async with asyncio.timeout(10):
+        await producer.close(timeout_ms=50)
+    held[0]()
+    assert all(isinstance(error, ProducerClosedError) for error in deliveries.exceptions().values())
+    assert len(deliveries.exceptions()) == 300
+
+
+async def test_flush_waits_for_what_is_being_compressed(broker: EmbeddedCluster, held: list[Callable[[], None]]) -> None:
+    async with producer_of(broker) as producer:
+        await producer.send_many("t", [BIG] * 300)
+        with pytest.raises(TimeoutError):
+            await producer.flush(timeout_ms=50)
+        held[0]()
+        await producer.flush()
+        assert len(broker.records("t")) == 300
