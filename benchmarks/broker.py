@@ -20,6 +20,13 @@ _STOP_TIMEOUT_S = 10
 @contextmanager
 def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
     """Bootstrap servers of a broker that has these topics (name to number of partitions); it ends with the ``with`` block or with this process."""
+    with broker_with_pid(topics) as (address, _):
+        yield address
+
+
+@contextmanager
+def broker_with_pid(topics: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The same, and the id of its process, for those who stop it for a while."""
     command = [sys.executable, "-m", "benchmarks.broker"]
     with subprocess.Popen(command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -29,7 +36,7 @@ def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
             address = process.stdout.readline().strip()
             if not address:
                 raise RuntimeError(f"the broker process ended with exit status {process.wait(_STOP_TIMEOUT_S)}")
-            yield address
+            yield address, process.pid
         finally:
             process.stdin.close()
             try:

@@ -1,63 +1,66 @@
-"""What does a record cost when ten thousand tasks wait for room in a small buffer?
+"""What does a record cost when ten thousand tasks wait for room in a small buffer, again and again?
 
-All tasks call ``send_and_wait`` on one partition, again and again; the buffer is 1 MiB, less than they want together.
+All tasks call ``send_and_wait`` on one partition; the buffer is 1 MiB, less than they want together. The row "again" is the first case once more: no
+other ratio is surer than that one.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
 
+from benchmarks.adapters import Load, Settings
 from benchmarks.broker import broker_process
-from benchmarks.clients import PEERS, Client, Open, Settings, aioprod
-from benchmarks.harness import Case, Cost, measured, options, run
+from benchmarks.bursts import CPU, WALL
+from benchmarks.growth import growth_table
+from benchmarks.measures import Figures
+from benchmarks.results import Results
+from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.workers import Worker, worker
 
 TOPIC = "many-tasks"
-VALUE = b"v" * 100
-SETTINGS = Settings(buffer_memory=1_048_576)
-FEW, MANY = 500, 10_000
+BUFFER_BYTES = 1 << 20
+CLIENTS = ("aioprod", "confluent-kafka AIOProducer", "aiokafka")
+GOOD_ENOUGH = 2.0
 
 
-def cases(servers: str, *, records: int, peer_records: int, few: int, many: int) -> dict[str, Case]:
-    """The table's rows; the records are split evenly among the tasks of a case. No ``peer_records`` leaves the peers out."""
+async def measure(chosen: argparse.Namespace, servers: str) -> Results:
+    """Ask about each number of tasks and each client."""
+    few, many = f"{chosen.few:,} tasks", f"{chosen.many:,} tasks"
+    cases = {few: chosen.few, f"{few}, again": chosen.few, many: chosen.many}
+    results = Results("Tasks that wait for room in a buffer of 1 MiB: what a record costs", (CPU, WALL), beside="confluent-kafka AIOProducer")
+    settings = Settings(servers, batch_size=16_384, buffer_memory=BUFFER_BYTES)
 
-    def case(client: Open, tasks: int, beside: str = "", target: float | None = None) -> Case:
-        async def once() -> Cost:
-            async with client(servers, SETTINGS) as opened:
-                await opened.send_and_wait(TOPIC, VALUE, None)  # connections and metadata are not what is asked
-                each = max(1, (records if client is aioprod else peer_records) // tasks)
-                return await measured(each * tasks, lambda: _all_tasks(opened, tasks, each))
+    def question(worker: Worker, case: str, tasks: int) -> Question:
+        records = chosen.records if worker.name == "aioprod" else chosen.peer_records
+        load = Load(TOPIC, max(1, records // tasks) * tasks)
 
-        return Case(once, beside, target)
+        async def ask() -> Figures:
+            return await worker.call("many_tasks", settings, {"load": asdict(load), "tasks": tasks})
 
-    base = f"aioprod, {few} tasks"
-    found = {base: case(aioprod, few), f"{base}, again": case(aioprod, few, base), f"aioprod, {many} tasks": case(aioprod, many, base, 2.0)}
-    for name, client in PEERS.items() if peer_records else ():
-        found[f"{name}, {few} tasks"] = case(client, few, base)
-        found[f"{name}, {many} tasks"] = case(client, many, f"{name}, {few} tasks")
-    return found
+        return Question(case, worker.name, ask)
 
-
-async def _all_tasks(client: Client, tasks: int, each: int) -> None:
-    async def one() -> None:
-        for _ in range(each):
-            await client.send_and_wait(TOPIC, VALUE, None)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(tasks):
-            group.create_task(one())
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(worker(client)) for client in chosen.clients]
+        await in_rounds(results, [question(one, case, tasks) for case, tasks in cases.items() for one in workers], chosen.repetitions)
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = options(__doc__ or "", records=200_000)
+    parser = options(__doc__ or "", clients=CLIENTS, embedded=True)
+    parser.add_argument("--records", type=int, default=200_000, help="records a round (default: %(default)s)")
     parser.add_argument("--peer-records", type=int, default=20_000, help="the same for the peers, which take long (default: %(default)s)")
-    parser.add_argument("--few", type=int, default=FEW, help="tasks of the first case (default: %(default)s)")
-    parser.add_argument("--many", type=int, default=MANY, help="tasks of the second case (default: %(default)s)")
+    parser.add_argument("--few", type=int, default=500, help="tasks of the first case (default: %(default)s)")
+    parser.add_argument("--many", type=int, default=10_000, help="tasks of the last case (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     with broker_process({TOPIC: 1}) as servers:
-        peer_records = 0 if chosen.no_peers else chosen.peer_records
-        listed = cases(servers, records=chosen.records, peer_records=peer_records, few=chosen.few, many=chosen.many)
-        run(listed, repetitions=chosen.repetitions, uvloop=chosen.uvloop)
+        results = asyncio.run(measure(chosen, servers))
+    report(results, chosen)
+    first, *others = results.rounds
+    print("\n" + growth_table(results, CPU, dict.fromkeys(others, first), GOOD_ENOUGH))
 
 
 if __name__ == "__main__":

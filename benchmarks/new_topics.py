@@ -5,47 +5,51 @@ One topic after another gets one record, which has to wait for the topic's metad
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
+from benchmarks.adapters import Settings
 from benchmarks.broker import broker_process
-from benchmarks.clients import PEERS, Client, Open, Settings, aioprod
-from benchmarks.harness import Case, Cost, measured, options, run
+from benchmarks.bursts import CPU, WALL
+from benchmarks.growth import growth_table
+from benchmarks.measures import Figures
+from benchmarks.results import Results
+from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.workers import Worker, worker
 
-VALUE = b"v" * 100
-SETTINGS = Settings()
-
-
-def cases(servers: str, *, few: int, many: int, peers: bool) -> dict[str, Case]:
-    """The table's rows; a record is a topic here."""
-
-    def case(client: Open, count: int, beside: str = "", target: float | None = None) -> Case:
-        async def once() -> Cost:
-            async with client(servers, SETTINGS) as opened:
-                return await measured(count, lambda: _one_record_each(opened, count))
-
-        return Case(once, beside, target)
-
-    found: dict[str, Case] = {}
-    for name, client in {"aioprod": aioprod, **(PEERS if peers else {})}.items():
-        base = f"{name}: {few} topics"
-        found[base] = case(client, few)
-        found[f"{name}: {many} topics"] = case(client, many, base, 2.0 if client is aioprod else None)
-    return found
+CLIENTS = ("aioprod", "confluent-kafka", "aiokafka")
+GOOD_ENOUGH = 2.0
 
 
-async def _one_record_each(client: Client, topics: int) -> None:
-    for number in range(topics):
-        delivery = await client.send(f"topic-{number:05d}", VALUE, None)
-    await client.flush()
-    await delivery
+async def measure(chosen: argparse.Namespace, servers: str, topics: Sequence[str]) -> Results:
+    """Ask about a tenth of the topics, and about all."""
+    results = Results("The first record to each of many topics: what one costs", (CPU, WALL))
+
+    def question(worker: Worker, count: int) -> Question:
+        async def ask() -> Figures:
+            return await worker.call("new_topics", Settings(servers, linger_ms=0), {"topics": topics[:count]})
+
+        return Question(f"{count:,} topics", worker.name, ask)
+
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(worker(client)) for client in chosen.clients]
+        counts = (max(1, len(topics) // 10), len(topics))
+        await in_rounds(results, [question(one, count) for count in counts for one in workers], chosen.repetitions)
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = options(__doc__ or "", records=2_000)
+    parser = options(__doc__ or "", clients=CLIENTS, embedded=True)
+    parser.add_argument("--topics", type=int, default=2_000, help="topics of the second case (default: %(default)s)")
     chosen = parser.parse_args(arguments)
-    few = max(1, chosen.records // 10)
-    with broker_process({f"topic-{number:05d}": 1 for number in range(chosen.records)}) as servers:
-        run(cases(servers, few=few, many=chosen.records, peers=not chosen.no_peers), repetitions=chosen.repetitions, uvloop=chosen.uvloop)
+    topics = [f"topic-{number:05d}" for number in range(chosen.topics)]
+    with broker_process(dict.fromkeys(topics, 1)) as servers:
+        results = asyncio.run(measure(chosen, servers, topics))
+    report(results, chosen)
+    first, *others = results.rounds
+    print("\n" + growth_table(results, CPU, dict.fromkeys(others, first), GOOD_ENOUGH))
 
 
 if __name__ == "__main__":

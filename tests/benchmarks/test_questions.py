@@ -1,4 +1,4 @@
-"""The questions about latency, bursts, memory, many partitions, idling and loop lag: asked to the end. Nothing here looks at how long anything takes."""
+"""The questions about latency, bursts, memory, many partitions, idling and loop lag. Nothing here looks at how long anything takes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_memory_is_measured_until_the_client_waits_and_all_is_delivered_th
 
 
 def test_many_partitions_and_topics_are_shown_beside_one(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--records", "100", "--partitions", "3", "--topics", "4"]
+    sizes = ["--records", "100", "--partitions", "3", "--topics", "4", "--linger-ms", "5"]
     scaling.main(["--bootstrap", servers, "--clients", "aioprod", *sizes, *ONCE])
     ratios = {row[0]: row[2] for row in rows(capsys.readouterr().out) if len(row) == 5}
     assert ratios.pop("3 partitions") == scaling.ONE_PARTITION

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from benchmarks import workers
 from benchmarks.adapters import Settings
 from benchmarks.broker import broker_process
 from benchmarks.workers import MeasureError, worker
@@ -32,7 +33,8 @@ async def test_a_failure_comes_with_its_traceback_and_the_worker_goes_on() -> No
             await opened.call("throughput", NOBODY, {"load": LOAD, "warm_up_records": 10})
 
 
-async def test_a_worker_that_takes_too_long_is_given_up_and_ends_with_its_block() -> None:
+async def test_a_worker_that_takes_too_long_is_given_up_and_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_STOP_TIMEOUT_S", 0.5)
     with broker_process({"t": 1}) as servers:
         async with worker("aioprod") as opened:
             with pytest.raises(TimeoutError, match=r"aioprod: no answer about throughput within 0.2 s"):

@@ -1,0 +1,37 @@
+"""The clients that are compared, all of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from benchmarks.adapters.adapter import Adapter, DeliveryFailedError, Feature, Foreign, started
+from benchmarks.adapters.aiokafka import Aiokafka
+from benchmarks.adapters.aioprod import Aioprod, AioprodSendArrow, AioprodSendMany
+from benchmarks.adapters.confluent import Confluent, ConfluentAsyncio, ConfluentProduceBatch
+from benchmarks.adapters.java import Java
+from benchmarks.adapters.kafka_python import KafkaPython
+from benchmarks.adapters.line_rate import LineRate
+from benchmarks.adapters.settings import Load, Settings
+
+__all__ = ["ADAPTERS", "Adapter", "DeliveryFailedError", "Feature", "Foreign", "Load", "Settings", "able", "started"]
+
+_ALL: tuple[type[Adapter], ...] = (
+    Aioprod,
+    AioprodSendMany,
+    AioprodSendArrow,
+    Confluent,
+    ConfluentProduceBatch,
+    ConfluentAsyncio,
+    Aiokafka,
+    KafkaPython,
+    Java,
+    LineRate,
+)
+
+ADAPTERS: dict[str, type[Adapter]] = {adapter.name: adapter for adapter in _ALL}
+"""By the names that tables show."""
+
+
+def able(*features: Feature) -> Iterable[str]:
+    """The names of the clients that can do all of this."""
+    return [name for name, adapter in ADAPTERS.items() if not adapter.lacks & set(features)]

@@ -1,0 +1,39 @@
+"""aiokafka: pure Python with a C part for the records; no bound on memory."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from benchmarks.adapters.adapter import Feature
+from benchmarks.adapters.awaited import await_each, send_each
+from benchmarks.adapters.settings import Load, Settings
+
+
+class Aiokafka:
+    """``await producer.send(...)`` in a loop."""
+
+    name: ClassVar[str] = "aiokafka"
+    lacks: ClassVar[frozenset[Feature]] = frozenset()
+    producer: Any
+
+    async def start(self, settings: Settings) -> None:
+        from aiokafka import AIOKafkaProducer  # here, so that a worker loads no client but its own
+
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=settings.bootstrap_servers,
+            acks="all" if settings.acks == "all" else int(settings.acks),
+            enable_idempotence=settings.idempotent,
+            linger_ms=settings.linger_ms,
+            max_batch_size=settings.batch_size,
+            compression_type=None if settings.compression_type == "none" else settings.compression_type,
+        )
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        await self.producer.stop()
+
+    async def send_all(self, load: Load) -> None:
+        await await_each(await send_each(self.producer.send, load))
+
+    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
+        await self.producer.send_and_wait(topic, value, key)

@@ -1,0 +1,178 @@
+"""confluent-kafka: librdkafka behind a synchronous producer, and behind its asyncio one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from benchmarks.adapters.adapter import DeliveryFailedError, Feature
+from benchmarks.adapters.awaited import await_each, send_each
+from benchmarks.adapters.settings import Load, Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+    from confluent_kafka.aio import AIOProducer
+
+_LIMIT_S = 120
+_RECORDS_BETWEEN_POLLS = 1_000
+_WAIT_FOR_ROOM_S = 0.01
+_RECORDS_OF_A_LIST = 1_000
+
+
+def configuration(settings: Settings) -> dict[str, Any]:
+    """By librdkafka's names."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "acks": settings.acks,
+        "enable.idempotence": settings.idempotent,
+        "linger.ms": settings.linger_ms,
+        "batch.size": settings.batch_size,
+        "compression.type": settings.compression_type,
+        "queue.buffering.max.kbytes": max(1, settings.buffer_memory // 1024),
+        "queue.buffering.max.messages": 10_000_000,  # bytes are the bound, as for the others
+        "partitioner": "murmur2_random",
+    }
+
+
+Report = Callable[[object, object], None]
+
+
+def counter() -> tuple[Report, Callable[[int], None]]:
+    """What librdkafka calls for each record, and what raises DeliveryFailedError unless so many records were delivered."""
+    # A closure: it is called for every record, and an object with attributes would cost 3 % more.
+    count, last_error = 0, None
+
+    def report(error: object, _: object) -> None:
+        nonlocal count, last_error
+        count += 1
+        if error is not None:
+            last_error = error
+
+    def check(records: int) -> None:
+        if last_error is not None or count != records:
+            raise DeliveryFailedError(f"{count} delivery reports for {records} records; error: {last_error}")
+
+    return report, check
+
+
+class Confluent:
+    """``producer.produce(...)`` in a loop, with a delivery report each."""
+
+    name: ClassVar[str] = "confluent-kafka"
+    lacks: ClassVar[frozenset[Feature]] = frozenset({"many tasks"})
+    producer: Producer
+
+    async def start(self, settings: Settings) -> None:
+        from confluent_kafka import Producer  # here, so that a worker loads no client but its own
+
+        self.producer = Producer(configuration(settings))
+
+    async def stop(self) -> None:
+        self.producer.flush(_LIMIT_S)
+        self.producer.close()
+
+    async def send_all(self, load: Load) -> None:
+        report, check = counter()
+        if load.keys or load.headers:
+            self._produce_keyed(load, report)
+        else:
+            self._produce_values(load, report)
+        self.producer.flush(_LIMIT_S)
+        check(load.records)
+
+    def _produce_values(self, load: Load, report: Report) -> None:
+        produce, topic, values = self.producer.produce, load.topic, load.values()
+        while some := list(islice(values, _RECORDS_BETWEEN_POLLS)):
+            for value in some:
+                try:
+                    produce(topic, value, on_delivery=report)
+                except BufferError:
+                    self._when_there_is_room(topic, value, on_delivery=report)
+            self.producer.poll(0)
+
+    def _produce_keyed(self, load: Load, report: Report) -> None:
+        produce, topic, records = self.producer.produce, load.topic, load.keyed_values()
+        more: dict[str, Any] = {"on_delivery": report}
+        if load.headers:
+            more["headers"] = load.each_headers()
+        while some := list(islice(records, _RECORDS_BETWEEN_POLLS)):
+            for key, value in some:
+                try:
+                    produce(topic, value, key, **more)
+                except BufferError:
+                    self._when_there_is_room(topic, value, key, **more)
+            self.producer.poll(0)
+
+    def _when_there_is_room(self, *arguments: Any, **more: Any) -> None:
+        while True:
+            self.producer.poll(_WAIT_FOR_ROOM_S)
+            try:
+                return self.producer.produce(*arguments, **more)
+            except BufferError:
+                pass
+
+    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
+        report, check = counter()
+        self.producer.produce(topic, value, key, on_delivery=report)
+        self.producer.poll(_LIMIT_S)
+        check(1)
+
+
+class ConfluentProduceBatch(Confluent):
+    """``producer.produce_batch(...)`` with lists of 1,000 records, a delivery report each."""
+
+    name = "confluent-kafka produce_batch"
+    lacks = frozenset({"many tasks", "headers"})
+
+    async def send_all(self, load: Load) -> None:
+        report, check = counter()
+        records = ({"value": value, "key": key, "callback": report} for key, value in load.keyed_values())
+        while some := list(islice(records, _RECORDS_OF_A_LIST)):
+            while some:
+                self.producer.produce_batch(load.topic, some)
+                some = _refused(some)
+                self.producer.poll(_WAIT_FOR_ROOM_S if some else 0)
+        self.producer.flush(_LIMIT_S)
+        check(load.records)
+
+
+def _refused(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that there was no room for, to be given again."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    refused = [record for record in records if "_error" in record]
+    for record in refused:
+        error = record.pop("_error")
+        if error.code() != KafkaError._QUEUE_FULL:
+            raise KafkaException(error)
+    return refused
+
+
+class ConfluentAsyncio:
+    """``await producer.produce(...)`` in a loop.
+
+    Its own buffer, in front of librdkafka's, is 100 records, or none where linger is 0: it is looked at every 100 ms at most, and with the default of
+    1,000 records tasks that wait for theirs would mostly wait for that.
+    """
+
+    name: ClassVar[str] = "confluent-kafka AIOProducer"
+    lacks: ClassVar[frozenset[Feature]] = frozenset({"headers"})
+    producer: AIOProducer
+
+    async def start(self, settings: Settings) -> None:
+        from confluent_kafka.aio import AIOProducer
+
+        linger_ms = settings.linger_ms
+        self.producer = AIOProducer(configuration(settings), batch_size=100 if linger_ms else 1, buffer_timeout=max(linger_ms, 1) / 1000)
+
+    async def stop(self) -> None:
+        await self.producer.close()
+
+    async def send_all(self, load: Load) -> None:
+        deliveries = await send_each(self.producer.produce, load)
+        await self.producer.flush()
+        await await_each(deliveries)
+
+    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
+        await (await self.producer.produce(topic, value, key))

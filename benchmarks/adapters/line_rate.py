@@ -1,0 +1,142 @@
+"""What the broker takes at most on one connection: requests that were encoded before, five under way, and nothing but the socket beside them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar
+from uuid import UUID
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.protocol.compression import Codec
+from aioprod.protocol.framing import decode_response
+from aioprod.protocol.messages.produce import ProduceRequest
+from aioprod.protocol.produce_encoder import encode_produce_request
+from aioprod.protocol.record_writer import RecordBatchWriter
+from benchmarks.adapters.adapter import DeliveryFailedError, Feature
+from benchmarks.adapters.settings import Load, Settings
+
+_VERSION = 9  # every broker of today has it, and it names the topic as text
+_REQUEST_TIMEOUT_MS = 30_000
+_SOCKET_TIMEOUT_S = 60
+_IN_FLIGHT = 5
+_LARGEST_REQUEST_BYTES = 1_048_576
+_NO_TOPIC_ID = UUID(int=0)
+
+
+class LineRate:
+    """Full batches; a request holds one for each partition, as far as a request may grow. Without idempotence: the same bytes go again and again."""
+
+    name: ClassVar[str] = "line rate"
+    lacks: ClassVar[frozenset[Feature]] = frozenset({"one record", "many tasks"})
+
+    async def start(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client = ClusterClient(settings.bootstrap_servers)
+        await self._client.start()
+        self._requests: Requests | None = None
+        self._line: socket.socket | None = None
+        self._answers: list[bytes] = []
+
+    async def stop(self) -> None:
+        """Disconnect; raises DeliveryFailedError where the broker refused something: answers are looked at here, where nothing is measured."""
+        if self._line is not None:
+            self._line.close()
+        await self._client.close()
+        for answer in self._answers:
+            _check(answer)
+
+    async def send_all(self, load: Load) -> None:
+        """What is sent first is encoded in here; later loads of the same topic, sizes and so on find it ready."""
+        if self._requests is None or not self._requests.fit(load):
+            snapshot = await self._client.refresh_topics([load.topic])
+            partitions = snapshot.topics[load.topic].partitions
+            leader, *others = {partition.leader for partition in partitions}
+            if others:
+                raise NotImplementedError("the line rate is one connection's, and the topic's leaders are on several brokers")
+            self._requests = Requests(load, len(partitions), self._settings)
+            if self._line is None:
+                self._line = socket.create_connection((snapshot.nodes[leader].host, snapshot.nodes[leader].port), _SOCKET_TIMEOUT_S)
+        assert self._line is not None
+        _exchange(self._line, self._requests.of(load.records), self._answers)
+
+    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
+        raise NotImplementedError
+
+
+class Requests:
+    """Encoded requests for a load."""
+
+    def __init__(self, load: Load, partitions: int, settings: Settings) -> None:
+        self._load = load
+        self._settings = settings
+        self._codec = Codec[settings.compression_type.upper()]
+        self._batch_records = self._records_of_a_batch()
+        together = max(1, _LARGEST_REQUEST_BYTES // settings.batch_size - 1)
+        groups = [range(first, min(first + together, partitions)) for first in range(0, partitions, together)]
+        self._full = [(group, self._encode(dict.fromkeys(group, self._batch_records))) for group in groups]
+
+    def fit(self, load: Load) -> bool:
+        """Whether they are made for such a load, however many records it has."""
+        own = self._load
+        return (own.topic, own.value_size, own.keys, own.headers) == (load.topic, load.value_size, load.keys, load.headers)
+
+    def of(self, records: int) -> Iterator[bytes]:
+        """Requests with so many records together."""
+        while True:
+            for group, full in self._full:
+                if records < len(group) * self._batch_records:
+                    if records:
+                        yield self._encode(self._shared_out(group, records))
+                    return
+                records -= len(group) * self._batch_records
+                yield full
+
+    def _shared_out(self, group: Sequence[int], records: int) -> dict[int, int]:
+        counts = {}
+        for partition in group:
+            counts[partition] = min(records, self._batch_records)
+            records -= counts[partition]
+        return {partition: count for partition, count in counts.items() if count}
+
+    def _records_of_a_batch(self) -> int:
+        """As many as fit into ``batch_size`` when they are compressed."""
+        some = max(1, self._settings.batch_size // (self._load.value_size + 10))
+        return max(1, int(some * self._settings.batch_size / len(self._batch(some))))
+
+    def _batch(self, count: int) -> bytes:
+        writer = RecordBatchWriter(int(time.time() * 1000))
+        headers = self._load.each_headers()
+        for key, value in replace(self._load, records=count).keyed_values():
+            writer.append(writer.base_timestamp, key, value, headers)
+        return writer.build(codec=self._codec)
+
+    def _encode(self, counts: dict[int, int]) -> bytes:
+        acks = -1 if self._settings.acks == "all" else int(self._settings.acks)
+        batches = [(partition, self._batch(count)) for partition, count in counts.items()]
+        topics = [(self._load.topic, _NO_TOPIC_ID, batches)]
+        return b"".join(encode_produce_request(_VERSION, 0, "line-rate", None, acks, _REQUEST_TIMEOUT_MS, topics))
+
+
+def _exchange(line: socket.socket, requests: Iterator[bytes], answers: list[bytes]) -> None:
+    """Send all, no more than five unanswered at a time; the answers are kept."""
+    with line.makefile("rb") as stream:
+        unanswered = 0
+        for request in requests:
+            if unanswered == _IN_FLIGHT:
+                answers.append(stream.read(int.from_bytes(stream.read(4), "big")))
+                unanswered -= 1
+            line.sendall(request)
+            unanswered += 1
+        for _ in range(unanswered):
+            answers.append(stream.read(int.from_bytes(stream.read(4), "big")))
+
+
+def _check(answer: bytes) -> None:
+    _, response = decode_response(ProduceRequest, _VERSION, answer)
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                raise DeliveryFailedError(f"{topic.name}, partition {partition.index}: error code {partition.error_code}")

@@ -1,0 +1,70 @@
+"""A picture of results: a row of panels a case, a panel a metric, a bar a client, a line for the range of the rounds."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import Metric, Results
+
+_BAR_HEIGHT_IN = 0.22
+_PANEL_WIDTH_IN, _PANEL_HEIGHT_IN = 6.0, 0.6
+_TITLE_HEIGHT_IN = 0.4
+_COLOURS = {
+    "aioprod": "#1f5fbf",
+    "aioprod send_many": "#5b93e0",
+    "aioprod send_arrow": "#9cc1f2",
+    "line rate": "#444444",
+    "confluent-kafka": "#c0392b",
+    "confluent-kafka produce_batch": "#d9695d",
+    "confluent-kafka AIOProducer": "#eaa79f",
+    "aiokafka": "#e08e0b",
+    "kafka-python": "#3c8c4a",
+    "java": "#7d5ba6",
+}
+_OTHER_COLOUR = "#999999"
+
+
+def write_png(results: Results, path: Path) -> None:
+    """Draw all metrics of all cases."""
+    # Only who asks for a picture needs matplotlib, and the time to load it.
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    heights = [_PANEL_HEIGHT_IN + _BAR_HEIGHT_IN * len(clients) for clients in results.rounds.values()]
+    shape = len(heights), len(results.metrics)
+    size = _PANEL_WIDTH_IN * shape[1], _TITLE_HEIGHT_IN + sum(heights)
+    figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, height_ratios=heights, layout="constrained")
+    for row, case in zip(panels, results.rounds, strict=True):
+        for panel, metric in zip(row, results.metrics, strict=True):
+            _draw(panel, results, metric, case)
+    figure.suptitle(results.question, fontsize=11)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _draw(panel: Any, results: Results, metric: Metric, case: str) -> None:
+    clients = list(results.rounds[case])
+    for place, client in enumerate(clients):
+        low, median, high = _range(results, metric, case, client)
+        panel.barh(place, median, xerr=[[median - low], [high - median]], height=0.8, color=_colour(client), ecolor="#222222", capsize=2)
+        panel.annotate(f" {median:,.{metric.digits}f}", (high, place), va="center", fontsize=7)
+    panel.set_title(f"{case}: {metric.title}", fontsize=9, loc="left")
+    panel.set_yticks(range(len(clients)), clients, fontsize=8)
+    panel.invert_yaxis()
+    panel.margins(x=0.15)
+    panel.tick_params(axis="x", labelsize=7)
+    panel.xaxis.set_major_formatter("{x:,.10g}")
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _range(results: Results, metric: Metric, case: str, client: str) -> tuple[float, float, float]:
+    values = results.values(metric, case, client)
+    return min(values), statistics.median(values), max(values)
+
+
+def _colour(client: str) -> str:
+    return _COLOURS.get(client.removesuffix(" (uvloop)"), _OTHER_COLOUR)

@@ -1,0 +1,63 @@
+"""How late does an event loop run what is due every millisecond, while the producer compresses and sends batches of 1 MB with zstd?"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+from benchmarks.adapters import Load, Settings
+from benchmarks.ceilings import Ceiling, ceiling_table
+from benchmarks.loads import ask_on_new_topic
+from benchmarks.real_broker import bootstrap
+from benchmarks.results import Metric, Results
+from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.workers import worker
+
+QUESTION = "Batches of 1 MB, zstd: how late the event loop runs a ticker"
+CLIENTS = ("aioprod", "confluent-kafka AIOProducer", "aiokafka")
+VALUE_SIZE = 10_000
+BATCH_RECORDS = 100
+BATCH_SIZE = 1 << 20
+GOOD_ENOUGH_MS = 5.0
+P99 = Metric("p99 ms", lambda figures: float(figures["p99_ms"]))
+METRICS = (
+    Metric("p50 ms", lambda figures: float(figures["p50_ms"]), compared=False),
+    P99,
+    Metric("most ms", lambda figures: float(figures["max_ms"]), 1, compared=False),
+)
+
+
+async def measure(chosen: argparse.Namespace, servers: str) -> Results:
+    """Ask about every client."""
+    settings = Settings(servers, batch_size=BATCH_SIZE, compression_type="zstd")
+    load = Load("", int(chosen.seconds * chosen.rate) * BATCH_RECORDS, VALUE_SIZE)
+    results = Results(QUESTION, METRICS, beside="aiokafka")
+    questions: list[Question] = []
+    async with AsyncExitStack() as stack:
+        for client in chosen.clients:
+            opened = await stack.enter_async_context(worker(client, uvloop=chosen.uvloop))
+            ask = partial(ask_on_new_topic, opened, "loop_lag", settings, load, warm_up_records=BATCH_RECORDS)
+            questions.append(
+                Question(f"{chosen.rate} batches a second", client, partial(ask, batch_records=BATCH_RECORDS, batches_a_second=chosen.rate))
+            )
+        await in_rounds(results, questions, chosen.repetitions)
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = options(__doc__ or "", clients=CLIENTS)
+    parser.add_argument("--rate", type=int, default=20, help="batches a second (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5, help="how long, a round (default: %(default)s)")
+    parser.add_argument("--uvloop", action="store_true", help="run all on uvloop")
+    chosen = parser.parse_args(arguments)
+    with bootstrap(chosen.bootstrap) as servers:
+        results = asyncio.run(measure(chosen, servers))
+    report(results, chosen)
+    print("\n" + ceiling_table(results, [Ceiling(case, "aioprod", P99, GOOD_ENOUGH_MS) for case in results.rounds]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What a record costs when tasks send one after the other and wait for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.adapters import Adapter, Load, Settings, started
+from benchmarks.harness import measured
+from benchmarks.measures import Figures
+
+
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+    """Arguments: ``load``, the fields of Load (no headers); ``tasks``, which share the records: their number is a multiple of this one."""
+    load, tasks = Load(**arguments["load"]), arguments["tasks"]
+    records = load.keyed_values()
+
+    async def one() -> None:
+        for _ in range(load.records // tasks):
+            key, value = next(records)
+            await adapter.send_and_wait(load.topic, value, key)
+
+    async def all_tasks() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                group.create_task(one())
+
+    async with started(adapter, settings):
+        await adapter.send_and_wait(load.topic, b"v", None)  # connections and metadata are not what is asked
+        cost = await measured(load.records, all_tasks)
+    return {"records": cost.records, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s}

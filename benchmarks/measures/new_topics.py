@@ -1,0 +1,25 @@
+"""What the first record to a topic costs, which has to wait for the topic's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.adapters import Adapter, Settings, started
+from benchmarks.harness import measured
+from benchmarks.measures import Figures
+
+_VALUE = b"v" * 100
+
+
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+    """Arguments: ``topics``, each of which gets a record, which is awaited before the next is sent. A record is a topic here."""
+    topics = arguments["topics"]
+
+    async def one_record_each() -> None:
+        for topic in topics:
+            await adapter.send_and_wait(topic, _VALUE, None)
+
+    async with started(adapter, settings):
+        cost = await measured(len(topics), one_record_each)
+    return {"records": cost.records, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s}

@@ -1,0 +1,78 @@
+"""How long one awaited record takes at best in asyncio: a request that was encoded before, on one stream, and the answer not decoded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.protocol.framing import decode_response
+from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
+from aioprod.protocol.messages.produce import ProduceRequest
+from aioprod.protocol.produce_encoder import encode_produce_request
+from aioprod.protocol.record_writer import RecordBatchWriter
+from aioprod.types import TopicPartition
+from benchmarks.adapters import Adapter, DeliveryFailedError, Load, Settings
+from benchmarks.measures import Figures
+from benchmarks.timing import in_milliseconds, older_heap_frozen
+
+_VERSION = 9  # every broker of today has it, and it names the topic as text
+_TIMEOUT_MS = 30_000
+
+
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+    """Arguments as for ``one_at_a_time``, for a topic of one partition; the adapter is left alone."""
+    load, warm_up_records = Load(**arguments["load"]), arguments["warm_up_records"]
+    host, port, requests = await _prepare(settings, replace(load, records=warm_up_records + load.records))
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        with older_heap_frozen():
+            durations, answers = await _exchange(reader, writer, requests)
+    finally:
+        writer.close()
+    for answer in answers:
+        _check(answer)
+    return in_milliseconds(durations[warm_up_records:])
+
+
+async def _prepare(settings: Settings, load: Load) -> tuple[str, int, list[bytes]]:
+    """The leader's host and port, and a request for each record, idempotent as those of the clients."""
+    async with ClusterClient(settings.bootstrap_servers) as client:
+        snapshot = await client.refresh_topics([load.topic])
+        topic = snapshot.topics[load.topic]
+        leader = snapshot.nodes[topic.partitions[0].leader]
+        identity = await client.request(InitProducerIdRequest(None, _TIMEOUT_MS))
+    requests: list[bytes] = []
+    for number, (key, value) in enumerate(load.keyed_values()):
+        writer = RecordBatchWriter(int(time.time() * 1000))
+        writer.append(writer.base_timestamp, key, value)
+        batch = writer.build(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, base_sequence=number)
+        topics = [(load.topic, topic.topic_id, [(0, batch)])]
+        requests.append(b"".join(encode_produce_request(_VERSION, number, "raw", None, -1, _TIMEOUT_MS, topics)))
+    return leader.host, leader.port, requests
+
+
+async def _exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: Sequence[bytes]
+) -> tuple[list[float], list[bytes]]:
+    clock = time.perf_counter
+    durations: list[float] = []
+    answers: list[bytes] = []
+    for request in requests:
+        started_at = clock()
+        writer.write(request)
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        answers.append(await reader.readexactly(size))
+        durations.append(clock() - started_at)
+    return durations, answers
+
+
+def _check(answer: bytes) -> None:
+    _, response = decode_response(ProduceRequest, _VERSION, answer)
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                raise DeliveryFailedError(f"{TopicPartition(topic.name, partition.index)}: error code {partition.error_code}")
