@@ -17,6 +17,8 @@ from aioprod.testing.jars import kafka_jars
 from aioprod.testing.java import find_java
 from aioprod.testing.kafka_listener import SCRAM_MECHANISMS, Listener, properties_text
 
+#: For tests: up in half the time, at half the speed afterwards.
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _FORMAT_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 10
 _STARTED = "Kafka Server started"  # logged once the broker is unfenced, so clients find leaders at once
@@ -36,9 +38,19 @@ class KafkaProcess:
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
         heap_mb: the JVM's largest heap, in MiB.
         remove: the directory to remove should our process die.
+        java_options: how the JVM works.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, str], *, version: str, heap_mb: int, remove: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str],
+        *,
+        version: str,
+        heap_mb: int,
+        remove: Path,
+        java_options: Sequence[str] = QUICK_START,
+    ) -> None:
         self._directory = directory
         self._remove = remove
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,7 +61,7 @@ class KafkaProcess:
         logging.write_text(_logging_properties(self._log))
         class_path = os.pathsep.join(str(jar) for jar in kafka_jars(version))
         self._java = [
-            str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+            str(find_java()), *java_options,
             f"-Djava.util.logging.config.file={logging}", "-cp", class_path,
         ]  # fmt: skip
         self._heap = f"-Xmx{heap_mb}m"

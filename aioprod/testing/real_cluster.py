@@ -15,7 +15,7 @@ from typing import Self
 from aioprod.testing.cache import SetupError
 from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.kafka_listener import Listener
-from aioprod.testing.kafka_process import KafkaProcess, free_ports, new_cluster_id, node_settings, replica_settings
+from aioprod.testing.kafka_process import QUICK_START, KafkaProcess, free_ports, new_cluster_id, node_settings, replica_settings
 
 _PORT_TAKEN = "Address already in use"
 _PORT_ATTEMPTS = 3
@@ -35,7 +35,8 @@ class RealCluster:
     ``session_timeout_ms``: Kafka's ``broker.session.timeout.ms``: who is silent for so long loses what it leads. (Kafka's own default is 9 s.)
     ``listeners``: gives, for a node's id, its listeners beside the plain one. ``scram_users``: name to password, for both SCRAM mechanisms; seen in
     the process list while the data directories are formatted. ``settings``: more lines for ``server.properties``, by Kafka's names.
-    ``start_timeout_s``: the longest wait for a node to serve. ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
+    ``start_timeout_s``: the longest wait for a node to serve. ``java_options``: how each JVM works; by default such that it is up soon.
+    ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class RealCluster:
         scram_users: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
         start_timeout_s: float = 90,
+        java_options: Sequence[str] = QUICK_START,
     ) -> None:
         if version not in KAFKA_VERSIONS:
             raise ValueError(f"version must be one of {', '.join(KAFKA_VERSIONS)}, not {version!r}")
@@ -67,6 +69,7 @@ class RealCluster:
             **(settings or {}),
         }
         self._start_timeout_s = start_timeout_s
+        self._java_options = java_options
         self._directory: Path | None = None
         self._processes: dict[int, KafkaProcess] = {}
         self._ports: dict[int, dict[str, int]] = {}
@@ -196,7 +199,9 @@ class RealCluster:
             directory = self._node_directory(node_id)
             directory.mkdir()
             settings = {**node_settings(node_id, directory, voters=voters, ports=self._ports[node_id], listeners=listeners), **self._settings}
-            process = KafkaProcess(directory, settings, version=self._version, heap_mb=self._heap_mb, remove=self._directory)
+            process = KafkaProcess(
+                directory, settings, version=self._version, heap_mb=self._heap_mb, remove=self._directory, java_options=self._java_options
+            )
             self._processes[node_id] = process
         cluster_id = new_cluster_id()
         for process in self._processes.values():
