@@ -118,7 +118,7 @@ class ProducerMetrics:
             of_node.latency_s_max = latency_s
 
     def throttled(self, node_id: int, milliseconds: int, now: float) -> None:
-        """An answer asked for a pause (``throttle_time_ms``; 0 counts for the average)."""
+        """An answer asked for a pause (``throttle_time_ms``); those that ask for none count in the average all the same."""
         for sample in (self._sample(now), self._node(node_id, now)):
             sample.throttle_ms += milliseconds
             sample.throttle_ms_max = max(sample.throttle_ms_max, milliseconds)

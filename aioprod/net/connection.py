@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,9 +29,15 @@ from aioprod.protocol.message import Message, Request
 # Larger replies can only be garbage: a broker keeps to fetch.max.bytes, 55 MB by default.
 MAX_FRAME_BYTES = 512 * 1024 * 1024
 _READ_LIMIT = 1024 * 1024
+# Replies of no more than this many bytes are small, as those to Produce are.
+_CHUNK_BYTES = 4096
+_SIZE = struct.Struct(">i")
+_NEVER = float("inf")
 _CLOSE_LIMIT_S = 1.0
 
 ResponseT = TypeVar("ResponseT", bound=Message)
+Decoder = Callable[[type[Request[Any]], int, bytes], tuple[int, Message]]
+"""Reads a reply as :func:`aioprod.protocol.framing.decode_response` does."""
 
 
 @dataclass(slots=True)
@@ -38,10 +45,11 @@ class _InFlight:
     correlation_id: int
     request_type: type[Request[Any]]
     version: int
+    decode: Decoder
     future: asyncio.Future[Message]
     wait_s: float
     sent_at: float = 0.0
-    timer: asyncio.TimerHandle | None = None
+    expires_at: float = 0.0
 
 
 class Companion(Protocol):
@@ -72,6 +80,7 @@ class Connection:
         self.last_used = self._loop.time()
         self._reader = reader
         self._writer = writer
+        self._transport = writer.transport
         self._in_flight: deque[_InFlight] = deque()
         self._heard_at = 0.0
         self._stuck_since: float | None = None
@@ -88,6 +97,9 @@ class Connection:
         self._next_correlation_id = 0
         self._error: KafkaError | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        # One timer for all requests, as nearly none of them ever needs it. It rings no later than the first of them expires.
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_rings_at = _NEVER
         self._reading = self._loop.create_task(self._read_replies(), name=f"aioprod-read-{address}")
 
     @classmethod
@@ -205,13 +217,14 @@ class Connection:
         correlation_id: int,
         timeout_ms: float | None = None,
         past_hold: bool = False,
+        decode: Decoder = decode_response,
     ) -> asyncio.Future[Message]:
-        """Write an encoded request; the future gets the reply. Never waits: callers bound what they have in flight."""
+        """Write an encoded request; the future gets the reply, as ``decode`` reads it. Never waits: callers bound what they have in flight."""
         future: asyncio.Future[Message] = self._loop.create_future()
         if self._error is not None:
             future.set_exception(self._error)
             return future
-        waiting = _InFlight(correlation_id, request_type, version, future, (timeout_ms or self.request_timeout_ms) / 1000)
+        waiting = _InFlight(correlation_id, request_type, version, decode, future, (timeout_ms or self.request_timeout_ms) / 1000)
         if self._held is not None and not past_hold:
             self._keep_back(buffers, waiting)
         else:
@@ -224,17 +237,20 @@ class Connection:
         self._held_bytes += sum(map(len, buffers))
 
     def _write_now(self, buffers: Sequence[bytes], waiting: _InFlight | None) -> None:
+        now = self._loop.time()
         if waiting is not None:
-            waiting.timer = self._loop.call_later(waiting.wait_s, self._time_out, waiting)
-            waiting.sent_at = self._loop.time()
+            waiting.sent_at = now
+            waiting.expires_at = now + waiting.wait_s
+            if waiting.expires_at < self._expiry_rings_at:
+                self._look_at(waiting.expires_at)
             self._in_flight.append(waiting)
             self._silence.begin()
-        if self._writer.transport.is_closing():
+        if self._transport.is_closing():
             # The socket is gone and the reading task has not had its turn yet. From Python 3.12 on writing would raise.
             self.abort(closed_by_broker(self.address, self._replies, tls=self._encrypted))
             return
-        self.last_used = self._loop.time()
-        self._writer.writelines(buffers)
+        self.last_used = now
+        self._transport.writelines(buffers)
 
     def hold(self) -> None:
         """Keep back, in their order, what is sent from now on, until :meth:`release`."""
@@ -267,7 +283,7 @@ class Connection:
     @property
     def unsent_bytes(self) -> int:
         """What the socket did not take yet, and what is kept back."""
-        return self._writer.transport.get_write_buffer_size() + self._held_bytes
+        return self._transport.get_write_buffer_size() + self._held_bytes
 
     async def drained(self) -> None:
         """Wait until the socket takes more; ends too when the connection does."""
@@ -294,8 +310,21 @@ class Connection:
             return max(self._in_flight[0].sent_at, self._heard_at)
         return self._stuck_since
 
-    def _time_out(self, waiting: _InFlight) -> None:
-        name, limit_ms = waiting.request_type.__name__, waiting.wait_s * 1000
+    def _look_at(self, moment: float) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self._expiry_rings_at = moment
+        self._expiry_timer = self._loop.call_at(moment, self._look_for_expired)
+
+    def _look_for_expired(self) -> None:
+        due, self._expiry_rings_at, self._expiry_timer = self._expiry_rings_at, _NEVER, None
+        first = min(self._in_flight, key=lambda waiting: waiting.expires_at, default=None)
+        if first is None:
+            return
+        if first.expires_at > due:
+            self._look_at(first.expires_at)
+            return
+        name, limit_ms = first.request_type.__name__, first.wait_s * 1000
         self.abort(RequestTimedOutError(f"{self.address}: no reply to {name} within request_timeout_ms={limit_ms:.0f}"))
 
     def close_when_idle(self, idle_ms: int) -> None:
@@ -308,13 +337,8 @@ class Connection:
 
     async def _read_replies(self) -> None:
         try:
-            while True:
-                size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
-                if not 4 <= size <= MAX_FRAME_BYTES or (not self._replies and is_tls_alert(size)):
-                    raise impossible_reply(self.address, size, self._replies)
-                self._accept(await self._reader.readexactly(size))
-                self._replies += 1
-        except asyncio.IncompleteReadError:
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                await self._take_replies()
             self.abort(closed_by_broker(self.address, self._replies, tls=self._encrypted))
         except OSError as error:
             self.abort(connection_failure(self.address, error, tls=self._encrypted, replies=self._replies))
@@ -324,16 +348,34 @@ class Connection:
             # Also when this task was cancelled from outside: nobody may wait for replies that no one reads.
             self.abort(BrokerConnectionError(f"{self.address}: connection closed"))
 
+    async def _take_replies(self) -> None:
+        """Take one reply after the other until the stream ends."""
+        reader = self._reader
+        size = 0
+        # Small replies are taken as many at once as there are. After a large one only a size is, lest the next large one be put together from parts.
+        while data := await reader.read(_CHUNK_BYTES if size <= _CHUNK_BYTES else 4):
+            at, end = 0, len(data)
+            while at < end:
+                if end - at < 4:
+                    data, at, end = data[at:] + await reader.readexactly(4 - end + at), 0, 4
+                (size,) = _SIZE.unpack_from(data, at)
+                if not 4 <= size <= MAX_FRAME_BYTES or (not self._replies and is_tls_alert(size)):
+                    raise impossible_reply(self.address, size, self._replies)
+                frame = data[at + 4 : at + 4 + size]
+                if len(frame) < size:
+                    frame += await reader.readexactly(size - len(frame))
+                at += 4 + size
+                self._accept(frame)
+                self._replies += 1
+
     def _accept(self, frame: bytes) -> None:
         if not self._in_flight:
             raise ProtocolError(f"{self.address}: a reply that nobody asked for")
         waiting = self._in_flight[0]
-        correlation_id, reply = decode_response(waiting.request_type, waiting.version, frame)
+        correlation_id, reply = waiting.decode(waiting.request_type, waiting.version, frame)
         if correlation_id != waiting.correlation_id:
             raise ProtocolError(f"{self.address}: reply {correlation_id} where {waiting.correlation_id} was due")
         self._in_flight.popleft()
-        if waiting.timer is not None:
-            waiting.timer.cancel()
         self.last_used = self._heard_at = self._loop.time()
         throttle_ms: int = getattr(reply, "throttle_time_ms", 0)
         if throttle_ms > 0:
@@ -349,10 +391,12 @@ class Connection:
         if self._error is not None:
             return
         self._error = error
-        self._writer.transport.abort()
+        self._transport.abort()
         self._silence.stop()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
         if asyncio.current_task(self._loop) is not self._reading:
             self._reading.cancel()
         if self.companion is not None:
@@ -367,8 +411,6 @@ class Connection:
             self.on_closed(self)
 
     def _fail(self, waiting: _InFlight, error: KafkaError) -> None:
-        if waiting.timer is not None:
-            waiting.timer.cancel()
         if not waiting.future.done():
             waiting.future.set_exception(error)
             # Whoever sent it may be gone; that is no news worth a log line.
@@ -389,7 +431,7 @@ class Connection:
     async def _send_rest(self) -> None:
         if self._held is not None:
             await self._released.wait()
-        self._writer.transport.set_write_buffer_limits(0)
+        self._transport.set_write_buffer_limits(0)
         await self._writer.drain()
 
 

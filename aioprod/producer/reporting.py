@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from aioprod.interceptors import InterceptorChain
@@ -30,7 +29,7 @@ class BatchReporter:
         """Report a batch that was acknowledged or given up; one that was split goes on in its parts."""
         if batch.state is BatchState.SPLIT:
             return
-        now = asyncio.get_running_loop().time()
+        now = batch.loop.time()
         if batch.error is None:
             self._metrics.batch_succeeded(batch.tp.topic, batch.count, now)
             if self._failing:

@@ -64,6 +64,9 @@ class ProduceResponseHandler:
         """The broker has spoken. ``new_leader``: it, or another, has told meanwhile who leads the partition now (KIP-951)."""
         if not self._landed(batch):
             return
+        if not answer.error_code:
+            self.succeed(batch, answer.base_offset, answer.log_append_time_ms)
+            return
         code = ErrorCode.of(answer.error_code)
         sequence = self._accumulator.incomplete[batch].sequence
         outcome = judge(
@@ -74,8 +77,8 @@ class ProduceResponseHandler:
             transactional=self._transactions is not None,
         )
         if outcome is Outcome.SUCCESS:
-            duplicate = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-            self.succeed(batch, -1 if duplicate else answer.base_offset, answer.log_append_time_ms)
+            # Stored before, by an attempt whose answer was lost: nobody knows where.
+            self.succeed(batch, -1, answer.log_append_time_ms)
             return
         if outcome is Outcome.SPLIT:
             self._split(batch, now)

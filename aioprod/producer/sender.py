@@ -10,6 +10,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aioprod.cluster.metadata import Metadata
@@ -29,6 +30,7 @@ from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from aioprod.protocol.produce_decoder import decode_produce_response
 from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
@@ -267,10 +269,10 @@ class Sender:
             for batch in batches:
                 self.handler.succeed(batch, -1, -1)
             return
-        reply = connection.send(buffers, ProduceRequest, version, correlation_id)
+        reply = connection.send(buffers, ProduceRequest, version, correlation_id, decode=decode_produce_response)
         self._in_flight.setdefault(node_id, {})[reply] = batches
         names = {topic_id: name for name, topic_id in ids.items()} if version > _LAST_VERSION_BY_NAME else {}
-        reply.add_done_callback(lambda future: self._replied(node_id, batches, names, now, future))
+        reply.add_done_callback(partial(self._replied, node_id, batches, names, now))
 
     def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
         batch.in_flight = True
@@ -306,20 +308,17 @@ class Sender:
         return batch.encoded
 
     def _count(self, node_id: int, batches: list[ProducerBatch], buffers: list[bytes], now: float) -> None:
-        size = sum(map(len, buffers))
         records = 0
+        observed = bool(self._observers)
         for batch in batches:
-            sent_bytes = len(batch.encoded or b"")
-            records += batch.count
-            self._metrics.batch_sent(batch.tp.topic, batch.count, sent_bytes, batch.writer.size + HEADER_SIZE, now - batch.created_at, now)
-            if self._observers:
-                self._observers.on_batch_sent(
-                    BatchSent(
-                        batch.tp.topic, batch.tp.partition, node_id, batch.count, sent_bytes, batch.writer.size + HEADER_SIZE,
-                        batch.attempts, now - batch.created_at,
-                    )
-                )  # fmt: skip
-        self._metrics.request_sent(node_id, records, size, now)
+            topic, partition = batch.tp
+            count, size, plain_size = batch.count, len(batch.encoded or b""), batch.writer.size + HEADER_SIZE
+            queue_time_s = now - batch.created_at
+            records += count
+            self._metrics.batch_sent(topic, count, size, plain_size, queue_time_s, now)
+            if observed:
+                self._observers.on_batch_sent(BatchSent(topic, partition, node_id, count, size, plain_size, batch.attempts, queue_time_s))
+        self._metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
 
     # -- replies -------------------------------------------------------------------------------------------------
 
@@ -327,7 +326,7 @@ class Sender:
         self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], sent_at: float, future: asyncio.Future[Message]
     ) -> None:
         del self._in_flight[node_id][future]
-        now = asyncio.get_running_loop().time()
+        now = future.get_loop().time()
         error = None if future.cancelled() else future.exception()
         if self._observers:
             self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, error if isinstance(error, Exception) else None))
@@ -340,28 +339,36 @@ class Sender:
             reply = future.result()
             assert isinstance(reply, ProduceResponse)
             self._metrics.request_done(node_id, now - sent_at, now)
-            self._metrics.throttled(node_id, reply.throttle_time_ms, now)
+            if reply.throttle_time_ms:
+                self._metrics.throttled(node_id, reply.throttle_time_ms, now)
             self._answered(node_id, batches, names, reply, now)
         self.wake()
 
     def _answered(self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], reply: ProduceResponse, now: float) -> None:
-        answers = {TopicPartition(names.get(t.topic_id, t.name), p.index): p for t in reply.responses for p in t.partition_responses}
-        self._take_leaders(answers, reply)
+        answers: dict[tuple[str, int], PartitionProduceResponse] = {}
+        refused = False
+        for topic in reply.responses:
+            name = names.get(topic.topic_id, topic.name)
+            for each in topic.partition_responses:
+                answers[name, each.index] = each
+                refused = refused or each.error_code != 0
+        if refused:
+            self._take_leaders(answers, reply)
         for batch in batches:
             answer = answers.get(batch.tp)
             if answer is None:
                 self.handler.last_error = ProtocolError(f"the broker's reply leaves out {batch.tp}")
                 self.handler.unanswered(batch, now)
             else:
-                self.handler.answered(batch, answer, now, new_leader=self._has_other_leader(batch, node_id))
+                self.handler.answered(batch, answer, now, new_leader=refused and self._has_other_leader(batch, node_id))
 
     def _has_other_leader(self, batch: ProducerBatch, node_id: int) -> bool:
         return self._accumulator.leader_of(batch.tp) not in (node_id, -1)
 
-    def _take_leaders(self, answers: dict[TopicPartition, PartitionProduceResponse], reply: ProduceResponse) -> None:
+    def _take_leaders(self, answers: dict[tuple[str, int], PartitionProduceResponse], reply: ProduceResponse) -> None:
         """Go by the leaders that the broker names in place of itself (KIP-951)."""
         told = {
-            tp: (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+            TopicPartition(*tp): (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
             for tp, answer in answers.items()
             if answer.error_code in _NOT_THE_LEADER and answer.current_leader.leader_id >= 0
         }

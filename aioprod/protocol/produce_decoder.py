@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from aioprod.protocol.framing import decode_response
+from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioprod.protocol.primitives import ZERO_UUID
 
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_TOPIC_ID: Final = 13
+_LAST: Final = 13
 
 # Correlation id, no tagged fields, number of topics + 1.
 _START: Final = struct.Struct(">iBB")
@@ -28,12 +31,17 @@ _MAX_SHORT: Final = 0x7F
 _MAX_MIDDLE: Final = 0x3FFF
 
 
+def decode_produce_response(request_type: type[Request[Any]], version: int, frame: bytes) -> tuple[int, Message]:
+    """Correlation id and message of the answer to a Produce request; raises as ``aioprod.protocol.framing.decode_response`` does."""
+    return read_usual_answer(version, frame) or decode_response(request_type, version, frame)
+
+
 def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse] | None:
     """Correlation id and message of a response that tells of nothing but stored batches, of up to 126 topics with up to 16,382 partitions each.
 
-    None for all others, be it an error, a version before 9 or bytes that are no response at all: they are the generated reader's.
+    None for all others, be it an error, another version than 9 to 13 or bytes that are no response at all: they are the generated reader's.
     """
-    if version < _FIRST_FLEXIBLE:
+    if not _FIRST_FLEXIBLE <= version <= _LAST:
         return None
     by_id = version >= _FIRST_TOPIC_ID
     topics: list[TopicProduceResponse] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -18,10 +19,13 @@ MAX_VERSION: Final = 13
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_TOPIC_ID: Final = 13
 
-_HEADER: Final = struct.Struct(">hhi")
+_API_KEY: Final = int(ApiKey.PRODUCE)
+_SIZE_AND_HEADER: Final = struct.Struct(">ihhi")
+_HEADER_SIZE: Final = _SIZE_AND_HEADER.size - 4
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+_ONE_BYTE: Final = [bytes((number,)) for number in range(0x80)]
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 
 
@@ -41,15 +45,21 @@ def encode_produce_request(
     """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise ProtocolError(f"Produce version {version} is outside {MIN_VERSION}..{MAX_VERSION}")
-    start = [_HEADER.pack(ApiKey.PRODUCE, version, correlation_id), _string(client_id)]
+    start = _start(version, client_id, transactional_id, acks, timeout_ms)
     if version < _FIRST_FLEXIBLE:
-        start += (_string(transactional_id), _ACKS_AND_TIMEOUT.pack(acks, timeout_ms), _INT32.pack(len(topics)))
-        buffers = _encode_topics(b"".join(start), topics)
+        buffers = _encode_topics(start + _INT32.pack(len(topics)), topics)
     else:
-        start += (b"\0", _compact_string(transactional_id), _ACKS_AND_TIMEOUT.pack(acks, timeout_ms), _uvarint(len(topics) + 1))
-        buffers = _encode_flexible_topics(b"".join(start), topics, version >= _FIRST_TOPIC_ID)
-    buffers[0] = _INT32.pack(sum(map(len, buffers))) + buffers[0]
+        buffers = _encode_flexible_topics(start + _uvarint(len(topics) + 1), topics, version >= _FIRST_TOPIC_ID)
+    buffers[0] = _SIZE_AND_HEADER.pack(sum(map(len, buffers)) + _HEADER_SIZE, _API_KEY, version, correlation_id) + buffers[0]
     return buffers
+
+
+@lru_cache(64)
+def _start(version: int, client_id: str | None, transactional_id: str | None, acks: int, timeout_ms: int) -> bytes:
+    """What stands between correlation id and topics: the same in all requests of a producer."""
+    if version < _FIRST_FLEXIBLE:
+        return b"".join((_string(client_id), _string(transactional_id), _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)))
+    return b"".join((_string(client_id), b"\0", _compact_string(transactional_id), _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)))
 
 
 def _encode_topics(pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]]) -> list[bytes]:
@@ -95,6 +105,8 @@ def _compact_string(text: str | None) -> bytes:
 
 
 def _uvarint(number: int) -> bytes:
+    if number <= 0x7F:
+        return _ONE_BYTE[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
