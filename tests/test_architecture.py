@@ -51,6 +51,7 @@ PUBLIC_NAMES = {
     "ConfigError",
     "ConsumerGroupMetadata",
     "CorruptRecordError",
+    "Deliveries",
     "Delivery",
     "DeliveryTimeoutError",
     "ErrorCode",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from aioprod import Producer, TopicPartition
+from aioprod import Producer, RecordMetadata, TopicPartition
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 
 if TYPE_CHECKING:
@@ -64,6 +64,14 @@ async def test_the_transaction_is_committed(broker: EmbeddedCluster) -> None:
     await eval(code, {"Producer": Producer, "TopicPartition": TopicPartition})
     assert [len(broker.records(topic, committed_only=True)) for topic in ("payments", "shipments")] == [1, 1]
     assert broker.committed_offsets("order-service") == {TopicPartition("orders", 0): 42}
+
+
+async def test_the_table_arrives(broker: EmbeddedCluster) -> None:
+    (source,) = [block for block in python_blocks(README) if "send_arrow" in block]
+    namespace: dict[str, Any] = {"Producer": Producer}
+    await eval(compile(source.replace("localhost:9092", broker.bootstrap_servers), "README.md", "exec", flags=_TOP_LEVEL_AWAIT), namespace)
+    assert [(record.key, record.value) for record in broker.records("baskets")] == [(b"anna", b"two apples"), (b"bob", b"one pear")]
+    assert namespace["metadata"] == RecordMetadata("baskets", 0, 1, broker.records("baskets")[1].timestamp)
 
 
 def test_the_script_sends(threaded_broker: ThreadedCluster) -> None:

@@ -187,52 +187,84 @@ class RecordAccumulator:
             ProducerClosedError: closed before the record was taken.
         """
         size = max(self.config.batch_size, bound + HEADER_SIZE)
-        leased = 0
+        batch = None
+        await self._allocate(size, deadline)
         try:
-            if not self.pool.try_allocate(size):
-                # Waiters make every batch ready, so that memory comes back soon.
-                self._wake(0.0)
-                await self.pool.allocate(size, deadline - asyncio.get_running_loop().time())
-            leased = size
             async with queue.lock:
-                if self.closed is not None:
-                    raise self.closed.with_traceback(None)
-                if self.check_open is not None:
-                    self.check_open()
+                self._check_takes()
                 # Somebody else may have opened a batch while this one waited for memory.
                 taken = self.try_append(queue, timestamp, key, value, headers, bound)
                 if taken is None:
-                    batch = self._open(queue, size, timestamp)
-                    leased = 0
+                    batch = self._open(queue, RecordBatchWriter(timestamp), size)
                     taken = batch, batch.try_append(timestamp, key, value, headers, bound)
                 return taken
         finally:
-            if leased:
-                self.pool.deallocate(leased)
+            if batch is None:
+                self.pool.deallocate(size)
 
-    def _open(self, queue: PartitionQueue, leased: int, timestamp: int) -> ProducerBatch:
+    async def append_encoded(self, queue: PartitionQueue, writer: RecordBatchWriter, deadline: float) -> ProducerBatch:
+        """Queue finished records in a batch of their own, behind all that the partition has, when there is memory for them.
+
+        Raises:
+            RecordTooLargeError, BufferExhaustedError, ProducerClosedError: as :meth:`append`; nothing was taken.
+        """
+        size = writer.size + HEADER_SIZE
+        batch = None
+        await self._allocate(size, deadline)
+        try:
+            async with queue.lock:
+                self._check_takes()
+                batch = self._open(queue, writer, size, complete=True)
+                return batch
+        finally:
+            if batch is None:
+                self.pool.deallocate(size)
+
+    async def _allocate(self, size: int, deadline: float) -> None:
+        if not self.pool.try_allocate(size):
+            # Waiters make every batch ready, so that memory comes back soon.
+            self._wake(0.0)
+            await self.pool.allocate(size, deadline - asyncio.get_running_loop().time())
+
+    def _check_takes(self) -> None:
+        if self.closed is not None:
+            raise self.closed.with_traceback(None)
+        if self.check_open is not None:
+            self.check_open()
+
+    def largest_size(self, topic: Topic) -> int:
+        """Bytes of records that a batch of the topic may have: uncompressed, where it is likely to be within ``batch_size`` when compressed."""
+        if topic.codec is Codec.NONE:
+            return self._limit
+        return min(max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest)
+
+    def _open(self, queue: PartitionQueue, writer: RecordBatchWriter, leased: int, *, complete: bool = False) -> ProducerBatch:
+        """Put a new batch behind all others; ``complete``: it takes no records but those it has."""
         now = asyncio.get_running_loop().time()
         if queue.open is not None:
             queue.close(queue.open)
-        batch = ProducerBatch(queue.tp, RecordBatchWriter(timestamp), limit=self._limit, leased=leased, created_at=now, order=(queue.opened,))
+        batch = ProducerBatch(queue.tp, writer, limit=self._limit, leased=leased, created_at=now, order=(queue.opened,))
         topic = queue.topic
         batch.codec = topic.codec
-        if topic.codec is not Codec.NONE:
-            batch.ceiling = min(max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest)
+        batch.ceiling = self.largest_size(topic)
         batch.on_end = self.on_end
         batch.on_dropped = self.on_dropped
         if self.keep_records:
             batch.records = []
         queue.opened += 1
-        queue.open = batch
         queue.batches.append(batch)
+        if complete:
+            batch.closed = True
+            self.is_compressed(batch, topic.level)
+        else:
+            queue.open = batch
         topic.grew(len(queue.batches))
         self.incomplete[batch] = queue
         self._schedule.look_at(queue, now)
         if self.on_open is not None:
             self.on_open(queue.tp)
         # The one before it is full now, and can go at once.
-        self._wake(now if len(queue.batches) > 1 else now + self._linger_s)
+        self._wake(now if complete or len(queue.batches) > 1 else now + self._linger_s)
         return batch
 
     # -- taking --------------------------------------------------------------------------------------------------

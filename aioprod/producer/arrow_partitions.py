@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
@@ -34,16 +34,16 @@ class PartitionRecords:
 
     Attributes:
         partition: None: any, as the sticky choice wants it.
-        rows: which of the rows given these are, in the order of the records.
+        rows: the numbers of the table's rows that these are, in the order of the records; None where they are just the next ones.
     """
 
     partition: int | None
-    rows: Sequence[int]
+    rows: array[int] | None
     records: EncodedRecords
 
 
 def partition_records(
-    rows: pa.RecordBatch, partitions: int, *, limit: int, timestamp: int, ignore_keys: bool = False
+    rows: pa.RecordBatch, partitions: int, *, first_row: int, limit: int, timestamp: int, ignore_keys: bool = False
 ) -> Iterator[PartitionRecords]:
     """All rows as records by partition; within a partition they keep their order.
 
@@ -51,16 +51,17 @@ def partition_records(
 
     Args:
         rows: at least one, as ``arrow_columns.windows`` gives them.
-        partitions: how many the topic has; the column has no larger ones, which the caller has seen to.
+        partitions: how many the topic has; what the column says is taken as it is.
+        first_row: the number of the first of the rows in the table.
         limit, timestamp: as for ``arrow_records.encode``.
         ignore_keys: ``partitioner.ignore.keys``.
     """
     chosen = _chosen(rows, partitions, ignore_keys)
-    order: memoryview | range = range(rows.num_rows)
+    numbers = None
     groups: list[tuple[int | None, int]] = [(None, rows.num_rows)]
     if chosen is not None:
         indices = pc.sort_indices(chosen)  # equal ones stay in order
-        order = memoryview(indices.buffers()[1]).cast("Q")
+        numbers = memoryview(pc.add(indices, first_row).buffers()[1]).cast("Q")
         rows = rows.take(indices)
         runs = pc.run_end_encode(chosen.take(indices))
         groups = list(zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True))
@@ -70,16 +71,16 @@ def partition_records(
     for records in encode(rows, [end for _, end in groups], limit=limit, timestamp=timestamp):
         if start == group_end:
             partition, group_end = next(following)
-        part = order[start : start + records.count]
-        start += records.count
-        yield PartitionRecords(partition, part if isinstance(part, range) else array("Q", part.tobytes()), records)
+        end = start + records.count
+        yield PartitionRecords(partition, None if numbers is None else array("Q", numbers[start:end].tobytes()), records)
+        start = end
 
 
 def _chosen(rows: pa.RecordBatch, partitions: int, ignore_keys: bool) -> pa.Array | None:
     """Each row's partition, null where it is open; None where it is so for all."""
     names = rows.schema.names
     given = rows.column("partition") if "partition" in names else None
-    if "key" not in names or ignore_keys or (given is not None and not given.null_count):
+    if "key" not in names or ignore_keys or partitions == 1 or (given is not None and not given.null_count):
         return given
     by_key = _by_key(rows.column("key"), partitions)
     return by_key if given is None else pc.coalesce(given, by_key)

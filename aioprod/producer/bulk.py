@@ -53,7 +53,7 @@ class BulkIntake:
                 await self._take_values(topic, chunk, deliveries)
             else:
                 for given in chunk:
-                    deliveries.add(await self._take_one(topic, given))
+                    deliveries.add(await self.take_one(topic, given))
         return deliveries
 
     async def _take_values(self, topic: str, values: list[bytes], deliveries: Deliveries) -> None:
@@ -63,7 +63,7 @@ class BulkIntake:
             upto = self._append(topic, values, ends, at, deliveries)
             if upto == at:
                 # No batch, or a full one: this way opens the next, waits for memory, and lets others have their turn.
-                deliveries.add(await self._take_one(topic, values[at]))
+                deliveries.add(await self.take_one(topic, values[at]))
                 upto += 1
             at = upto
 
@@ -87,7 +87,8 @@ class BulkIntake:
             writer.count += upto - at
         return upto
 
-    async def _take_one(self, topic: str, given: Any) -> Delivery:
+    async def take_one(self, topic: str, given: Any) -> Delivery:
+        """Take a record, or a value, as one of many: what is wrong with it is the error of its delivery."""
         record = given if isinstance(given, ProducerRecord) else ProducerRecord(topic, given)
         try:
             if record.topic != topic:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
+from itertools import compress
 from typing import overload
 
 from aioprod.errors import KafkaError
@@ -19,16 +21,22 @@ class Deliveries(Sequence[Delivery]):
     cancels no record.
     """
 
-    __slots__ = ("_count", "_starts", "_stretches")
+    __slots__ = ("_count", "_numbers", "_positions", "_starts", "_stretches")
 
     def __init__(self) -> None:
         self._count = 0
         self._starts: list[int] = []
         # Batch, place of the first record in it, number of records.
         self._stretches: list[tuple[ProducerBatch, int, int]] = []
+        # Numbers of the records as the stretches have them, and back; None where the stretches follow the records' order.
+        self._numbers: array[int] | None = None
+        self._positions: array[int] | None = None
 
-    def add_stretch(self, batch: ProducerBatch, first: int, count: int) -> None:
-        """Add the next ``count`` records, which follow one another in a batch."""
+    def add_stretch(self, batch: ProducerBatch, first: int, count: int, numbers: array[int] | None = None) -> None:
+        """Add records that follow one another in a batch: the next ones, or those of these numbers. In the end each number is there once."""
+        if numbers is not None or self._numbers is not None:
+            self._numbers = self._numbers or array("Q", range(self._count))
+            self._numbers += numbers or array("Q", range(self._count, self._count + count))
         if self._stretches:
             last_batch, last_first, last_count = self._stretches[-1]
             if last_batch is batch and last_first + last_count == first:
@@ -38,6 +46,16 @@ class Deliveries(Sequence[Delivery]):
         self._starts.append(self._count)
         self._stretches.append((batch, first, count))
         self._count += count
+
+    def add_others(self, batch: ProducerBatch, total: int) -> None:
+        """Add those of ``total`` records that are not there, for which a batch that has failed already stands."""
+        numbers = None
+        if self._numbers is not None:
+            missing = bytearray(b"\1" * total)
+            for number in self._numbers:
+                missing[number] = 0
+            numbers = array("Q", compress(range(total), missing))
+        self.add_stretch(batch, 0, total - self._count, numbers)
 
     def add(self, delivery: Delivery) -> None:
         """Add the next record."""
@@ -56,14 +74,26 @@ class Deliveries(Sequence[Delivery]):
         number = index + self._count if index < 0 else index
         if not 0 <= number < self._count:
             raise IndexError(f"delivery {index} of {self._count}")
-        at = bisect_right(self._starts, number) - 1
+        position = number if self._numbers is None else self._position(number)
+        at = bisect_right(self._starts, position) - 1
         batch, first, _ = self._stretches[at]
-        return delivery_of(batch, first + number - self._starts[at])
+        return delivery_of(batch, first + position - self._starts[at])
 
     def __iter__(self) -> Iterator[Delivery]:
+        if self._numbers is not None:
+            yield from map(self.__getitem__, range(self._count))
+            return
         for batch, first, count in self._stretches:
             for index in range(first, first + count):
                 yield delivery_of(batch, index)
+
+    def _position(self, number: int) -> int:
+        assert self._numbers is not None
+        if self._positions is None:
+            self._positions = array("Q", bytes(8 * self._count))
+            for position, its_number in enumerate(self._numbers):
+                self._positions[its_number] = position
+        return self._positions[number]
 
     def done(self) -> bool:
         """Whether every record's outcome is known."""
@@ -72,13 +102,13 @@ class Deliveries(Sequence[Delivery]):
     def exceptions(self) -> dict[int, KafkaError]:
         """Why delivery failed, by the record's number in this sequence, from 0; of those whose outcome is known."""
         found: dict[int, KafkaError] = {}
-        number = 0
+        position = 0
         for batch, _, count in self._parts():
             error = batch.failure() if batch.state is not BatchState.PENDING else None
             if error is not None:
-                found.update(dict.fromkeys(range(number, number + count), error))
-            number += count
-        return found
+                found.update(dict.fromkeys((self._numbers or range(self._count))[position : position + count], error))
+            position += count
+        return found if self._numbers is None else dict(sorted(found.items()))
 
     async def wait(self) -> None:
         """Wait until every record has its outcome.
@@ -88,13 +118,13 @@ class Deliveries(Sequence[Delivery]):
         """
         for batch, _, _ in self._stretches:
             await _end_of(batch)
-        failed = [error for error in [batch.failure() for batch, _, _ in self._parts()] if error is not None]
-        if failed:
-            raise failed[0].with_traceback(None)
+        for error in self.exceptions().values():
+            raise error.with_traceback(None)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
         yield from self.wait().__await__()
-        return [batch.place(index) for batch, first, count in self._parts() for index in range(first, first + count)]
+        places = [batch.place(index) for batch, first, count in self._parts() for index in range(first, first + count)]
+        return places if self._numbers is None else [places[self._position(number)] for number in range(self._count)]
 
     def _parts(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """The stretches as they are now: those of a batch that was split lie in its parts."""

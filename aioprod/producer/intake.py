@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from typing import TypeGuard
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.error_codes import ErrorCode
@@ -39,7 +40,6 @@ from aioprod.types import ProducerRecord, TopicPartition
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UNKNOWN_PARTITION = -1
 
-#: These come back in the delivery; all others, and those of the producer, are raised.
 _OF_THE_RECORD = (RecordTooLargeError, InvalidTopicError, InvalidPartitionError, MetadataTimeoutError, BrokerError)
 _OF_THE_PRODUCER = (FatalProducerError, AbortableTransactionError)
 
@@ -87,8 +87,8 @@ class RecordIntake:
             batch, index = await self._append(record)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record), error)
-            if isinstance(error, _OF_THE_RECORD) and not isinstance(error, _OF_THE_PRODUCER):
-                return self._refused(record, error)
+            if is_of_the_record(error):
+                return delivery_of(self.refused(_place(record), error), 0)
             if isinstance(error, BufferExhaustedError):
                 self._metrics.buffer_exhausted(asyncio.get_running_loop().time())
             raise
@@ -100,17 +100,23 @@ class RecordIntake:
             batch.records.append(record)
         return delivery_of(batch, index)
 
-    def _refused(self, record: ProducerRecord, error: KafkaError) -> Delivery:
-        tp = _place(record)
-        self._metrics.batch_failed(tp.topic, 1, asyncio.get_running_loop().time())
+    def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:
+        """What stands for the batch of ``count`` records that are not taken."""
+        now = asyncio.get_running_loop().time()
+        self._metrics.batch_failed(tp.topic, count, now)
+        if isinstance(error, BufferExhaustedError):
+            self._metrics.buffer_exhausted(now)
         self._on_refused(tp, error)
-        return self.failed(tp, error)
+        return self._failed(tp, error)
 
     def failed(self, tp: TopicPartition, error: KafkaError) -> Delivery:
         """The delivery of a record that was never taken; where nobody looks at it, the log says so."""
+        return delivery_of(self._failed(tp, error), 0)
+
+    def _failed(self, tp: TopicPartition, error: KafkaError) -> ProducerBatch:
         batch = ProducerBatch.refused(tp, error)
         batch.on_dropped = self._accumulator.on_dropped
-        return delivery_of(batch, 0)
+        return batch
 
     async def _append(self, record: ProducerRecord) -> tuple[ProducerBatch, int]:
         config = self._config
@@ -121,9 +127,7 @@ class RecordIntake:
         value = serialize(config.value_serializer, "value_serializer", topic, headers, record.value)
         timestamp = self._timestamp(record.timestamp_ms)
         bound = estimate_upper_bound(key, value, headers)
-        if bound > config.max_request_size or bound > config.buffer_memory:
-            name, limit = min(("max_request_size", config.max_request_size), ("buffer_memory", config.buffer_memory), key=lambda setting: setting[1])
-            raise RecordTooLargeError(f"a record of up to {bound} bytes (uncompressed) is larger than {name}={limit}")
+        self.check_size(bound)
         deadline = asyncio.get_running_loop().time() + self._block_s
         known = await self.topic(topic, deadline)
         queue = await self._queue(known, record, key, value, deadline)
@@ -147,16 +151,30 @@ class RecordIntake:
             return taken
         return await self._accumulator.append(queue, timestamp, key, value, headers, bound, deadline)
 
+    def check_size(self, bound: int) -> None:
+        """Refuse a record whose batch would have ``bound`` bytes, where that is too much."""
+        config = self._config
+        if bound > config.max_request_size or bound > config.buffer_memory:
+            name, limit = min(("max_request_size", config.max_request_size), ("buffer_memory", config.buffer_memory), key=lambda setting: setting[1])
+            raise RecordTooLargeError(f"a record of up to {bound} bytes (uncompressed) is larger than {name}={limit}")
+
     # -- partition -----------------------------------------------------------------------------------------------
 
     async def _queue(self, known: Topic, record: ProducerRecord, key: bytes | None, value: bytes | None, deadline: float) -> PartitionQueue:
         partition = record.partition
         if partition is None:
             return known.queues[self._choose(known, record, key, value)]
+        await self.look_for(known, partition, deadline)
+        return self.queue(known, partition)
+
+    async def look_for(self, known: Topic, partition: int, deadline: float) -> None:
+        """Ask for the topic once more where it has no such partition, for that may be new."""
         if partition >= known.count:
-            # It may be new: look once more before refusing.
             await self._refreshed(known.name, deadline)
-        if partition >= known.count:
+
+    def queue(self, known: Topic, partition: int) -> PartitionQueue:
+        """The queue of a partition that somebody has named."""
+        if not 0 <= partition < known.count:
             raise InvalidPartitionError(f"partition={partition} of topic {known.name!r}: it has partitions 0 to {known.count - 1}")
         return known.queues[partition]
 
@@ -243,6 +261,11 @@ class RecordIntake:
         if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < 2**62:
             raise SerializationError(f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970")
         return timestamp_ms
+
+
+def is_of_the_record(error: Exception) -> TypeGuard[KafkaError]:
+    """Whether an error comes back in the delivery; all others, and those of the producer, are raised."""
+    return isinstance(error, _OF_THE_RECORD) and not isinstance(error, _OF_THE_PRODUCER)
 
 
 def _checked_topic(topic: object) -> str:

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
@@ -38,6 +38,9 @@ from aioprod.properties import producer_arguments
 from aioprod.protocol.record_encoder import encode_headers
 from aioprod.protocol.record_writer import KEYED, KEYLESS_OVERHEAD, RECORD_OVERHEAD, WITH_HEADERS
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 log = logging.getLogger(__name__)
 
@@ -286,11 +289,10 @@ class Producer(TransactionInterface):
                     batch = known.queues[key_hashes[key] % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
-                    batch = None
+                    batch, kind, size = None, 0, 0
                 if headers:
                     block = encode_headers(headers)
-                    kind |= WITH_HEADERS
-                    size += len(block)
+                    kind, size = kind | WITH_HEADERS, size + len(block)
             except (KeyError, TypeError, ValueError):
                 batch = None  # an unknown topic, or something wrong, which the other way is to name
             if batch is not None:
@@ -300,11 +302,10 @@ class Producer(TransactionInterface):
                     clock = self._clock
                     if (now := clock()) >= writer.until_s:
                         writer.at(now)
-                    if kind:
-                        if key is not None:
-                            writer.keys.append(key)
-                        if headers:
-                            writer.headers.append(block)
+                    if key is not None:
+                        writer.keys.append(key)
+                    if kind & WITH_HEADERS:
+                        writer.headers.append(block)
                     writer.values.append(value)
                     writer.size = size
                     delivery = Delivery()
@@ -343,6 +344,33 @@ class Producer(TransactionInterface):
                 before are on their way.
         """
         return await self._bulk.take(topic, records)
+
+    async def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch) -> Deliveries:
+        """Take the rows of an Arrow table, in order; waits as :meth:`send` does. Needs the extra ``arrow``.
+
+        Made for thousands of rows a call: they are encoded together, and their batches are sent without waiting for more records.
+
+        Args:
+            topic: where to.
+            data: the columns ``value`` and, if wanted, ``key`` (bytes or text), ``headers`` (a list of structs of ``key`` and ``value``, or a map),
+                ``timestamp`` and ``partition``; a null there means what it does for :meth:`send`.
+
+        Returns:
+            A sequence with one :class:`Delivery` per row, in order. ``wait()`` for the outcome of all; ``exceptions()`` tells which rows failed.
+            A row that is too large, or names a partition that is not there, fails alone; where the topic can't be had, or memory is not to be
+            had within ``max_block_ms``, so do all rows that are left.
+
+        Raises:
+            SerializationError, InvalidPartitionError: no table of records; the text names column and row. Nothing was taken.
+            ConfigError: the producer has serializers.
+            ImportError: pyarrow is missing.
+            ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError: as for :meth:`send`; rows taken
+                before are on their way.
+        """
+        from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
+
+        intake = ArrowIntake(self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock, check_open=self._check_open)
+        return await intake.take(topic, data)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends are not waited for.

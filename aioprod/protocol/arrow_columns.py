@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from aioprod.errors import InvalidPartitionError, RecordTooLargeError, SerializationError
+from aioprod.errors import InvalidPartitionError, SerializationError
 
 _COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition")
 _DATA: Final = "binary, string, large_binary, large_string, binary_view, string_view, fixed_size_binary or a dictionary of one of them"
@@ -27,7 +27,7 @@ def record_table(data: object) -> pa.Table:
 
     Raises:
         SerializationError: no table; a column is unknown, missing or of a type that can't be sent; a timestamp or a header's name can't.
-        InvalidPartitionError: a partition below 0.
+        InvalidPartitionError: a partition that is too large for any topic.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -52,24 +52,21 @@ def largest_partition(table: pa.Table) -> int:
     return -1 if largest is None else int(largest)
 
 
-def windows(table: pa.Table, *, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a ``record_table`` in portions, in order; keys and values as binary, headers as a list of structs.
+def windows(table: pa.Table, *, max_rows: int, max_bytes: int, max_row_bytes: int) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+    """The rows of a ``record_table`` in portions, in order: the number of the first, and keys and values as binary, headers as a list of structs.
 
     Args:
         max_bytes: what the columns of a portion may take; a row that takes more comes alone.
-
-    Raises:
-        RecordTooLargeError: a row of nearly 2 GiB or more.
+        max_row_bytes: in place of a row that comes alone and takes more there is None, and so for one of nearly 2 GiB.
     """
+    max_row_bytes = min(max_row_bytes, _LARGEST_ROW)
     start = 0
     while start < table.num_rows:
         window = table.slice(start, max_rows)
         while (size := window.nbytes) > max_bytes and window.num_rows > 1:
             window = window.slice(0, max(1, window.num_rows * max_bytes // size))
-        if size > _LARGEST_ROW:
-            raise RecordTooLargeError(f"row {start} has {size} bytes: more than a record can have")
+        yield start, _plain(window) if size <= max_row_bytes or window.num_rows > 1 else None
         start += window.num_rows
-        yield _plain(window)
 
 
 # -- checks ------------------------------------------------------------------------------------------------------
@@ -146,12 +143,9 @@ def _partitions(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_integer(column.type):
         raise _refused(name, column, "an integer")
     try:
-        column = column.cast(pa.int32())
+        return column.cast(pa.int32())
     except pa.ArrowInvalid as error:
         raise InvalidPartitionError(f"column {name!r}: {error}") from None
-    if (row := pc.index(pc.less(column, 0), True).as_py()) >= 0:
-        raise InvalidPartitionError(f"column {name!r}, row {row}: {column[row]} must be a number from 0")
-    return column
 
 
 # -- plain types -------------------------------------------------------------------------------------------------

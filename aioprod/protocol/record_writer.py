@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, build_batch
@@ -40,12 +40,13 @@ class RecordBatchWriter:
             headers (encoded ones). The producer's fast path adds to them, and to ``count`` and ``size``, by itself.
         compressed: the records as they will be sent, where the batch is compressed and complete.
         kind: KEYED, WITH_HEADERS, both or 0: of what kind they are; NOTHING where there are none.
+        timestamps: each record's, where they were given with :meth:`of_encoded`; else None.
         until_s: the end of the present millisecond, in seconds since 1970: a record that comes before it needs no call of :meth:`at`.
     """
 
     __slots__ = (
-        "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "compressed", "count", "headers",
-        "keys", "kind", "max_timestamp", "size", "until_s", "values",
+        "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "compressed", "count",
+        "headers", "keys", "kind", "max_timestamp", "size", "timestamps", "until_s", "values",
     )  # fmt: skip
 
     def __init__(self, base_timestamp: int) -> None:
@@ -58,6 +59,7 @@ class RecordBatchWriter:
         self.headers: list[bytes] = []
         self.kind = NOTHING
         self.compressed: bytes | None = None
+        self.timestamps: Sequence[int] | None = None
         self.until_s = 0.0
         self._encoded: list[bytes] = []
         self._encoded_count = 0
@@ -66,6 +68,23 @@ class RecordBatchWriter:
         self._timestamp = base_timestamp
         self._run_starts = [0]
         self._run_timestamps = [base_timestamp]
+
+    @classmethod
+    def of_encoded(cls, body: bytes, count: int, base_timestamp: int, max_timestamp: int, timestamps: Sequence[int] | None) -> Self:
+        """Records that somebody else has encoded, all of the batch: it takes no more.
+
+        Args:
+            body: the records, their offset deltas from 0.
+            count: how many they are.
+            base_timestamp, max_timestamp: the first record's, and the newest, in milliseconds since 1970.
+            timestamps: each record's; None where all have ``base_timestamp``.
+        """
+        writer = cls(base_timestamp)
+        writer.count = count
+        writer.max_timestamp = max_timestamp
+        writer.timestamps = timestamps
+        writer._take(body)
+        return writer
 
     def at(self, now_s: float) -> None:
         """The next records come at this time (seconds since 1970)."""
@@ -120,11 +139,11 @@ class RecordBatchWriter:
     @property
     def only_timestamp(self) -> int | None:
         """The timestamp of all records, where they have the same."""
-        return self._timestamp if len(self._run_starts) == 1 else None
+        return self._timestamp if len(self._run_starts) == 1 and self.timestamps is None else None
 
     def timestamp(self, index: int) -> int:
         """The timestamp of the record at ``index``, from 0 to ``count`` - 1, in milliseconds since 1970."""
-        return self._run_timestamps[bisect_right(self._run_starts, index) - 1]
+        return self._run_timestamps[bisect_right(self._run_starts, index) - 1] if self.timestamps is None else self.timestamps[index]
 
     def fold(self) -> None:
         """Encode what is not encoded yet. It takes less memory then, and ``size`` is exact."""

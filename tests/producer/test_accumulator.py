@@ -18,6 +18,8 @@ from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.schedule import NEVER
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer_config import ProducerConfig
+from aioprod.protocol.record_batch import HEADER_SIZE
+from aioprod.protocol.record_writer import RecordBatchWriter
 
 LINGER_S = 0.5
 RECORD_BOUND = 140  # of the records of 100 bytes that add() appends
@@ -84,6 +86,26 @@ async def test_a_full_batch_does_not_linger() -> None:
     assert accumulator.ready(now()).nodes == [1]
     assert drained(accumulator) == [0]
     assert drained(accumulator) == [], "the second one still has room"
+
+
+async def test_encoded_records_come_behind_the_open_batch_and_do_not_linger() -> None:
+    accumulator = made([1], batch_size=400)
+    queue = queue_of(accumulator, 0)
+    opened = await add(accumulator)
+    writer = RecordBatchWriter.of_encoded(b"x" * 1_000, 10, 0, 0, None)
+    encoded = await accumulator.append_encoded(queue, writer, now() + 60)
+    later = await add(accumulator)
+    assert list(queue.batches) == [opened, encoded, later]
+    assert (opened.closed, encoded.closed, later.closed) == (True, True, False)
+    assert encoded.leased == 1_000 + HEADER_SIZE
+    assert accumulator.pool.available == accumulator.pool.total - 2 * 400 - 1_000 - HEADER_SIZE
+    assert [accumulator.drain(1, now()) for _ in range(3)] == [[opened], [encoded], []]
+
+
+async def test_encoded_records_alone_are_ready_at_once() -> None:
+    accumulator = made([1])
+    await accumulator.append_encoded(queue_of(accumulator, 0), RecordBatchWriter.of_encoded(b"x", 1, 0, 0, None), now() + 60)
+    assert accumulator.ready(now()).nodes == [1]
 
 
 async def test_nothing_lingers_while_somebody_waits_for_memory() -> None:

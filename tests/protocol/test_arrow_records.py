@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioprod.errors import InvalidPartitionError, RecordTooLargeError, SerializationError
+from aioprod.errors import InvalidPartitionError, SerializationError
 from aioprod.protocol.arrow_columns import largest_partition, record_table, windows
 from aioprod.protocol.arrow_records import EncodedRecords, encode
 from aioprod.protocol.record_batch import HEADER_SIZE, build_batch
@@ -76,7 +76,9 @@ def table_of(rows: Sequence[Row], columns: set[str], types: tuple[pa.DataType, p
 
 def encoded(table: pa.Table, limit: int = UNLIMITED, max_rows: int = 1 << 20, max_bytes: int = 1 << 26) -> list[EncodedRecords]:
     batches: list[EncodedRecords] = []
-    for window in windows(record_table(table), max_rows=max_rows, max_bytes=max_bytes):
+    for first_row, window in windows(record_table(table), max_rows=max_rows, max_bytes=max_bytes, max_row_bytes=UNLIMITED):
+        assert window is not None
+        assert first_row == sum(batch.count for batch in batches)
         batches += encode(window, [window.num_rows], limit=limit, timestamp=NOW)
     return batches
 
@@ -114,7 +116,7 @@ def test_the_bytes_are_those_of_the_writer(
 
 @given(rows=rows_of_all_kinds, ends=st.sets(st.integers(1, 39)))
 def test_no_batch_goes_past_an_end(rows: list[Row], ends: set[int]) -> None:
-    (window,) = windows(record_table(table_of(rows, {"key"})), max_rows=1 << 20, max_bytes=1 << 26)
+    ((_, window),) = windows(record_table(table_of(rows, {"key"})), max_rows=1 << 20, max_bytes=1 << 26, max_row_bytes=UNLIMITED)
     wanted = [*sorted(end for end in ends if end < len(rows)), len(rows)]
     batches = list(encode(window, wanted, limit=UNLIMITED, timestamp=NOW))
     check_against_writer([only_those({"key"}, row) for row in rows], batches, UNLIMITED)
@@ -154,10 +156,17 @@ def test_a_record_over_the_limit_travels_alone() -> None:
 def test_a_window_is_no_larger_than_asked_but_for_one_row() -> None:
     sizes = [10] * 100 + [100_000] + [10] * 100 + [2000] * 50
     table = record_table(pa.table({"value": [bytes(size) for size in sizes]}))
-    found = list(windows(table, max_rows=90, max_bytes=5000))
+    found = [window for _, window in windows(table, max_rows=90, max_bytes=5000, max_row_bytes=UNLIMITED) if window]
     assert sum(window.num_rows for window in found) == len(sizes)
     assert max(window.num_rows for window in found) == 90
     assert all(window.nbytes <= 5000 or window.num_rows == 1 for window in found)
+
+
+def test_nothing_comes_in_place_of_a_row_that_is_too_large() -> None:
+    table = record_table(pa.table({"value": [bytes(size) for size in (10, 20, 5000, 10, 5000)]}))
+    found = list(windows(table, max_rows=90, max_bytes=1000, max_row_bytes=4000))
+    assert [first_row for first_row, window in found if window is None] == [2, 4]
+    assert [row for first_row, window in found if window for row in range(first_row, first_row + window.num_rows)] == [0, 1, 3]
 
 
 def test_no_rows_make_no_batches() -> None:
@@ -262,9 +271,9 @@ def test_columns_past_two_gibibytes(tmp_path: Path) -> None:
             buffers = [None, pa.py_buffer(struct.pack("=4q", 0, far, far + 10, far + 30)), pa.py_buffer(memory)]
             values = pa.Array.from_buffers(pa.large_binary(), 3, buffers)
             batches = encoded(pa.table({"value": values.slice(1)}))
-            with pytest.raises(RecordTooLargeError, match="row 0 has 2147483"):
-                encoded(pa.table({"value": values}))
-            del values, buffers
+            found = list(windows(record_table(pa.table({"value": values})), max_rows=10, max_bytes=1 << 26, max_row_bytes=1 << 40))
+            assert [(first_row, window and window.num_rows) for first_row, window in found] == [(0, None), (1, 2)]
+            del values, buffers, found
     check_against_writer([(None, bytes(10), None, None), (None, bytes(20), None, None)], batches, UNLIMITED)
 
 
@@ -307,12 +316,6 @@ def test_a_header_without_a_name_is_refused_by_its_row(nameless: dict[str, Any] 
     table = pa.table({"value": [b""] * 6, "headers": pa.chunked_array([good, bad])})
     with pytest.raises(SerializationError, match="column 'headers', row 4: a header without a name"):
         record_table(table)
-
-
-@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64()], ids=str)
-def test_partitions_below_zero_are_refused(kind: pa.DataType) -> None:
-    with pytest.raises(InvalidPartitionError, match="column 'partition', row 1: -1 must be a number from 0"):
-        record_table(pa.table({"value": [b"", b""], "partition": pa.array([1, -1], kind)}))
 
 
 @pytest.mark.parametrize("kind", [pa.uint32(), pa.int64(), pa.uint64()], ids=str)

@@ -128,6 +128,18 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(data: st.DataObject, keye
     assert encode_records(first, keys, values, headers, starts, deltas) == expected
 
 
+@given(records=entries)
+def test_records_that_were_encoded_elsewhere_are_as_ours(records: list[Entry]) -> None:
+    ours = written(records)
+    times = [record[0] for record in records]
+    timestamps = times if len(set(times)) > 1 else None
+    taken = RecordBatchWriter.of_encoded(ours.body(), ours.count, ours.base_timestamp, ours.max_timestamp, timestamps)
+    assert (taken.size, taken.only_timestamp) == (ours.size, ours.only_timestamp)
+    assert taken.build(codec=Codec.LZ4, base_sequence=5) == ours.build(codec=Codec.LZ4, base_sequence=5)
+    taken.release()
+    assert [taken.timestamp(index) for index in range(taken.count)] == times
+
+
 @given(records=entries, folds=st.sets(st.integers(0, 20)))
 def test_size_is_an_upper_bound_and_exact_after_a_fold(records: list[Entry], folds: set[int]) -> None:
     whole = written(records).build()
