@@ -9,7 +9,7 @@ from typing import Any
 
 from aioprod.errors import KafkaTimeoutError, SerializationError
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.delivery import Delivery
+from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.intake import RecordIntake
 from aioprod.producer.partition_queue import Topic
 from aioprod.protocol.record_writer import KEYLESS_OVERHEAD
@@ -95,4 +95,5 @@ class BulkIntake:
                 raise SerializationError(f"a record for topic {record.topic!r} among those for {topic!r}")
             return await self._send(*record)
         except (SerializationError, KafkaTimeoutError) as error:
-            return self._intake.failed(TopicPartition(topic, -1), error)
+            # In a transaction it counts as lost: what can't be stored whole must not be committed.
+            return delivery_of(self._intake.refused(TopicPartition(str(topic), -1), error), 0)

@@ -137,8 +137,7 @@ def set_base_offset(buffer: bytearray, offset: int, base_offset: int, leader_epo
 
 
 def build_batch(
-    body: bytes | bytearray | memoryview,
-    *,
+    *body: bytes | bytearray | memoryview,
     attributes: int,
     last_offset_delta: int,
     base_timestamp: int,
@@ -150,8 +149,10 @@ def build_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """Puts a header in front of ``body``, the encoded records, already compressed with the codec that ``attributes`` names."""
+    """Puts a header in front of ``body``, the encoded records, in pieces, already compressed with the codec that ``attributes`` names."""
     checked = _CHECKED.pack(attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count)
-    crc = crc32c(body, crc32c(checked))
-    prefix = _PREFIX.pack(base_offset, HEADER_SIZE - LOG_OVERHEAD + len(body), leader_epoch, MAGIC, crc)
-    return b"".join((prefix, checked, body))
+    crc = crc32c(checked)
+    for piece in body:
+        crc = crc32c(piece, crc)
+    prefix = _PREFIX.pack(base_offset, HEADER_SIZE - LOG_OVERHEAD + sum(map(len, body)), leader_epoch, MAGIC, crc)
+    return b"".join((prefix, checked, *body))

@@ -213,13 +213,14 @@ class RecordBatchWriter:
         transactional: bool = False,
     ) -> bytes:
         """The whole batch, compressed, with header and checksum. The records stay, so that it can be built again with another sequence."""
-        body = self.body()
+        self.fold()
+        body = self._encoded
         if codec is not Codec.NONE:
             if self.compressed is None:
-                self.compressed = compress(codec, body, level)
-            body = self.compressed
+                self.compressed = compress(codec, self.body(), level)
+            body = [self.compressed]
         return build_batch(
-            body,
+            *body,
             attributes=codec | TRANSACTIONAL if transactional else int(codec),
             last_offset_delta=self.count - 1,
             base_timestamp=self.base_timestamp,

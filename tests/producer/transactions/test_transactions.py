@@ -259,3 +259,16 @@ async def test_five_hundred_tasks_in_one_transaction(servers: str, name: str) ->
         async with producer.transaction():
             await asyncio.gather(*(producer.send_and_wait(name, b"%d" % number) for number in range(500)))
     assert sorted(await asyncio.to_thread(read_with_confluent, servers, name), key=lambda v: int(v or 0)) == [b"%d" % number for number in range(500)]
+
+
+async def test_a_record_of_many_that_is_refused_is_not_left_out_of_a_commit(servers: str, name: str) -> None:
+    """The error is in the record's delivery, and nobody has to look there: the transaction knows of it."""
+    async with Producer(servers, transactional_id=name) as producer:
+        await producer.begin_transaction()
+        deliveries = await producer.send_many(name, [b"good", "no bytes"])
+        assert set(deliveries.exceptions()) == {1}
+        for refused in (producer.send_many(name, [b"too late"]), producer.commit_transaction()):
+            with pytest.raises(AbortableTransactionError, match="a record was not written"):
+                await refused
+        await producer.abort_transaction()
+    assert await asyncio.to_thread(read_with_confluent, servers, name) == []
