@@ -26,6 +26,8 @@ from aioprod.types import Headers, TopicPartition
 _RATIO_MARGIN = 1.05
 # Encoding what a batch has, to learn how much room is left, is worth it for more than a few records.
 _FULL = 15 / 16
+# Event loops count time in whole milliseconds, rounded up: a timer for the whole of linger.ms, which is an upper limit, would ring behind it.
+_TIMERS_LATE_S = 0.001
 
 
 @dataclass(slots=True)
@@ -75,7 +77,8 @@ class RecordAccumulator:
         self._producer = producer
         self._rng = rng
         self._wake = wake
-        self._linger_s = config.linger_ms / 1000
+        linger_s = config.linger_ms / 1000
+        self._linger_s = max(linger_s - _TIMERS_LATE_S, linger_s / 2)
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
         self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)

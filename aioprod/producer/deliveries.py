@@ -116,10 +116,13 @@ class Deliveries(Sequence[Delivery]):
         Raises:
             KafkaError: at least one was not delivered; this is the first of them, :meth:`exceptions` gives all.
         """
-        for batch, _, _ in self._stretches:
+        # By batch, for of records with keys each may be a stretch of its own.
+        batches = dict.fromkeys(batch for batch, _, _ in self._stretches)
+        for batch in batches:
             await _end_of(batch)
-        for error in self.exceptions().values():
-            raise error.with_traceback(None)
+        if any(map(_has_failed, batches)):
+            for error in self.exceptions().values():
+                raise error.with_traceback(None)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
         yield from self.wait().__await__()
@@ -136,6 +139,10 @@ async def _end_of(batch: ProducerBatch) -> None:
     await batch.wait()
     for _, part in batch.parts:
         await _end_of(part)
+
+
+def _has_failed(batch: ProducerBatch) -> bool:
+    return batch.error is not None or any(_has_failed(part) for _, part in batch.parts)
 
 
 def _parts_of(batch: ProducerBatch, first: int, count: int) -> Iterator[tuple[ProducerBatch, int, int]]:

@@ -121,7 +121,7 @@ _header_names: Final = _HeaderNames()
 
 
 class _Codes(dict[int, bytes]):
-    """Ready bytes by a size, made at first use; those of large sizes are not kept."""
+    """Ready bytes by a number, made at first use; those of large ones are not kept."""
 
     def __init__(self, make: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class _Codes(dict[int, bytes]):
 
     def __missing__(self, size: int) -> bytes:
         code = self._make(size)
-        if size < _TABLE_SIZE:
+        if 0 <= size < _TABLE_SIZE:
             self[size] = code
         return code
 
@@ -146,6 +146,8 @@ class _FieldSizes(dict[int, int]):
 
 _length_codes: Final = _Codes(encode_varint)
 _null_key_and_length_codes: Final = _Codes(lambda length: b"\x01" + encode_varint(length))
+#: A record's attributes and its timestamp delta.
+_stamp_codes: Final = _Codes(lambda delta: b"\0" + encode_varint(delta))
 _field_sizes: Final = _FieldSizes()
 
 
@@ -223,7 +225,7 @@ def _segments(first: int, count: int, starts: Sequence[int], timestamp_deltas: S
 
     The iterator gives no more than its stretch takes from it, so the next one may go on with it.
     """
-    stamps = [b"\0" + _varint(delta) for delta in timestamp_deltas]
+    stamps = list(map(_stamp_codes.__getitem__, timestamp_deltas))
     at = 0
     while at < len(starts):
         width = len(stamps[at])
@@ -231,8 +233,14 @@ def _segments(first: int, count: int, starts: Sequence[int], timestamp_deltas: S
         while upto < len(starts) and len(stamps[upto]) == width:
             upto += 1
         bounds = [*starts[at:upto], starts[upto] if upto < len(starts) else count]
-        each = repeat(stamps[at]) if upto == at + 1 else chain.from_iterable(map(repeat, stamps[at:upto], map(int.__sub__, bounds[1:], bounds)))
         start = bounds[0]
+        each: Iterator[bytes]
+        if upto == at + 1:
+            each = repeat(stamps[at])
+        elif upto - at == bounds[-1] - start:  # one for each record, as in a batch that fills slowly
+            each = iter(stamps[at:upto])
+        else:
+            each = chain.from_iterable(map(repeat, stamps[at:upto], map(int.__sub__, bounds[1:], bounds)))
         for bytes_of_offset, step in enumerate(_OFFSET_STEPS, 1):
             end = min(bounds[-1], step - first)
             if start < end:
