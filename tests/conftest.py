@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
-_ON_DEMAND = ("faults", "judges")
+_ON_DEMAND = ("benchmarks", "faults", "judges")
 _TASK_END_TIMEOUT_S = 1.0
 
 

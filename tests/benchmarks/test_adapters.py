@@ -34,6 +34,7 @@ def broker(partitions: int = 1) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("client", IN_PROCESS)
 async def test_every_client_delivers_every_record_once(client: str) -> None:
     with broker() as servers:
@@ -43,6 +44,7 @@ async def test_every_client_delivers_every_record_once(client: str) -> None:
         check_record_count(servers, TOPIC, 1, 2_510)
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("client", [client for client in able("keys") if client != "line rate"])
 async def test_keys_go_where_javas_partitioner_puts_them(client: str) -> None:
     partitions, load = 3, Load(TOPIC, 300, keys=50)
@@ -55,6 +57,7 @@ async def test_keys_go_where_javas_partitioner_puts_them(client: str) -> None:
         assert [record_count(servers, [TOPIC], [number]) for number in range(partitions)] == expected
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("client", able("headers"))
 async def test_headers_and_other_settings_are_taken(client: str) -> None:
     with broker(2) as servers:
@@ -63,6 +66,7 @@ async def test_headers_and_other_settings_are_taken(client: str) -> None:
         check_record_count(servers, TOPIC, 2, 100)
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("client", able("one record"))
 async def test_one_record_is_awaited(client: str) -> None:
     with broker() as servers:
@@ -71,6 +75,7 @@ async def test_one_record_is_awaited(client: str) -> None:
             check_record_count(servers, TOPIC, 1, 1)
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("client", ["confluent-kafka", "confluent-kafka produce_batch"])
 async def test_a_full_buffer_loses_nothing(client: str) -> None:
     with broker() as servers:
@@ -79,6 +84,7 @@ async def test_a_full_buffer_loses_nothing(client: str) -> None:
         check_record_count(servers, TOPIC, 1, 5_000)
 
 
+@pytest.mark.benchmarks
 @pytest.mark.kafka  # it needs Java and Kafka's jars
 async def test_the_java_tool_delivers_and_its_steady_state_is_measured() -> None:
     with broker() as servers:

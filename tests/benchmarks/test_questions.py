@@ -33,6 +33,7 @@ def rows(printed: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")]
 
 
+@pytest.mark.benchmarks
 def test_one_record_is_timed_beside_a_raw_round_trip_and_at_a_rate(servers: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     written = tmp_path / "latency.json"
     sizes = ["--records", "20", "--rates", "200", "--seconds", "0.2", "--json", str(written)]
@@ -45,12 +46,14 @@ def test_one_record_is_timed_beside_a_raw_round_trip_and_at_a_rate(servers: str,
     assert json.loads(written.read_text())["rounds"]["200 a second"]["aioprod"][0]["late_p99_ms"] > 0
 
 
+@pytest.mark.benchmarks
 def test_bursts_are_shown_beside_small_ones(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     bursts.main(["--bootstrap", servers, "--clients", "aioprod,aiokafka", "--records", "40", "--tasks", "10", "40", *ONCE])
     found = rows(capsys.readouterr().out)
     assert [row[:3] for row in found[-2:]] == [["40 tasks", client, "10 tasks"] for client in ("aioprod", "aiokafka")]
 
 
+@pytest.mark.benchmarks
 async def test_memory_is_measured_until_the_client_waits_and_all_is_delivered_then() -> None:
     figures = await memory.memory("aioprod", 1_000, keep=True)
     assert figures["waits"] == 1
@@ -58,6 +61,7 @@ async def test_memory_is_measured_until_the_client_waits_and_all_is_delivered_th
     assert figures["records"] * 1_000 / (32 << 20) == pytest.approx(figures["taken_ratio"])
 
 
+@pytest.mark.benchmarks
 def test_many_partitions_and_topics_are_shown_beside_one(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--records", "100", "--partitions", "3", "--topics", "4", "--linger-ms", "5"]
     scaling.main(["--bootstrap", servers, "--clients", "aioprod", *sizes, *ONCE])
@@ -67,11 +71,13 @@ def test_many_partitions_and_topics_are_shown_beside_one(servers: str, capsys: p
     assert ratios.pop("4 topics known to the producer") == scaling.ONE_TOPIC
 
 
+@pytest.mark.benchmarks
 def test_an_idle_producer_is_watched(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     idle.main(["--bootstrap", servers, "--clients", "aioprod", "--seconds", "0.1", *ONCE])
     assert rows(capsys.readouterr().out)[2][:2] == [idle.CASE, "aioprod"]
 
 
+@pytest.mark.benchmarks
 def test_a_ticker_is_timed_while_large_batches_are_sent(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     loop_lag.main(["--bootstrap", servers, "--clients", "aioprod", "--rate", "10", "--seconds", "0.2", *ONCE])
     assert rows(capsys.readouterr().out)[2][:2] == ["10 batches a second", "aioprod"]

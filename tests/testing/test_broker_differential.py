@@ -66,6 +66,7 @@ async def produce_to_unknown_places(client: RawClient, topic: str) -> list[objec
 async def produce_where_more_replicas_are_asked_for_than_there_are(client: RawClient, topic: str) -> list[object]:
     asked = CreatableTopic(topic + "-two", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "2")])
     await client.call(CreateTopicsRequest(topics=[asked]), 7)
+    await wait_for_leader(client, asked.name)
     answers = [await client.produce(asked.name, make_batch([b"x"]), acks=acks) for acks in (-1, 1)]
     await client.call(DeleteTopicsRequest(topic_names=[asked.name], timeout_ms=10_000), 5)
     return [(name(answer.error_code), answer.base_offset) for answer in answers]
