@@ -24,6 +24,7 @@ async def first_to_succeed(ways: Iterable[Callable[[], Coroutine[Any, Any, T]]],
         errors: gets the errors of those that failed.
     """
     pending: set[asyncio.Task[T]] = set()
+    done: set[asyncio.Task[T]] = set()
     waiting = iter(ways)
     exhausted = False
     try:
@@ -46,7 +47,7 @@ async def first_to_succeed(ways: Iterable[Callable[[], Coroutine[Any, Any, T]]],
                     raise error
                 errors.append(error)
     finally:
-        await _cancel(pending)
+        await _end(pending | done)
 
 
 async def first_answer(
@@ -64,24 +65,29 @@ async def first_answer(
     """
     loop = asyncio.get_running_loop()
     pending = {loop.create_task(first, name="aioprod-ask")}
+    done: set[asyncio.Task[T]] = set()
     try:
         while True:
-            ended, pending = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-            done = list(ended)
-            for task in done:
+            done, pending = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            for number, task in enumerate(done, start=1):
                 try:
                     return task.result()
                 except (BrokerConnectionError, RequestTimedOutError):
-                    if not pending and task is done[-1]:
+                    if not pending and number == len(done):
                         raise
             if not done and may_ask_another():
                 pending.add(loop.create_task(ask_another(), name="aioprod-ask"))
     finally:
-        await _cancel(pending)
+        await _end(pending | done)
 
 
-async def _cancel(tasks: set[asyncio.Task[T]]) -> None:
-    for task in tasks:
+async def _end(tasks: set[asyncio.Task[T]]) -> None:
+    """Cancel what still runs. What others came to is of no interest any more; looked at, or asyncio would report it."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
         task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=1)
+    if running:
+        await asyncio.wait(running, timeout=1)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 import time
@@ -277,6 +278,29 @@ class TestFirstAnswer:
             await self.first(
                 self.saying(BrokerConnectionError("first"), SILENCE_SECONDS * 1.5), self.saying(RequestTimedOutError("last"), SILENCE_SECONDS)
             )
+
+
+    async def test_the_error_of_one_that_fails_together_with_the_answer_is_not_reported_as_lost(self) -> None:
+        """Found by the simulation: both ended in one turn of the loop, and nobody had looked at the failure."""
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        for answer_first in (True, False):
+            together = asyncio.Event()
+
+            async def ends(outcome: str | KafkaError, together: asyncio.Event = together) -> str:
+                await together.wait()
+                if isinstance(outcome, KafkaError):
+                    raise outcome
+                return outcome
+
+            outcomes: list[str | KafkaError] = ["answer", BrokerConnectionError("no other")]
+            first, second = outcomes if answer_first else outcomes[::-1]
+            asked = asyncio.ensure_future(self.first(lambda first=first: ends(first), lambda second=second: ends(second)))  # type: ignore[misc]
+            await asyncio.sleep(SILENCE_SECONDS * 1.5)
+            together.set()
+            assert await asked == "answer"
+        gc.collect()
+        assert reported == []
 
 
 async def test_a_conversation_gets_what_it_asked_for(three: EmbeddedCluster) -> None:
