@@ -18,7 +18,7 @@ from aioprod.protocol.record_writer import RecordBatchWriter
 from benchmarks.adapters.adapter import DeliveryFailedError, Feature
 from benchmarks.adapters.settings import Load, Settings
 
-_VERSION = 9  # every broker of today has it, and it names the topic as text
+PRODUCE_VERSION = 9  # every broker of today has it, and it names the topic as text
 _REQUEST_TIMEOUT_MS = 30_000
 _SOCKET_TIMEOUT_S = 60
 _IN_FLIGHT = 5
@@ -46,7 +46,7 @@ class LineRate:
             self._line.close()
         await self._client.close()
         for answer in self._answers:
-            _check(answer)
+            check_answer(answer)
 
     async def send_all(self, load: Load) -> None:
         """What is sent first is encoded in here; later loads of the same topic, sizes and so on find it ready."""
@@ -117,7 +117,7 @@ class Requests:
         acks = -1 if self._settings.acks == "all" else int(self._settings.acks)
         batches = [(partition, self._batch(count)) for partition, count in counts.items()]
         topics = [(self._load.topic, _NO_TOPIC_ID, batches)]
-        return b"".join(encode_produce_request(_VERSION, 0, "line-rate", None, acks, _REQUEST_TIMEOUT_MS, topics))
+        return b"".join(encode_produce_request(PRODUCE_VERSION, 0, "line-rate", None, acks, _REQUEST_TIMEOUT_MS, topics))
 
 
 def _exchange(line: socket.socket, requests: Iterator[bytes], answers: list[bytes]) -> None:
@@ -134,8 +134,9 @@ def _exchange(line: socket.socket, requests: Iterator[bytes], answers: list[byte
             answers.append(stream.read(int.from_bytes(stream.read(4), "big")))
 
 
-def _check(answer: bytes) -> None:
-    _, response = decode_response(ProduceRequest, _VERSION, answer)
+def check_answer(answer: bytes) -> None:
+    """Raise DeliveryFailedError where the answer to a request of PRODUCE_VERSION has an error."""
+    _, response = decode_response(ProduceRequest, PRODUCE_VERSION, answer)
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:

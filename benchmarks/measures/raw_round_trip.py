@@ -9,17 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.protocol.framing import decode_response
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
-from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.types import TopicPartition
-from benchmarks.adapters import Adapter, DeliveryFailedError, Load, Settings
+from benchmarks.adapters import Adapter, Load, Settings
+from benchmarks.adapters.line_rate import PRODUCE_VERSION, check_answer
 from benchmarks.measures import Figures
 from benchmarks.timing import in_milliseconds, older_heap_frozen
 
-_VERSION = 9  # every broker of today has it, and it names the topic as text
 _TIMEOUT_MS = 30_000
 
 
@@ -34,7 +31,7 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
     finally:
         writer.close()
     for answer in answers:
-        _check(answer)
+        check_answer(answer)
     return in_milliseconds(durations[warm_up_records:])
 
 
@@ -51,7 +48,7 @@ async def _prepare(settings: Settings, load: Load) -> tuple[str, int, list[bytes
         writer.append(writer.base_timestamp, key, value)
         batch = writer.build(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, base_sequence=number)
         topics = [(load.topic, topic.topic_id, [(0, batch)])]
-        requests.append(b"".join(encode_produce_request(_VERSION, number, "raw", None, -1, _TIMEOUT_MS, topics)))
+        requests.append(b"".join(encode_produce_request(PRODUCE_VERSION, number, "raw", None, -1, _TIMEOUT_MS, topics)))
     return leader.host, leader.port, requests
 
 
@@ -68,11 +65,3 @@ async def _exchange(
         answers.append(await reader.readexactly(size))
         durations.append(clock() - started_at)
     return durations, answers
-
-
-def _check(answer: bytes) -> None:
-    _, response = decode_response(ProduceRequest, _VERSION, answer)
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
-                raise DeliveryFailedError(f"{TopicPartition(topic.name, partition.index)}: error code {partition.error_code}")

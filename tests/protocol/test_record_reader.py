@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import build_batch, read_header
-from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records, read_columns, read_records
 from aioprod.protocol.record_encoder import encode_varint
+from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records, read_columns, read_records
 from aioprod.protocol.record_writer import RecordBatchWriter
 
 BASE = 1_700_000_000_000
