@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from aioprod.protocol.record_reader import RecordColumns
-from aioprod.types import Header, Headers
+from aioprod.types import Header
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _FIELDS: list[tuple[str, pa.DataType]] = [
@@ -21,6 +20,7 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
     ("timestamp", pa.timestamp("us", "UTC")),
     ("timestampType", pa.int32()),
 ]
+_SINK_COLUMNS = ("value", "key", "partition", "headers")
 _SCHEMA = pa.schema(_FIELDS)
 _SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, ("headers", _HEADERS)])
 
@@ -78,60 +78,39 @@ def _header_array(rows: Sequence[tuple[Header, ...]]) -> pa.Array:
     return pa.array([[{"key": key, "value": value} for key, value in row] if row else None for row in rows], _HEADERS)
 
 
-@dataclass(frozen=True, slots=True)
-class SinkRows:
-    """The rows of one batch as Python values, column by column; None for a column that is not there."""
-
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None] | None
-    topics: Sequence[str | None] | None
-    partitions: Sequence[int | None] | None
-    headers: Sequence[Headers | None] | None
-    payload_bytes: int
-
-    def rows(self, topic: str | None) -> Iterator[tuple[str | None, bytes | None, bytes | None, int | None, Headers]]:
-        """Topic, value, key, partition and headers of each row."""
-        count = len(self.values)
-        topics = [topic] * count if topic is not None else self.topics or [None] * count
-        headers = [given or () for given in self.headers] if self.headers is not None else [()] * count
-        return zip(topics, self.values, self.keys or [None] * count, self.partitions or [None] * count, headers, strict=True)
+class NoTopicError(ValueError):
+    """A row does not say which topic it is for; its number is the argument."""
 
 
-def sink_rows(batch: pa.RecordBatch) -> SinkRows:
-    """Take the columns of the sink out of a batch; others are ignored, as Spark's own sink does."""
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
+    """The rows for each topic, in their order: topic, the rows' numbers in the batch, and their columns as ``Producer.send_arrow`` takes them.
+
+    Other columns than the sink's are ignored, as Spark's own sink does.
+
+    Args:
+        topic: of all rows; None: the column ``topic`` says it.
+
+    Raises:
+        NoTopicError: the column has a null.
+    """
     names = batch.schema.names
-    partitions = batch.column("partition").to_pylist() if "partition" in names else None
-    return SinkRows(
-        payload_bytes=sum(_text_bytes(batch.column(name)) for name in ("key", "value") if name in names),
-        values=_bytes_column(batch, "value") or [],
-        keys=_bytes_column(batch, "key"),
-        topics=batch.column("topic").to_pylist() if "topic" in names else None,
-        partitions=partitions,
-        headers=[_header_tuples(row) for row in batch.column("headers").to_pylist()] if "headers" in names else None,
-    )
+    columns = batch.select([name for name in _SINK_COLUMNS if name in names])
+    if topic is not None:
+        yield topic, range(batch.num_rows), columns
+        return
+    topics = batch.column("topic")
+    if topics.null_count:
+        raise NoTopicError(pc.index(topics.is_null(), pa.scalar(value=True)).as_py())
+    different = topics.unique().to_pylist()
+    for name in different:
+        if len(different) == 1:
+            yield name, range(batch.num_rows), columns
+        else:
+            numbers = pc.indices_nonzero(pc.equal(topics, name))
+            yield name, numbers.to_pylist(), columns.take(numbers)
 
 
-def _bytes_column(batch: pa.RecordBatch, name: str) -> list[bytes | None] | None:
-    if name not in batch.schema.names:
-        return None
-    column = batch.column(name)
-    if not pa.types.is_binary(column.type):
-        # UTF-8 text and bytes have the same layout in Arrow: nothing is copied.
-        column = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
-    values: list[bytes | None] = column.to_pylist()
-    return values
-
-
-def _text_bytes(column: pa.Array) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0
-
-
-def _header_tuples(row: list[dict[str, object] | None] | None) -> Headers | None:
-    if not row:
-        return None
-    headers = []
-    for header in row:
-        if header is None or header["key"] is None:
-            raise ValueError("a header without a key; Kafka's header keys can't be null")
-        headers.append((header["key"], header["value"]))
-    return headers  # type: ignore[return-value]
+def payload_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of all keys and values."""
+    columns = [batch.column(name) for name in ("key", "value") if name in batch.schema.names]
+    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)

@@ -11,9 +11,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, ByteType, DataType, IntegerType, LongType, ShortType, StringType, StructType
 
-from aioprod import Delivery, Producer
+from aioprod import Deliveries, Producer
 from aioprod.errors import ConfigError, KafkaError
-from aioprod.spark.arrow import sink_rows
+from aioprod.spark.arrow import NoTopicError, by_topic, payload_bytes
 from aioprod.spark.options import SinkOptions
 from aioprod.spark.reading import event_loop_factory
 
@@ -118,7 +118,7 @@ async def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Wri
     producer = Producer(**options.producer)
     await producer.start()
     try:
-        before: list[Delivery] = []
+        before: list[Deliveries] = []
         # Spark hands out batches over a blocking socket, so that a thread has to wait for them.
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
             sent = await _send(producer, options.topic, batch, written)
@@ -134,36 +134,32 @@ async def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Wri
     return written
 
 
-async def _send(producer: Producer, topic: str | None, batch: pa.RecordBatch, written: Written) -> list[Delivery]:
-    rows = sink_rows(batch)
-    sent: list[Delivery] = []
-    for row_topic, value, key, partition, headers in rows.rows(topic):
-        if row_topic is None:
-            raise SinkError(f"row {written.rows + len(sent)} of this task: topic is null; set the option topic or fill the column")
-        try:
-            delivery = await producer.send(row_topic, value, key, partition=partition, headers=headers)
+async def _send(producer: Producer, topic: str | None, batch: pa.RecordBatch, written: Written) -> list[Deliveries]:
+    sent: list[Deliveries] = []
+    try:
+        for row_topic, numbers, rows in by_topic(batch, topic):
+            try:
+                deliveries = await producer.send_arrow(row_topic, rows)
+            except KafkaError as error:
+                raise SinkError(f"rows {written.rows} to {written.rows + batch.num_rows - 1} of this task, for topic {row_topic}: {error}") from error
             # What can't be sent at all is known at once, and by its row.
-            refusal = delivery.exception() if delivery.done() else None
-            if refusal is not None:
-                raise refusal
-        except KafkaError as error:
-            raise SinkError(f"row {written.rows + len(sent)} of this task, for topic {row_topic}: {error}") from error
-        sent.append(delivery)
-    written.rows += len(sent)
-    written.payload_bytes += rows.payload_bytes
+            for number, refusal in deliveries.exceptions().items():
+                raise SinkError(f"row {written.rows + numbers[number]} of this task, for topic {row_topic}: {refusal}") from refusal
+            sent.append(deliveries)
+    except NoTopicError as error:
+        row = written.rows + int(error.args[0])
+        raise SinkError(f"row {row} of this task: topic is null; set the option topic or fill the column") from None
+    written.rows += batch.num_rows
+    written.payload_bytes += payload_bytes(batch)
     return sent
 
 
-async def _check(deliveries: Sequence[Delivery]) -> None:
+async def _check(sent: Sequence[Deliveries]) -> None:
     """Wait for each acknowledgement; the first failure ends the task."""
-    for delivery in deliveries:
+    for deliveries in sent:
         try:
-            if not delivery.done():
-                await delivery
-            error = delivery.exception()
-        except KafkaError as failure:
-            error = failure
-        if error is not None:
+            await deliveries.wait()
+        except KafkaError as error:
             raise SinkError(f"a row was not acknowledged: {error}") from error
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from aioprod import ConfigError
 from aioprod.protocol.record_reader import RecordColumns
-from aioprod.spark.arrow import SourceRows, arrow_schema, sink_rows
+from aioprod.spark.arrow import NoTopicError, SourceRows, arrow_schema, by_topic, payload_bytes
 from aioprod.spark.sink import Written, check_columns, summary
 from aioprod.spark.source import source_columns
 
@@ -63,21 +63,24 @@ def test_sink_columns_of_text_and_bytes() -> None:
         [pa.array(["é", None]), pa.array([None, b"\xff"]), pa.array([1, None], pa.int32()), headers, pa.array([1, 2])],
         names=["value", "key", "partition", "headers", "other"],
     )
-    rows = sink_rows(batch)
-    assert list(rows.rows("t")) == [("t", "é".encode(), None, 1, [("a", b"1")]), ("t", None, b"\xff", None, ())]
-    assert rows.payload_bytes == 3
+    ((topic, numbers, rows),) = by_topic(batch, "t")
+    assert (topic, list(numbers), rows.schema.names) == ("t", [0, 1], ["value", "key", "partition", "headers"])
+    assert rows.column("value").to_pylist() == ["é", None]
+    assert payload_bytes(batch) == 3
 
 
 def test_the_option_topic_wins_over_the_column() -> None:
-    rows = sink_rows(pa.record_batch({"value": ["x", "y"], "topic": ["a", None]}))
-    assert [row[0] for row in rows.rows("t")] == ["t", "t"]
-    assert [row[0] for row in rows.rows(None)] == ["a", None]
+    batch = pa.record_batch({"value": ["x", "y"], "topic": ["a", None]})
+    assert [(topic, list(numbers)) for topic, numbers, _ in by_topic(batch, "t")] == [("t", [0, 1])]
+    with pytest.raises(NoTopicError) as caught:
+        list(by_topic(batch, None))
+    assert caught.value.args == (1,)
 
 
-def test_a_header_without_a_key_is_refused() -> None:
-    headers = pa.array([[{"key": None, "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-    with pytest.raises(ValueError, match="header without a key"):
-        sink_rows(pa.RecordBatch.from_arrays([pa.array(["x"]), headers], names=["value", "headers"]))
+def test_rows_are_parted_by_topic_in_their_order() -> None:
+    batch = pa.record_batch({"value": ["1", "2", "3", "4"], "topic": ["b", "a", "b", "b"]})
+    parts = [(topic, list(numbers), rows.column("value").to_pylist()) for topic, numbers, rows in by_topic(batch, None)]
+    assert parts == [("b", [0, 2, 3], ["1", "3", "4"]), ("a", [1], ["2"])]
 
 
 @pytest.mark.parametrize(

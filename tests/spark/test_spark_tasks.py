@@ -231,6 +231,12 @@ def test_a_row_that_is_too_large_is_named(broker: ThreadedCluster) -> None:
         write(broker, {"value": ["small", "x" * 2_000_000]})
 
 
+def test_a_header_without_a_key_fails_the_task(broker: ThreadedCluster) -> None:
+    headers = pa.array([[{"key": None, "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    with pytest.raises(SinkError, match=r"rows 0 to 0 of this task, for topic t: .*header"):
+        write(broker, {"value": ["1"], "headers": headers})
+
+
 def test_a_retried_delivery_is_written_once(broker: ThreadedCluster) -> None:
     before = len(broker.records("t"))
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER))
