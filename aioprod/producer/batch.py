@@ -16,7 +16,6 @@ from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartitio
 
 log = logging.getLogger(__name__)
 
-
 # A large batch is encoded in parts, so that the event loop has its turn in between, and small records do not take much more memory than they count.
 _ENCODE_EVERY = 65_536
 
@@ -121,6 +120,10 @@ class ProducerBatch:
             return -1
         writer.append(timestamp, key, value, headers)
         return index
+
+    def is_to_fold(self, upper_bound: int) -> bool:
+        """Whether a part of a large batch is complete, so that it should be encoded before the next record comes."""
+        return self.open_until < self.limit and self.writer.size + upper_bound > self.open_until
 
     def fold(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""

@@ -34,6 +34,7 @@ class BufferPool:
         reserved: bytes that were set aside for callers who have not got them yet; ``total`` = ``available`` + ``reserved`` + what is lent.
         waited_s: seconds that callers have waited for memory, added up.
         on_waited: called with the seconds of each wait when it ends, however it ends.
+        on_exhausted: called when somebody has waited in vain.
     """
 
     def __init__(self, total: int, block_size: int) -> None:
@@ -42,6 +43,7 @@ class BufferPool:
         self.reserved = 0
         self.waited_s = 0.0
         self.on_waited: Callable[[float], None] | None = None
+        self.on_exhausted: Callable[[], None] | None = None
         self._non_pooled = total
         self._free_blocks = 0
         # A linked list at heart: the first is found, and any one removed, at the same cost whatever their number.
@@ -97,6 +99,8 @@ class BufferPool:
             # Timed out, cancelled or closed, perhaps in the very moment the memory came: give all of it back.
             self._withdraw(waiter)
             if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
+                if self.on_exhausted is not None:
+                    self.on_exhausted()
                 raise BufferExhaustedError(
                     f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left of max_block_ms; "
                     f"buffer_memory={self.total}, {self.waiting} more waiting"

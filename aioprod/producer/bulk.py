@@ -12,7 +12,7 @@ from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.intake import RecordIntake
 from aioprod.producer.partition_queue import Topic
-from aioprod.protocol.record_writer import KEYLESS_OVERHEAD
+from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
 from aioprod.types import ProducerRecord, TopicPartition
 
 # So many are looked at together; an endless iterator is not read further ahead.
@@ -71,7 +71,7 @@ class BulkIntake:
         """Put as many values, from ``at`` on, into the open batch as fit; returns which one is next."""
         known = self._fast_topics().get(topic)
         batch = known.queues[known.sticky.current].open if known is not None else None
-        if batch is None or batch.writer.kind != 0 or not self._may_append():
+        if batch is None or batch.writer.kind != KEYLESS or not self._may_append():
             return at
         writer = batch.writer
         before = ends[at - 1] if at else 0

@@ -16,7 +16,6 @@ from aioprod.errors import (
     AbortableTransactionError,
     AuthenticationError,
     BrokerError,
-    BufferExhaustedError,
     FatalProducerError,
     InvalidPartitionError,
     InvalidTopicError,
@@ -89,8 +88,6 @@ class RecordIntake:
             self._interceptors.on_send_error(record, _place(record), error)
             if is_of_the_record(error):
                 return delivery_of(self.refused(_place(record), error), 0)
-            if isinstance(error, BufferExhaustedError):
-                self._metrics.buffer_exhausted(asyncio.get_running_loop().time())
             raise
         except asyncio.CancelledError:
             self._interceptors.on_send_error(record, _place(record), KafkaError("the send was cancelled"))
@@ -101,19 +98,9 @@ class RecordIntake:
         return delivery_of(batch, index)
 
     def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:
-        """What stands for the batch of ``count`` records that are not taken."""
-        now = asyncio.get_running_loop().time()
-        self._metrics.batch_failed(tp.topic, count, now)
-        if isinstance(error, BufferExhaustedError):
-            self._metrics.buffer_exhausted(now)
+        """What stands for the batch of ``count`` records that are not taken; where nobody looks at it, the log says so."""
+        self._metrics.batch_failed(tp.topic, count, asyncio.get_running_loop().time())
         self._on_refused(tp, error)
-        return self._failed(tp, error)
-
-    def failed(self, tp: TopicPartition, error: KafkaError) -> Delivery:
-        """The delivery of a record that was never taken; where nobody looks at it, the log says so."""
-        return delivery_of(self._failed(tp, error), 0)
-
-    def _failed(self, tp: TopicPartition, error: KafkaError) -> ProducerBatch:
         batch = ProducerBatch.refused(tp, error)
         batch.on_dropped = self._accumulator.on_dropped
         return batch
@@ -131,9 +118,9 @@ class RecordIntake:
         deadline = asyncio.get_running_loop().time() + self._block_s
         known = await self.topic(topic, deadline)
         queue = await self._queue(known, record, key, value, deadline)
-        if queue.open is not None and queue.open.open_until < queue.open.limit and queue.open.writer.size + bound > queue.open.open_until:
+        if queue.open is not None and queue.open.is_to_fold(bound):
             queue.open.fold()
-            await asyncio.sleep(0)  # as below
+            await asyncio.sleep(0)  # a turn for others; cancelling here cancels the record
             self._check_open()
         had_batch = queue.open is not None
         taken = self._accumulator.try_append(queue, timestamp, key, value, headers, bound)

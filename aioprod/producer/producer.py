@@ -36,7 +36,7 @@ from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer_config import ProducerConfig, ProducerSettings
 from aioprod.properties import producer_arguments
 from aioprod.protocol.record_encoder import encode_headers
-from aioprod.protocol.record_writer import KEYED, KEYLESS_OVERHEAD, RECORD_OVERHEAD, WITH_HEADERS
+from aioprod.protocol.record_writer import KEYED, KEYLESS, KEYLESS_OVERHEAD, RECORD_OVERHEAD, WITH_HEADERS
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Producer(TransactionInterface):
         self._interceptors = InterceptorChain(config.interceptors)
         self._pool = BufferPool(config.buffer_memory, config.batch_size)
         self._pool.on_waited = lambda seconds: self._metrics.buffer_waited(seconds, self._now())
+        self._pool.on_exhausted = lambda: self._metrics.buffer_exhausted(self._now())
         state = ProducerState()
         self._brokers = Brokers(config, rng)
         self._brokers.on_connection = self._connection_changed
@@ -284,12 +285,12 @@ class Producer(TransactionInterface):
                 known = self._fast_topics[topic]
                 if key is None:
                     batch = known.queues[known.sticky.current].open
-                    kind, size = 0, len(value) + KEYLESS_OVERHEAD
+                    kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
                 elif type(key) is bytes:
                     batch = known.queues[key_hashes[key] % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
-                    batch, kind, size = None, 0, 0
+                    batch, kind, size = None, KEYLESS, 0
                 if headers:
                     block = encode_headers(headers)
                     kind, size = kind | WITH_HEADERS, size + len(block)

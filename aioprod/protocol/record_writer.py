@@ -20,6 +20,7 @@ from aioprod.protocol.record_reader import read_records
 RECORD_OVERHEAD: Final = 17
 KEYLESS_OVERHEAD: Final = RECORD_OVERHEAD - 2
 #: Kinds of records that are encoded together.
+KEYLESS: Final = 0
 KEYED: Final = 1
 WITH_HEADERS: Final = 2
 NOTHING: Final = -1
@@ -39,7 +40,7 @@ class RecordBatchWriter:
         values, keys, headers: records that are not encoded yet, all of one kind: either all have keys or none has, then ``keys`` is empty, and so for
             headers (encoded ones). The producer's fast path adds to them, and to ``count`` and ``size``, by itself.
         compressed: the records as they will be sent, where the batch is compressed and complete.
-        kind: KEYED, WITH_HEADERS, both or 0: of what kind they are; NOTHING where there are none.
+        kind: KEYLESS or KEYED, perhaps with the bit WITH_HEADERS: of what kind they are; NOTHING where there are none.
         timestamps: each record's, where they were given with :meth:`of_encoded`; else None.
         until_s: the end of the present millisecond, in seconds since 1970: a record that comes before it needs no call of :meth:`at`.
     """
@@ -102,7 +103,7 @@ class RecordBatchWriter:
         if not -_INT64 <= delta < _INT64:
             raise OverflowError(f"timestamp {timestamp} is more than 64 bits away from {self.base_timestamp}")
         block = encode_headers(headers) if headers else NO_HEADERS
-        kind = (KEYED if key is not None else 0) | (WITH_HEADERS if headers else 0)
+        kind = (KEYED if key is not None else KEYLESS) | (WITH_HEADERS if headers else 0)
         singly = None
         if type(value) is not bytes or not (key is None or type(key) is bytes):
             kind, singly = NOTHING, encode_record(delta, self.count, key, value, block)

@@ -332,7 +332,7 @@ async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: Embed
         seen.clear()
         await until(lambda: bool(seen))
         assert [topic.name for topic in seen[0].topics or ()] == ["used"]
-        assert producer._metadata.snapshot.topics.keys() == {"used"}
+        await until(lambda: producer._metadata.snapshot.topics.keys() == {"used"})
         assert (await producer.send_and_wait("idle", b"y")).offset == 1, "it is learned again when it is needed"
 
 

@@ -252,3 +252,14 @@ async def test_send_many_waits_for_room_and_keeps_the_order(broker: EmbeddedClus
         deliveries = await producer.send_many("t", values)
         assert [(await delivery).offset for delivery in deliveries] == list(range(5_000))
     assert [record.value for record in broker.records("t")] == values
+
+
+async def test_a_record_of_many_that_finds_no_memory_is_counted_once(broker: EmbeddedCluster) -> None:
+    broker.on(ApiKey.PRODUCE, hold(asyncio.Event()), times=None)
+    async with Producer(broker.bootstrap_servers, buffer_memory=4_000, batch_size=1_000, max_block_ms=30) as producer:
+        deliveries = await producer.send_many("t", [b"x" * 900] * 6)
+        lacking = [error for error in deliveries.exceptions().values() if isinstance(error, BufferExhaustedError)]
+        counted = producer.metrics()["buffer-exhausted-total"]
+        await producer.close(timeout_ms=0)
+    assert lacking
+    assert counted == len(lacking)
