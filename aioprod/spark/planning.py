@@ -12,7 +12,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark.offsets import EARLIEST, LATEST, DataLossError, OffsetRange, Offsets, check_not_lost, limit_offsets, plan_ranges
-from aioprod.spark.options import SourceOptions, client_config, fetch_settings
+from aioprod.spark.source_options import SourceOptions, client_config, fetch_settings
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)

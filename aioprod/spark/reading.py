@@ -15,8 +15,8 @@ from aioprod.errors import BrokerError
 from aioprod.protocol.record_reader import read_columns
 from aioprod.spark.arrow import SourceRows
 from aioprod.spark.offsets import EARLIEST, OffsetRange
-from aioprod.spark.options import SourceOptions, fetch_settings
 from aioprod.spark.planning import open_client, report_losses
+from aioprod.spark.source_options import SourceOptions, fetch_settings
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)

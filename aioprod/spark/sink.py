@@ -14,8 +14,8 @@ from pyspark.sql.types import ArrayType, BinaryType, ByteType, DataType, Integer
 from aioprod import Deliveries, Producer
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.spark.arrow import NoTopicError, by_topic, payload_bytes
-from aioprod.spark.options import SinkOptions
 from aioprod.spark.reading import event_loop_factory
+from aioprod.spark.sink_options import SinkOptions
 
 log = logging.getLogger(__name__)
 

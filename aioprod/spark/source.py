@@ -20,10 +20,11 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 from aioprod.errors import ConfigError
 from aioprod.spark._versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from aioprod.spark.offsets import OffsetRange, Offsets, offsets_from_json, offsets_to_json
-from aioprod.spark.options import SourceOptions, parse_sink_options, parse_source_options, wants_headers
 from aioprod.spark.planning import initial_offsets, latest_offsets, next_offsets, plan_batch, plan_stream
 from aioprod.spark.reading import read_range
 from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, check_columns
+from aioprod.spark.sink_options import parse_sink_options
+from aioprod.spark.source_options import SourceOptions, parse_source_options, wants_headers
 
 _COLUMNS = [
     StructField("key", BinaryType()),

@@ -6,7 +6,8 @@ import pytest
 
 from aioprod import ConfigError, TopicPartition
 from aioprod.spark.offsets import EARLIEST, LATEST
-from aioprod.spark.options import SourceOptions, client_config, fetch_settings, parse_sink_options, parse_source_options, wants_headers
+from aioprod.spark.sink_options import parse_sink_options
+from aioprod.spark.source_options import SourceOptions, client_config, fetch_settings, parse_source_options, wants_headers
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 SOURCE = {**SERVERS, "subscribe": "events"}

@@ -15,11 +15,12 @@ from aioprod import BrokerError, ConfigError, ErrorCode, TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.spark._versions import ReadAllAvailable, ReadMaxRows
 from aioprod.spark.offsets import DataLossError, OffsetRange
-from aioprod.spark.options import SourceOptions, parse_sink_options, parse_source_options
 from aioprod.spark.planning import plan_batch
 from aioprod.spark.reading import read_range
 from aioprod.spark.sink import SinkError, Written, write_batches
+from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source import KafkaReader, KafkaStreamReader
+from aioprod.spark.source_options import SourceOptions, parse_source_options
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, close, fail
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
