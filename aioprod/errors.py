@@ -19,6 +19,18 @@ KafkaError
 ├── AuthenticationError                  the broker refused the credentials, or its certificate was refused
 ├── TransactionStateError (also a RuntimeError)  a call that the transaction's state does not allow
 ├── TransactionAbortedError              the record's transaction was aborted before the record was sent
+├── ConsumerClosedError
+├── AdminClosedError
+├── ConsumerStateError (also a RuntimeError)     a call that the consumer's state does not allow
+│   └── ConcurrentUseError               two tasks use one consumer at the same time
+├── WakeupError                          ``wakeup`` was called: the waiting call ends
+├── DeserializationError (also a ValueError)     a deserializer can't read a record; names its place
+├── InvalidOffsetError                   a position that the partition does not have, and auto_offset_reset="none"
+│   ├── NoOffsetError                    neither a position nor a committed offset
+│   ├── OffsetOutOfRangeError            the offset is outside what the partition holds
+│   └── LogTruncationError               the log was cut off before the position (KIP-320)
+├── CommitFailedError                    the member has lost its partitions: another one reads them now
+├── RebalanceInProgressError             the group is being put together: ask for records, then commit again
 └── BrokerError                          a broker answered with an error code
     ├── AbortableTransactionError        abort the transaction, then go on with the next
     └── FatalProducerError               the producer can't go on and must be made anew
@@ -28,6 +40,7 @@ KafkaError
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.types import Headers, TopicPartition
 
 
 class KafkaError(Exception):
@@ -104,6 +117,105 @@ class TransactionStateError(KafkaError, RuntimeError):
 
 class TransactionAbortedError(KafkaError):
     """The record was dropped: its transaction was aborted before it was sent."""
+
+
+class ConsumerClosedError(KafkaError):
+    """The consumer was closed before the call, or while it waited."""
+
+
+class AdminClosedError(KafkaError):
+    """The admin client was closed before the call, or while it waited, or is not started."""
+
+
+class ConsumerStateError(KafkaError, RuntimeError):
+    """The consumer's state does not allow this call, such as a seek in a partition that is not assigned."""
+
+
+class ConcurrentUseError(ConsumerStateError):
+    """A second task called the consumer while one waits in it. It belongs to one task at a time; only ``wakeup`` and ``close`` are for all."""
+
+
+class WakeupError(KafkaError):
+    """``wakeup`` was called: the call that waited, or the next one that would, ends with this, once."""
+
+
+class DeserializationError(KafkaError, ValueError):
+    """A deserializer can't read a record. The position stays in front of it: ``seek`` to ``offset + 1`` leaves it out (KIP-334, KIP-1036).
+
+    Attributes:
+        topic_partition, offset, timestamp: where the record is, and when it was written.
+        key, value: its bytes, as they are stored.
+        headers: its headers.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic_partition: TopicPartition,
+        offset: int,
+        timestamp: int = -1,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Headers = (),
+    ) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+
+class InvalidOffsetError(KafkaError):
+    """A partition can't be read on from where it stands, and ``auto_offset_reset`` is "none": ``seek`` to where to go on.
+
+    Attributes:
+        topic_partition: the partition.
+    """
+
+    def __init__(self, message: str, topic_partition: TopicPartition) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+
+
+class NoOffsetError(InvalidOffsetError):
+    """The partition has neither a position nor a committed offset."""
+
+
+class OffsetOutOfRangeError(InvalidOffsetError):
+    """The position is outside what the partition holds, such as that of records that retention has removed.
+
+    Attributes:
+        offset: the position.
+    """
+
+    def __init__(self, message: str, topic_partition: TopicPartition, offset: int) -> None:
+        super().__init__(message, topic_partition)
+        self.offset = offset
+
+
+class LogTruncationError(InvalidOffsetError):
+    """The log was cut off before the position: records that were read are gone, others have their offsets (KIP-320).
+
+    Attributes:
+        offset: the position.
+        divergent_offset: the first offset that differs, -1 where the broker does not know it.
+    """
+
+    def __init__(self, message: str, topic_partition: TopicPartition, offset: int, divergent_offset: int = -1) -> None:
+        super().__init__(message, topic_partition)
+        self.offset = offset
+        self.divergent_offset = divergent_offset
+
+
+class CommitFailedError(KafkaError):
+    """The offsets were not committed: the member is no longer in its group, and another one may read its partitions."""
+
+
+class RebalanceInProgressError(KafkaError):
+    """The offsets were not committed: the group is being put together at this moment. Ask for records, which finishes that, then commit again."""
 
 
 class BrokerError(KafkaError):

@@ -1,4 +1,4 @@
-"""Code of the user's that sees every record on its way out and its outcome (``interceptor.classes``, KIP-42)."""
+"""Code of the user's that sees every record on its way out or in, and what becomes of it (``interceptor.classes``, KIP-42)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import KafkaError
-from aioprod.types import ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.types import ConsumerRecord, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -38,25 +38,98 @@ class ProducerInterceptor:
         """Called when the producer has closed."""
 
 
-class InterceptorChain:
-    """Several interceptors as one, in their order; false where there is none.
+class ConsumerInterceptor:
+    """Base class: override what you need. All methods run in the event loop and must be quick.
+
+    An exception from one is logged, once until it succeeds again, and breaks neither the reading nor the other interceptors.
+    """
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Called once where the consumer made this object from a class or an import path, with its settings but not its passwords."""
+
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Called with records of one partition right before the application gets them; those returned go on in their place."""
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These offsets are committed."""
+
+    def close(self) -> None:
+        """Called when the consumer has closed."""
+
+
+class _Chain:
+    """Several interceptors as one, in their order; false where there is none."""
+
+    def __init__(self, interceptors: Iterable[Any]) -> None:
+        self._interceptors = tuple(interceptors)
+        self._failing: set[tuple[int, str]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._interceptors)
+
+    def close(self) -> None:
+        """Close all, whatever one of them raises."""
+        for index, interceptor in enumerate(self._interceptors):
+            try:
+                interceptor.close()
+            except Exception as error:
+                self._failed(index, "close", error)
+
+    def _failed(self, index: int, method: str, error: Exception) -> None:
+        if (index, method) not in self._failing:
+            self._failing.add((index, method))
+            name = type(self._interceptors[index]).__name__
+            logger.warning("interceptor %s failed in %s; not logged again until it succeeds", name, method, exc_info=error)
+
+    def _succeeded(self, index: int, method: str) -> None:
+        if self._failing:
+            self._failing.discard((index, method))
+
+
+class ConsumerInterceptorChain(_Chain):
+    """A consumer's interceptors as one."""
+
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """The records as the last interceptor returned them; each sees the last good ones."""
+        for index, interceptor in enumerate(self._interceptors):
+            try:
+                changed = interceptor.on_consume(records)
+                if not isinstance(changed, list):
+                    raise TypeError(f"it returned {type(changed).__name__}, a list of ConsumerRecord is expected")
+            except Exception as error:
+                self._failed(index, "on_consume", error)
+            else:
+                records = changed
+                self._succeeded(index, "on_consume")
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Tell all that offsets are committed."""
+        for index, interceptor in enumerate(self._interceptors):
+            try:
+                interceptor.on_commit(offsets)
+            except Exception as error:
+                self._failed(index, "on_commit", error)
+            else:
+                self._succeeded(index, "on_commit")
+
+
+class InterceptorChain(_Chain):
+    """A producer's interceptors as one.
 
     Attributes:
         wants_records: whether one overrides ``on_delivery``, so that records have to be kept until their outcome.
     """
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor] = ()) -> None:
-        self._interceptors = tuple(interceptors)
-        self._failing: set[tuple[int, str]] = set()
+        super().__init__(interceptors)
         # Only what is overridden is called: this runs for every record.
         self._on_send = self._overriding("on_send")
         self._on_acknowledgement = self._overriding("on_acknowledgement")
         self._on_send_error = self._overriding("on_send_error")
         self._on_delivery = self._overriding("on_delivery")
         self.wants_records = bool(self._on_delivery)
-
-    def __bool__(self) -> bool:
-        return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """The record as the last interceptor returned it; each sees the last good one."""
@@ -102,24 +175,6 @@ class InterceptorChain:
             else:
                 self._succeeded(index, "on_delivery")
 
-    def close(self) -> None:
-        """Close all, whatever one of them raises."""
-        for index, interceptor in enumerate(self._interceptors):
-            try:
-                interceptor.close()
-            except Exception as error:
-                self._failed(index, "close", error)
-
     def _overriding(self, method: str) -> list[tuple[int, ProducerInterceptor]]:
         own = getattr(ProducerInterceptor, method)
         return [(index, one) for index, one in enumerate(self._interceptors) if getattr(getattr(one, method), "__func__", None) is not own]
-
-    def _failed(self, index: int, method: str, error: Exception) -> None:
-        if (index, method) not in self._failing:
-            self._failing.add((index, method))
-            name = type(self._interceptors[index]).__name__
-            logger.warning("interceptor %s failed in %s; not logged again until it succeeds", name, method, exc_info=error)
-
-    def _succeeded(self, index: int, method: str) -> None:
-        if self._failing:
-            self._failing.discard((index, method))

@@ -1,4 +1,4 @@
-"""The user's own objects in a producer (serializers, partitioner, interceptors, observers): from class or path to object, configured, closed."""
+"""The user's own objects in a client (serializers, partitioner, interceptors ...): from class or path to object, configured, closed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import ConfigError
-from aioprod.serialization import JAVA_SERIALIZERS
+from aioprod.serialization import JAVA_DESERIALIZERS, JAVA_SERIALIZERS
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _JAVA_CLASSES = {
 
 
 class Maker:
-    """Makes parts, and remembers those it made itself: these are configured, and closed again if making the producer fails."""
+    """Makes parts, and remembers those it made itself: these are configured, and closed again if making the client fails."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, Any]] = []
@@ -62,8 +62,8 @@ class Maker:
             if method is None:
                 continue
             try:
-                if setting.endswith("_serializer"):
-                    method(settings, setting == "key_serializer")
+                if setting.endswith("serializer"):
+                    method(settings, setting.startswith("key_"))
                 else:
                     method(settings)
             except Exception as error:
@@ -80,8 +80,9 @@ def find(setting: str, path: str) -> Any:
     Raises:
         ConfigError: there is no such module or name, or importing it fails.
     """
-    if path in JAVA_SERIALIZERS:
-        return JAVA_SERIALIZERS[path]
+    own = JAVA_SERIALIZERS.get(path) or JAVA_DESERIALIZERS.get(path)
+    if own is not None:
+        return own
     module_name, _, name = _JAVA_CLASSES.get(path, path).rpartition(".")
     if path.startswith("org.apache.kafka.") and path not in _JAVA_CLASSES:
         raise ConfigError(f"{setting}={path!r}: a class of Java's that has no counterpart in aioprod")

@@ -1,13 +1,16 @@
-"""A producer's configuration as it is written for Java: dotted names, values that may be text, classes by name."""
+"""A client's configuration as it is written for Java: dotted names, values that may be text, classes by name."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import Field, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
+from aioprod.config import ClientConfig
+from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import ConfigError
 from aioprod.parts import Maker, find
 from aioprod.producer_config import ProducerConfig
@@ -21,12 +24,8 @@ _INLINE_PEM = "write it to a file (ssl.keystore.location, ssl.truststore.locatio
 _TOKEN_PROVIDER = "tokens come from sasl_oauth_token_provider, an async function, which decides on all this itself"
 _KERBEROS = "SASL/GSSAPI (Kerberos) is not there; PLAIN, SCRAM and OAUTHBEARER are"
 
-#: Settings of Java 4.1's ProducerConfig that are not here, and why.
-ABSENT: Mapping[str, str] = {
-    "enable.metrics.push": "metrics are not pushed to brokers (KIP-714); read Producer.metrics() or give observers",
-    "metric.reporters": "it names Java classes; give observers",
-    "metrics.recording.level": "all metrics are always recorded, they are counted per batch",
-    "transaction.two.phase.commit.enable": "transactions can't yet take part in another system's two-phase commit (KIP-939)",
+#: Settings of security that all of Java's clients have and that are not here, and why.
+SECURITY_ABSENT: Mapping[str, str] = {
     "security.providers": "it names Java classes; give an ssl_context for other TLS settings",
     "sasl.jaas.config": "it is in Java's own language; give sasl.username and sasl.password, or sasl_oauth_token_provider",
     "sasl.client.callback.handler.class": "it names a Java class; give sasl_oauth_token_provider",
@@ -99,81 +98,179 @@ ABSENT: Mapping[str, str] = {
     ),
 }
 
-_FIELDS = {field.name: field for field in fields(ProducerConfig)}
-_SINGLE_PARTS = ("key_serializer", "value_serializer", "partitioner")
-_LISTED_PARTS = ("interceptors", "observers")
+#: Settings of Java 4.1's ProducerConfig that are not here, and why.
+ABSENT: Mapping[str, str] = {
+    **SECURITY_ABSENT,
+    "enable.metrics.push": "metrics are not pushed to brokers (KIP-714); read Producer.metrics() or give observers",
+    "metric.reporters": "it names Java classes; give observers",
+    "metrics.recording.level": "all metrics are always recorded, they are counted per batch",
+    "transaction.two.phase.commit.enable": "transactions can't yet take part in another system's two-phase commit (KIP-939)",
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the settings of one kind of client are read by.
+
+    Attributes:
+        kind: the class of its configuration.
+        client: what Java calls such a client, for errors.
+        renamed: Kafka's names that are more than ours with dots.
+        absent: settings of Java's that are not here, and why.
+        single_parts, listed_parts: settings that are objects of the user's, or lists of these.
+        named_parts: settings that are lists of names or objects, with the names of what Java has classes for.
+    """
+
+    kind: type[ClientConfig]
+    client: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    single_parts: tuple[str, ...] = ()
+    listed_parts: tuple[str, ...] = ()
+    named_parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def fields(self) -> Mapping[str, Field[Any]]:
+        """The settings by our names."""
+        return {each.name: each for each in fields(self.kind)}
+
+    def find(self, given: str) -> str:
+        """Our name for a setting whose name is written with dots or underscores."""
+        return self.renamed.get(given.replace("_", "."), given.replace(".", "_"))
+
+    def knows(self, given: str) -> bool:
+        """Whether Java's client of this kind has such a setting, here or not."""
+        return self.find(given) in self.fields or given.replace("_", ".") in self.absent
+
+
+#: How a producer's settings are read.
+PRODUCER = Form(
+    ProducerConfig, "producer", RENAMED, ABSENT, ("key_serializer", "value_serializer", "partitioner"), ("interceptors", "observers")
+)
+
+_JAVA_CONSUMER = "org.apache.kafka.clients.consumer."
+
+#: How a consumer's settings are read.
+CONSUMER = Form(
+    ConsumerConfig,
+    "consumer",
+    {"interceptor.classes": "interceptors"},
+    {
+        **SECURITY_ABSENT,
+        "enable.metrics.push": "metrics are not pushed to brokers (KIP-714); read Consumer.metrics()",
+        "metric.reporters": "it names Java classes; read Consumer.metrics()",
+        "metrics.recording.level": "all metrics are always recorded",
+        "share.acknowledgement.mode": "share groups (KIP-932) are not there",
+    },
+    ("key_deserializer", "value_deserializer"),
+    ("interceptors",),
+    {
+        "partition_assignment_strategy": {
+            _JAVA_CONSUMER + "RangeAssignor": "range",
+            _JAVA_CONSUMER + "RoundRobinAssignor": "roundrobin",
+            _JAVA_CONSUMER + "StickyAssignor": "sticky",
+            _JAVA_CONSUMER + "CooperativeStickyAssignor": "cooperative-sticky",
+        }
+    },
+)
 
 
 @contextmanager
 def producer_arguments(settings: Mapping[str, Any], new_client_id: Callable[[str | None], str]) -> Iterator[dict[str, Any]]:
-    """Kafka's own names and values as keyword arguments of :class:`aioprod.Producer`.
+    """Kafka's own names and values as keyword arguments of :class:`aioprod.Producer`; see :func:`client_arguments`.
+
+    Args:
+        new_client_id: makes the ``client.id`` where none is set, of the ``transactional.id``.
+    """
+    with client_arguments(PRODUCER, settings, lambda given: new_client_id(given.get("transactional_id"))) as arguments:
+        yield arguments
+
+
+@contextmanager
+def client_arguments(
+    form: Form, settings: Mapping[str, Any], new_client_id: Callable[[Mapping[str, Any]], str]
+) -> Iterator[dict[str, Any]]:
+    """Kafka's own names and values as keyword arguments of a client.
 
     Names may have dots or underscores. A value may be text. Serializers, partitioner, interceptors and observers may be
     classes or import paths: these are made and configured here, and closed again where the body of ``with`` fails.
 
     Args:
+        form: the kind of client.
         settings: such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``.
-        new_client_id: makes the ``client.id`` where none is set, of the ``transactional.id``.
+        new_client_id: makes the ``client.id`` where none is set, of the other arguments.
 
     Raises:
         ConfigError: a name or value that is not known, not supported or out of its limits.
     """
     maker = Maker()
     try:
-        arguments = {name: _typed(maker, name, value) for name, value in _named(settings).items()}
+        arguments = {name: _typed(form, maker, name, value) for name, value in _named(form, settings).items()}
         if "client_id" not in arguments:
-            arguments["client_id"] = new_client_id(arguments.get("transactional_id"))
-        config = ProducerConfig(**arguments)
+            arguments["client_id"] = new_client_id(arguments)
+        config = form.kind(**arguments)
         # What is hidden from a repr is secret: no part of the user's needs it.
-        maker.configure({name: getattr(config, name) for name, field in _FIELDS.items() if field.repr})
+        maker.configure({name: getattr(config, name) for name, setting in form.fields.items() if setting.repr})
         yield arguments
     except BaseException:
         maker.close()
         raise
 
 
-def _named(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _named(form: Form, settings: Mapping[str, Any]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     for given, value in settings.items():
         if not isinstance(given, str):
             raise ConfigError(f"the name of a setting is {given!r}: must be a string")
-        name = RENAMED.get(given.replace("_", "."), given.replace(".", "_"))
-        if name not in _FIELDS:
-            raise _unknown(given)
+        name = form.find(given)
+        if name not in form.fields:
+            raise _unknown(form, given)
         if name in named:
             raise ConfigError(f"{given} is set twice, with dots and with underscores")
         named[name] = value
     return named
 
 
-def _unknown(given: str) -> ConfigError:
+def _unknown(form: Form, given: str) -> ConfigError:
     dotted = given.replace("_", ".")
-    if dotted in ABSENT:
-        return ConfigError(f"setting {given!r} of Java's producer is not there: {ABSENT[dotted]}")
-    known = [*RENAMED, *(name.replace("_", ".") for name in _FIELDS)]
+    if dotted in form.absent:
+        return ConfigError(f"setting {given!r} of Java's {form.client} is not there: {form.absent[dotted]}")
+    known = [*form.renamed, *(name.replace("_", ".") for name in form.fields)]
     near = difflib.get_close_matches(dotted, known, 1)
     if not near:
         return ConfigError(f"unknown setting {given!r}; docs/configuration.md lists all")
     return ConfigError(f"unknown setting {given!r}: did you mean {near[0] if '.' in given else near[0].replace('.', '_')!r}?")
 
 
-def _typed(maker: Maker, name: str, value: Any) -> Any:
-    if name in _SINGLE_PARTS:
+def _typed(form: Form, maker: Maker, name: str, value: Any) -> Any:
+    if name in form.single_parts:
         return maker.one(name, value)
-    if name in _LISTED_PARTS:
+    if name in form.listed_parts:
         return maker.many(name, value)
+    if name in form.named_parts:
+        return _named_parts(maker, name, value, form.named_parts[name])
     if not isinstance(value, str):
         return value
     if name == "sasl_oauth_token_provider":
         return find(name, value.strip())
-    field = _FIELDS[name]
-    if not field.repr:
+    setting = form.fields[name]
+    if not setting.repr:
         return value  # a password may begin or end with spaces
-    kind, read = _READERS.get(str(field.type), ("text", str))
+    kind, read = _READERS.get(str(setting.type), ("text", str))
     try:
         return read(value.strip())
     except ValueError:
         raise ConfigError(f"{name}={value!r}: must be {kind}") from None
+
+
+def _named_parts(maker: Maker, name: str, value: Any, names: Mapping[str, str]) -> Any:
+    """Names as they are; of a class or an import path the object."""
+    given = value.split(",") if isinstance(value, str) else [value] if isinstance(value, type) else value
+    if not isinstance(given, Iterable):
+        return value
+    stripped = [item.strip() if isinstance(item, str) else item for item in given]
+    mapped = [names.get(item, item) if isinstance(item, str) else item for item in stripped]
+    return [item if isinstance(item, str) and "." not in item else maker.one(name, item) for item in mapped if item != ""]
 
 
 def _switch(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""How keys, values and headers become bytes (``key.serializer``, ``value.serializer``)."""
+"""How keys, values and headers become bytes, and bytes keys and values again (``key.serializer``, ``value.deserializer``)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ class Serializer(Protocol):
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
         """The bytes to store for ``data``; None stores a null. Any exception is a SerializationError for that record."""
+        ...
+
+
+class Deserializer(Protocol):
+    """``(topic, headers, data) -> object``: a function, or an object that can be called so; ``data`` is bytes, or None for a null.
+
+    An object may also have ``configure(settings, is_key)``, called once where the consumer made it from a class or an import path, and
+    ``close()``, called when the consumer closes. It runs in the event loop: it must not block, and can't be async.
+    """
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
+        """What the application gets. Any exception is a DeserializationError that names the record."""
         ...
 
 
@@ -160,6 +172,106 @@ class VoidSerializer(TypedSerializer):
     """Takes None only, as Java's."""
 
 
+class BytesDeserializer:
+    """Bytes as they are. What a consumer without deserializers does."""
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> bytes | None:
+        """The same bytes."""
+        return data
+
+
+class StringDeserializer:
+    """Text from UTF-8 or another encoding; a null is None."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        try:
+            "".encode(encoding)
+        except LookupError:
+            raise ConfigError(f"encoding={encoding!r}: Python knows no such encoding") from None
+        self._encoding = encoding
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> str | None:
+        """The text."""
+        return None if data is None else data.decode(self._encoding)
+
+
+class JsonDeserializer:
+    """What ``json.loads`` makes of the bytes; a null is None."""
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
+        """Objects, lists, text, numbers."""
+        return None if data is None else json.loads(data)
+
+
+class _NumberDeserializer:
+    form: ClassVar[struct.Struct]
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
+        """The number; a null is None."""
+        if data is None:
+            return None
+        if len(data) != self.form.size:
+            raise ValueError(f"{len(data)} bytes where {self.form.size} are expected")
+        return self.form.unpack(data)[0]
+
+
+class ShortDeserializer(_NumberDeserializer):
+    """Whole numbers of 2 bytes, big end first, as Java's."""
+
+    form = ShortSerializer.form
+
+
+class IntegerDeserializer(_NumberDeserializer):
+    """Whole numbers of 4 bytes, big end first, as Java's."""
+
+    form = IntegerSerializer.form
+
+
+class LongDeserializer(_NumberDeserializer):
+    """Whole numbers of 8 bytes, big end first, as Java's."""
+
+    form = LongSerializer.form
+
+
+class FloatDeserializer(_NumberDeserializer):
+    """Numbers of IEEE single precision, as Java's."""
+
+    form = FloatSerializer.form
+
+
+class DoubleDeserializer(_NumberDeserializer):
+    """Numbers of IEEE double precision, as Java's."""
+
+    form = DoubleSerializer.form
+
+
+class BooleanDeserializer:
+    """One byte, 1 or 0, as Java's."""
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> bool | None:
+        """True or False; a null is None."""
+        if data not in (None, b"\x00", b"\x01"):
+            raise ValueError("one byte, 0 or 1, is expected")
+        return None if data is None else data == b"\x01"
+
+
+class UUIDDeserializer:
+    """UUIDs from text, as Java's."""
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> uuid.UUID | None:
+        """The UUID; a null is None."""
+        return None if data is None else uuid.UUID(data.decode("ascii"))
+
+
+class VoidDeserializer:
+    """Takes nulls only, as Java's."""
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> None:
+        """None."""
+        if data is not None:
+            raise ValueError("a null is expected")
+
+
 _JAVA_PACKAGE = "org.apache.kafka.common.serialization."
 #: Java's classes, for configurations written for Java, and ours that store the same bytes.
 JAVA_SERIALIZERS: Mapping[str, type] = {
@@ -175,6 +287,21 @@ JAVA_SERIALIZERS: Mapping[str, type] = {
     _JAVA_PACKAGE + "BooleanSerializer": BooleanSerializer,
     _JAVA_PACKAGE + "UUIDSerializer": UUIDSerializer,
     _JAVA_PACKAGE + "VoidSerializer": VoidSerializer,
+}
+#: The same for deserializers.
+JAVA_DESERIALIZERS: Mapping[str, type] = {
+    _JAVA_PACKAGE + "ByteArrayDeserializer": BytesDeserializer,
+    _JAVA_PACKAGE + "ByteBufferDeserializer": BytesDeserializer,
+    _JAVA_PACKAGE + "BytesDeserializer": BytesDeserializer,
+    _JAVA_PACKAGE + "StringDeserializer": StringDeserializer,
+    _JAVA_PACKAGE + "ShortDeserializer": ShortDeserializer,
+    _JAVA_PACKAGE + "IntegerDeserializer": IntegerDeserializer,
+    _JAVA_PACKAGE + "LongDeserializer": LongDeserializer,
+    _JAVA_PACKAGE + "FloatDeserializer": FloatDeserializer,
+    _JAVA_PACKAGE + "DoubleDeserializer": DoubleDeserializer,
+    _JAVA_PACKAGE + "BooleanDeserializer": BooleanDeserializer,
+    _JAVA_PACKAGE + "UUIDDeserializer": UUIDDeserializer,
+    _JAVA_PACKAGE + "VoidDeserializer": VoidDeserializer,
 }
 
 

@@ -62,6 +62,48 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class SubscriptionPattern(NamedTuple):
+    """A regular expression in RE2's syntax that the broker resolves: topics whose whole name matches (KIP-848, Kafka 4.0).
+
+    For ``subscribe(pattern=...)`` with ``group_protocol="consumer"``; a pattern of Python's ``re`` is resolved by this client.
+    """
+
+    pattern: str
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a point in time: its offset, its timestamp (milliseconds since 1970) and its leader epoch (-1: unknown)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as it was read.
+
+    Attributes:
+        topic: where it was.
+        partition: the partition number.
+        offset: its place in the partition.
+        timestamp: milliseconds since 1970.
+        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did (LogAppendTime).
+        key, value: bytes or what the deserializers make of them; None is a null.
+        headers: names and values in the producer's order; names may repeat.
+        leader_epoch: the epoch of the leader that wrote it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[Header, ...]
+    leader_epoch: int = -1
+
+
 class ConsumerGroupMetadata(NamedTuple):
     """Who commits offsets in a transaction (KIP-447): the group, and the member's generation and ids so that a member that was replaced is fenced."""
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
 _ON_DEMAND = ("benchmarks", "faults", "judges")
 _TASK_END_TIMEOUT_S = 1.0
+# Members of the new group protocol (KIP-848) hear of a change with their next heartbeat: of Kafka's five seconds a test would spend most waiting.
+_QUICK_GROUPS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.min.heartbeat.interval.ms": "200"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,7 +79,7 @@ def threaded_broker() -> Iterator[ThreadedCluster]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """Bootstrap servers of a real Apache Kafka broker, one for the whole run: use topic names of your own."""
-    with RealKafka() as running:
+    with RealKafka(settings=_QUICK_GROUPS) as running:
         yield running.bootstrap_servers
 
 

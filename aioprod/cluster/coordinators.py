@@ -63,13 +63,18 @@ class Coordinators:
         self._known.pop((kind, key), None)
 
     async def request(
-        self, kind: CoordinatorType, key: str, prepare: Callable[[Connection], tuple[Request[ResponseT], int]]
+        self,
+        kind: CoordinatorType,
+        key: str,
+        prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
+        timeout_ms: float | None = None,
     ) -> ResponseT:
         """Send one request to a coordinator, found first where need be, and return its answer, whatever code is in it.
 
         Args:
             kind, key: a group's id or a transactional id.
             prepare: makes the message and picks its version for the connection, right before it is sent.
+            timeout_ms: the longest wait for the answer, where that is not ``request_timeout_ms``.
 
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer; the next request looks for the coordinator again.
@@ -80,18 +85,24 @@ class Coordinators:
         connection = await self.connection(kind, key)
         message, version = prepare(connection)
         try:
-            return await self._answer(kind, key, connection, message, version)
+            return await self._answer(kind, key, connection, message, version, timeout_ms)
         except (BrokerConnectionError, RequestTimedOutError, ProtocolError):
             self.forget(kind, key)
             raise
 
     async def _answer(
-        self, kind: CoordinatorType, key: str, connection: Connection, message: Request[ResponseT], version: int
+        self,
+        kind: CoordinatorType,
+        key: str,
+        connection: Connection,
+        message: Request[ResponseT],
+        version: int,
+        timeout_ms: float | None,
     ) -> ResponseT:
         """The coordinator's answer, unless it keeps silent and the other brokers name another one."""
         asked = self._known.get((kind, key))
         loop = asyncio.get_running_loop()
-        waiting = loop.create_task(connection.request(message, version=version), name="aioprod-coordinator-request")
+        waiting = loop.create_task(connection.request(message, version=version, timeout_ms=timeout_ms), name="aioprod-coordinator-request")
         looking: asyncio.Task[Node] | None = None
         try:
             while True:

@@ -33,6 +33,7 @@ class Metadata:
         self.last_error: KafkaError | None = None
         self.refreshed_at = 0.0  # loop time
         self.on_update: Callable[[ClusterSnapshot], None] | None = None
+        self.want_all_topics = False  # each refresh asks for every topic there is: somebody reads by a pattern
         self.on_fault: Callable[[KafkaError], None] | None = None  # the task has died: there will be no news any more
         self._config = config
         self._brokers = brokers
@@ -175,13 +176,14 @@ class Metadata:
             self._earliest = loop.time() + self._config.retry_backoff_ms / 1000
         self._tell_waiters()
 
-    async def refresh(self, topics: Iterable[str]) -> ClusterSnapshot:
-        """Ask now for these topics and put the answer into the snapshot.
+    async def refresh(self, topics: Iterable[str] | None) -> ClusterSnapshot:
+        """Ask now for these topics, or for all that there are, and put the answer into the snapshot.
 
         Raises:
             KafkaError: no broker answers.
         """
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=self._create_topics)
+        wanted = None if topics is None or self.want_all_topics else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self._create_topics)
 
         async def ask(connection: Connection) -> tuple[str, MetadataResponse]:
             return connection.address, await connection.request(request)
@@ -193,7 +195,7 @@ class Metadata:
         if not reply.brokers:
             raise ProtocolError(f"{address}: metadata without a broker")
         self.refreshed_at = asyncio.get_running_loop().time()
-        self._replace(self.snapshot.updated(reply, self._last_used))
+        self._replace(self.snapshot.updated(reply, () if wanted is None else self._last_used))
         return self.snapshot
 
     def take_leaders(self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError
 from aioprod.net.brokers import Node
 from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from aioprod.types import TopicPartition
@@ -33,6 +34,12 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...] = ()
     error: ErrorCode = ErrorCode.NONE
 
+    def find(self, partition: int) -> PartitionInfo | None:
+        """The partition of this number, None where there is none."""
+        if 0 <= partition < len(self.partitions) and self.partitions[partition].partition == partition:
+            return self.partitions[partition]
+        return next((info for info in self.partitions if info.partition == partition), None)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
@@ -47,6 +54,18 @@ class ClusterSnapshot:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     controller_id: int = -1
     cluster_id: str | None = None
+
+    def find_leader(self, tp: TopicPartition) -> PartitionInfo | BrokerError | None:
+        """The partition, where it has a leader now; else why not, or None where nothing was told of the topic yet."""
+        topic = self.topics.get(tp.topic)
+        if topic is None:
+            return None
+        if topic.error:
+            return BrokerError(topic.error, f"topic {tp.topic}")
+        info = topic.find(tp.partition)
+        if info is None:
+            return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp.topic}-{tp.partition} (the topic has {len(topic.partitions)} partitions)")
+        return info if info.leader >= 0 else BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp.topic}-{tp.partition}")
 
     def updated(self, reply: MetadataResponse, keep: Iterable[str]) -> ClusterSnapshot:
         """The next snapshot: topics of the reply replace older ones, of the others those in ``keep`` stay."""

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
-import struct
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.snapshot import PartitionInfo
+from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, by_leader, found_offsets, list_offsets_request
+from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, ConfigError, CorruptRecordError, KafkaError, RequestTimedOutError
 from aioprod.net.backoff import Backoff
-from aioprod.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic, PartitionData
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records
 from aioprod.types import TopicPartition
 
-LATEST = -1
-EARLIEST = -2
+LATEST = LATEST_TIMESTAMP
+EARLIEST = EARLIEST_TIMESTAMP
 
-_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 # A topic that was made a moment ago may not be known to every broker yet; one that does not exist should not cost the whole limit.
 _UNKNOWN_TOPIC_LIMIT_S = 5.0
-_ABORT_MARKER = 0
-# The message's own default, 0, is a follower's id: it would be told of records that consumers may not see yet.
-_CONSUMER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,7 @@ class FetchSettings:
     retry_limit_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        if self.isolation_level not in _ISOLATION_LEVELS:
+        if self.isolation_level not in ISOLATION_LEVELS:
             raise ConfigError(f"isolation_level={self.isolation_level!r}: must be read_uncommitted or read_committed")
         for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "retry_limit_ms"):
             if getattr(self, name) < 1:
@@ -137,7 +132,7 @@ async def list_offsets(
     while missing:
         try:
             leaders = await _leaders(client, missing)
-            failure = await _list_offsets_once(client, leaders, missing, _ISOLATION_LEVELS[isolation_level], found)
+            failure = await _list_offsets_once(client, leaders, missing, ISOLATION_LEVELS[isolation_level], found)
         except KafkaError as error:
             failure = error
         missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
@@ -223,7 +218,7 @@ class PartitionReader:
             max_wait_ms=settings.fetch_max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
-            isolation_level=_ISOLATION_LEVELS[settings.isolation_level],
+            isolation_level=ISOLATION_LEVELS[settings.isolation_level],
             topics=[FetchTopic(topic=self.partition.topic, topic_id=topic_id, partitions=[partition])],
         )
 
@@ -232,7 +227,7 @@ class PartitionReader:
         if not data.records:
             return None
         start = self.position
-        aborted = _AbortedBatches(data.aborted_transactions or ()) if self._settings.isolation_level == "read_committed" else None
+        aborted = AbortedBatches(data.aborted_transactions or ()) if self._settings.isolation_level == "read_committed" else None
         batches: list[tuple[BatchHeader, int]] = []
         for header, place in iter_batches(data.records):
             if header.last_offset < start:
@@ -268,33 +263,6 @@ class PartitionReader:
         except KafkaError:
             return BrokerError(code, context)
         return BrokerError(code, f"{context}: the log holds offsets {low[self.partition]} to {high[self.partition]}")
-
-
-class _AbortedBatches:
-    """Which batches of a reply belong to aborted transactions: the broker lists them by producer and first offset (KIP-98)."""
-
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._coming = [(item.first_offset, item.producer_id) for item in aborted]
-        heapq.heapify(self._coming)
-        self._open: set[int] = set()
-
-    def contains(self, data: bytes, place: int, header: BatchHeader) -> bool:
-        while self._coming and self._coming[0][0] <= header.last_offset:
-            self._open.add(heapq.heappop(self._coming)[1])
-        if header.is_control:
-            if header.producer_id in self._open and _marker_type(data, place, header) == _ABORT_MARKER:
-                self._open.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._open
-
-
-def _marker_type(data: bytes, place: int, header: BatchHeader) -> int:
-    records = read_batch_records(data, place, header, True)
-    key = records[0].key if records else None
-    if key is None or len(key) < 4:
-        raise CorruptRecordError(f"control batch at offset {header.base_offset} has no marker")
-    _, marker = struct.unpack_from(">hh", key)
-    return int(marker)
 
 
 class _Retry:
@@ -341,14 +309,9 @@ async def _leaders(client: ClusterClient, partitions: Iterable[TopicPartition]) 
     snapshot = await client.refresh_topics(sorted({tp.topic for tp in wanted}))
     leaders: dict[TopicPartition, PartitionInfo] = {}
     for tp in wanted:
-        topic = snapshot.topics[tp.topic]
-        if topic.error:
-            raise BrokerError(topic.error, f"topic {tp.topic}")
-        info = next((info for info in topic.partitions if info.partition == tp.partition), None)
-        if info is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{_name(tp)} (the topic has {len(topic.partitions)} partitions)")
-        if info.leader < 0:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, _name(tp))
+        info = snapshot.find_leader(tp)
+        if not isinstance(info, PartitionInfo):
+            raise info or BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _name(tp))
         leaders[tp] = info
     return leaders
 
@@ -361,20 +324,10 @@ async def _list_offsets_once(
     found: dict[TopicPartition, int],
 ) -> KafkaError | None:
     """Ask each leader once; answers go into ``found``, the last failure is returned."""
-    by_node: defaultdict[int, defaultdict[str, list[ListOffsetsPartition]]] = defaultdict(lambda: defaultdict(list))
-    for tp, leader in leaders.items():
-        asked = ListOffsetsPartition(partition_index=tp.partition, current_leader_epoch=leader.leader_epoch, timestamp=timestamps[tp])
-        by_node[leader.leader][tp.topic].append(asked)
+    limit_ms = client.config.request_timeout_ms
     requests = [
-        client.request(
-            ListOffsetsRequest(
-                replica_id=_CONSUMER,
-                isolation_level=isolation_level,
-                topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
-            ),
-            node,
-        )
-        for node, topics in by_node.items()
+        client.request(list_offsets_request(partitions, timestamps, isolation_level, limit_ms), node)
+        for node, partitions in by_leader(leaders).items()
     ]
     failure: KafkaError | None = None
     for reply in await asyncio.gather(*requests, return_exceptions=True):
@@ -383,13 +336,11 @@ async def _list_offsets_once(
             continue
         if isinstance(reply, BaseException):
             raise reply
-        for topic in reply.topics:
-            for answer in topic.partitions:
-                tp = TopicPartition(topic.name, answer.partition_index)
-                if answer.error_code:
-                    failure = BrokerError(ErrorCode.of(answer.error_code), f"offset of {_name(tp)}")
-                else:
-                    found[tp] = answer.offset
+        for tp, answer in found_offsets(reply).items():
+            if isinstance(answer, KafkaError):
+                failure = answer
+            else:
+                found[tp] = answer.offset
     return failure
 
 

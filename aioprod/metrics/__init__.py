@@ -1,6 +1,17 @@
-"""A producer's metrics, and the hook for those who watch it."""
+"""The metrics of producers and consumers, and the hook for those who watch a producer."""
 
+from aioprod.metrics.consumer import ConsumerMetrics
 from aioprod.metrics.observers import BatchDone, BatchSent, ObservedProducer, Observers, ProducerObserver, RequestDone
 from aioprod.metrics.producer import ProducerMetrics, TransactionStep
 
-__all__ = ["BatchDone", "BatchSent", "ObservedProducer", "Observers", "ProducerMetrics", "ProducerObserver", "RequestDone", "TransactionStep"]
+__all__ = [
+    "BatchDone",
+    "BatchSent",
+    "ConsumerMetrics",
+    "ObservedProducer",
+    "Observers",
+    "ProducerMetrics",
+    "ProducerObserver",
+    "RequestDone",
+    "TransactionStep",
+]

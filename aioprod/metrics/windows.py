@@ -72,8 +72,30 @@ class NodeSample(Sample):
     throttle_ms_max: int = 0
 
 
+@dataclass(slots=True)
+class ConsumerSample(Sample):
+    """What a consumer counts in all."""
+
+    records: int = 0
+    fetches: int = 0
+    fetched_bytes: int = 0
+    fetched_bytes_max: int = 0
+    latency_s: float = 0.0
+    latency_s_max: float = 0.0
+    polls: int = 0
+    poll_wait_s: float = 0.0
+
+
+@dataclass(slots=True)
+class ConsumedTopicSample(Sample):
+    """What it counts by topic."""
+
+    records: int = 0
+    fetched_bytes: int = 0
+
+
 SampleT = TypeVar("SampleT", bound=Sample)
-_KINDS: tuple[type[Sample], ...] = (ProducerSample, TopicSample, NodeSample)
+_KINDS: tuple[type[Sample], ...] = (ProducerSample, TopicSample, NodeSample, ConsumerSample, ConsumedTopicSample)
 _SUMS = {kind: tuple(field.name for field in fields(kind) if field.name != "started_at" and not field.name.endswith("_max")) for kind in _KINDS}
 _MAXIMA = {kind: tuple(field.name for field in fields(kind) if field.name.endswith("_max")) for kind in _KINDS}
 

@@ -106,6 +106,11 @@ class Brokers:
         link = self._links.get(node_id)
         return link.connection if link is not None else None
 
+    def connecting(self, node_id: int) -> bool:
+        """Whether a connection to a node is being made."""
+        link = self._links.get(node_id)
+        return link is not None and link.connecting is not None
+
     def retry_at(self, node_id: int) -> float:
         """Loop time before which no new try to connect is made."""
         link = self._links.get(node_id)

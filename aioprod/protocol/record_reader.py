@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from aioprod.errors import CorruptRecordError
+from aioprod.protocol.alike_records import AlikeRecords
 from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from aioprod.protocol.record_batch import check_crc as check_batch_crc
@@ -115,15 +116,16 @@ def _plain_body(data: bytes | bytearray | memoryview, offset: int, header: Batch
 
 # Varints of one and two bytes are read in place: a call costs more than the reading. Nothing is checked on the way but signs:
 # every step goes forwards, so a record that ends where its length says and a last record that ends with the body prove the rest.
-# The columns start out as what most records have, so that only what differs is stored.
+# The columns start out as what most records have, so that only what differs is stored. Records alike at the batch's beginning are read all at once.
 def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int) -> RecordColumns:
     gaps: list[tuple[int, int]] = []
     timestamps = [base_timestamp] * count
     keys: list[bytes | None] = [None] * count
     values: list[bytes | None] = [None] * count
     headers: list[tuple[Header, ...]] = [()] * count
-    position = expected = 0
-    for index in range(count):
+    alike, position = AlikeRecords(body, base_timestamp).fill(timestamps, keys, values)
+    expected = 2 * alike
+    for index in range(alike, count):
         length = body[position]
         position += 1
         if length > 127:

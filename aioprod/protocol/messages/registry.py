@@ -11,6 +11,8 @@ from aioprod.protocol.messages.alter_client_quotas import AlterClientQuotasReque
 from aioprod.protocol.messages.alter_configs import AlterConfigsRequest
 from aioprod.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
+from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest
 from aioprod.protocol.messages.create_topics import CreateTopicsRequest
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -91,6 +93,8 @@ REQUESTS: dict[int, type[Request[Any]]] = {
     61: DescribeProducersRequest,
     65: DescribeTransactionsRequest,
     66: ListTransactionsRequest,
+    68: ConsumerGroupHeartbeatRequest,
+    69: ConsumerGroupDescribeRequest,
     74: ListConfigResourcesRequest,
     75: DescribeTopicPartitionsRequest,
 }

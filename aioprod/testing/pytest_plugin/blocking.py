@@ -8,8 +8,8 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal
 
-from aioprod import Producer
-from aioprod.testing.pytest_plugin.topic_consumer import ConsumerRecord, TopicConsumer
+from aioprod import ConsumerRecord, Producer
+from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
 from aioprod.types import Headers, RecordMetadata
 
 
@@ -66,7 +66,8 @@ class BlockingConsumer:
 
     def getone(self, timeout_ms: float | None = None) -> ConsumerRecord:
         """See :meth:`TopicConsumer.getone`."""
-        return self._portal.call(self._consumer.getone, timeout_ms)
+        record: ConsumerRecord = self._portal.call(self._consumer.getone, timeout_ms)
+        return record
 
     def getmany(self, max_records: int, timeout_ms: float | None = None) -> list[ConsumerRecord]:
         """See :meth:`TopicConsumer.getmany`."""

@@ -81,8 +81,8 @@ def _consumer_blocking(
     from aioprod.testing.pytest_plugin.blocking import BlockingConsumer
     from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
 
-    settings = for_any_client(kafka_client_settings)
+    settings = {**for_any_client(kafka_client_settings), **kafka_consumer_settings}
     servers = _kafka_in_use.bootstrap_servers
-    consumer = _kafka_portal.call(lambda: TopicConsumer(servers, kafka_topic, client_settings=settings, **kafka_consumer_settings))
+    consumer = _kafka_portal.call(lambda: TopicConsumer(servers, kafka_topic, **settings))
     with _kafka_portal.wrap_async_context_manager(consumer):
         yield BlockingConsumer(consumer, _kafka_portal)

@@ -55,8 +55,8 @@ async def consumer(
     """A consumer of the test's topic."""
     from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
 
-    settings = for_any_client(kafka_client_settings)
-    async with TopicConsumer(_kafka_in_use.bootstrap_servers, kafka_topic, client_settings=settings, **kafka_consumer_settings) as opened:
+    settings = {**for_any_client(kafka_client_settings), **kafka_consumer_settings}
+    async with TopicConsumer(_kafka_in_use.bootstrap_servers, kafka_topic, **settings) as opened:
         yield opened
 
 

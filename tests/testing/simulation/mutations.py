@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aioprod.consumer.partition_reader import PartitionReader, _AbortedBatches
+from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.partition_reader import PartitionReader
 from aioprod.net.brokers import Brokers
 from aioprod.producer import sequences
 from aioprod.producer.accumulator import RecordAccumulator
@@ -251,7 +252,7 @@ def commit_says_done_when_it_was_only_asked_for(patch: Patch) -> None:
 
 @mutation("aborted-read", found_by=1)
 def reader_of_committed_records_reads_aborted_ones(patch: Patch) -> None:
-    patch.setattr(_AbortedBatches, "contains", lambda self, data, place, header: bool(header.is_control))
+    patch.setattr(AbortedBatches, "contains", lambda self, data, place, header: bool(header.is_control))
 
 
 @mutation("poll-skip", found_by=3)

@@ -1,0 +1,63 @@
+"""The admin client, and what its calls take and give."""
+
+from aioprod.admin.admin import Admin
+from aioprod.admin.cluster import ClusterDescription, LogDirDescription, Node, ReplicaLog
+from aioprod.admin.config import AdminConfig
+from aioprod.admin.configs import (
+    Append,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    Subtract,
+)
+from aioprod.admin.groups import GroupDescription, GroupListing, MemberDescription
+from aioprod.admin.offsets import OffsetResult, OffsetSpec
+from aioprod.admin.operations import AclOperation
+from aioprod.admin.quotas import ClientQuotaEntity, QuotaMatch
+from aioprod.admin.records import TO_THE_END, ProducerState
+from aioprod.admin.replicas import ElectionType, PartitionReassignment
+from aioprod.admin.results import Results
+from aioprod.admin.topics import CreatedTopic, NewPartitions, NewTopic, PartitionDescription, TopicDescription, TopicListing
+from aioprod.admin.transactions import FencedProducer, TransactionDescription, TransactionListing
+
+__all__ = [
+    "TO_THE_END",
+    "AclOperation",
+    "Admin",
+    "AdminConfig",
+    "Append",
+    "ClientQuotaEntity",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "CreatedTopic",
+    "ElectionType",
+    "FencedProducer",
+    "GroupDescription",
+    "GroupListing",
+    "LogDirDescription",
+    "MemberDescription",
+    "NewPartitions",
+    "NewTopic",
+    "Node",
+    "OffsetResult",
+    "OffsetSpec",
+    "PartitionDescription",
+    "PartitionReassignment",
+    "ProducerState",
+    "QuotaMatch",
+    "ReplicaLog",
+    "Results",
+    "Subtract",
+    "TopicDescription",
+    "TopicListing",
+    "TransactionDescription",
+    "TransactionListing",
+]

@@ -1,0 +1,158 @@
+"""The cluster itself: brokers, controller, the directories of their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, side_by_side
+from aioprod.admin.operations import AclOperation, operations
+from aioprod.admin.results import Results
+from aioprod.errors import KafkaError, UnsupportedVersionError
+from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
+from aioprod.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from aioprod.protocol.messages.metadata import MetadataRequest
+from aioprod.types import TopicPartition
+
+_UNKNOWN_BYTES = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """A cluster.
+
+    Attributes:
+        cluster_id: its name for itself; None where it has none.
+        controller: the controller, or, with KRaft, the broker that requests to it go to; None where there is none now.
+        nodes: the brokers that run, by their ids' order.
+        authorized_operations: what this client may do with the cluster; None where not asked for.
+    """
+
+    cluster_id: str | None
+    controller: Node | None
+    nodes: tuple[Node, ...]
+    authorized_operations: frozenset[AclOperation] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLog:
+    """What a broker has of a partition.
+
+    Attributes:
+        size: bytes on disk.
+        offset_lag: records that it lacks.
+        is_future: it is being moved here from another directory of the same broker.
+    """
+
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A directory of a broker's logs.
+
+    Attributes:
+        total_bytes, usable_bytes: of its volume; None where the broker (before 3.3) does not tell.
+        replicas: what is in it.
+        error: why it is of no use; None where it is fine.
+    """
+
+    path: str
+    total_bytes: int | None
+    usable_bytes: int | None
+    replicas: Mapping[TopicPartition, ReplicaLog]
+    error: KafkaError | None = None
+
+
+class ClusterCalls:
+    """Of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    async def describe_cluster(self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None) -> ClusterDescription:
+        """Tell the brokers that run, and which of them is the controller.
+
+        Args:
+            include_authorized_operations: also tell what this client may do with the cluster.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
+        """
+
+        async def ask(attempt: Attempt[str]) -> ClusterDescription:
+            try:
+                return await self._describe(include_authorized_operations)
+            except UnsupportedVersionError:  # before 2.8
+                if include_authorized_operations:
+                    raise
+            told = await self._driver.from_any(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+            return _cluster(told.cluster_id, told.controller_id, [Node(each.node_id, each.host, each.port, each.rack) for each in told.brokers])
+
+        return await self._driver.once("describe_cluster", ask, timeout_ms)
+
+    async def _describe(self, with_operations: bool) -> ClusterDescription:
+        told = await self._driver.from_any(DescribeClusterRequest(include_cluster_authorized_operations=with_operations))
+        check(told.error_code, "describe_cluster", told.error_message)
+        nodes = [Node(each.broker_id, each.host, each.port, each.rack) for each in told.brokers]
+        return _cluster(told.cluster_id, told.controller_id, nodes, operations(told.cluster_authorized_operations))
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int], *, timeout_ms: float | None = None
+    ) -> Results[int, dict[str, LogDirDescription]]:
+        """Tell what is in brokers' log directories, per node id and path.
+
+        Args:
+            brokers: node ids.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED; by looking at the broker in question.
+        """
+
+        async def ask(attempt: Attempt[int]) -> Mapping[int, dict[str, LogDirDescription] | KafkaError]:
+            async def at(node_id: int) -> dict[str, LogDirDescription]:
+                connection = await self._driver.node(node_id)
+                reply = await connection.request(DescribeLogDirsRequest(topics=None))
+                check(reply.error_code, f"log directories of broker {node_id}")
+                return {each.path: each for each in _log_dirs(reply)}
+
+            return await side_by_side(attempt.items, at)
+
+        return await self._driver.each("describe_log_dirs", brokers, ask, timeout_ms)
+
+
+def _cluster(
+    cluster_id: str | None, controller_id: int, nodes: Iterable[Node], allowed: frozenset[AclOperation] | None = None
+) -> ClusterDescription:
+    by_id = {node.node_id: node for node in sorted(nodes, key=lambda node: node.node_id)}
+    return ClusterDescription(cluster_id, by_id.get(controller_id), tuple(by_id.values()), allowed)
+
+
+def _log_dirs(reply: DescribeLogDirsResponse) -> list[LogDirDescription]:
+    return [
+        LogDirDescription(
+            told.log_dir,
+            None if told.total_bytes == _UNKNOWN_BYTES else told.total_bytes,
+            None if told.usable_bytes == _UNKNOWN_BYTES else told.usable_bytes,
+            {
+                TopicPartition(topic.name, each.partition_index): ReplicaLog(each.partition_size, each.offset_lag, each.is_future_key)
+                for topic in told.topics
+                for each in topic.partitions
+            },
+            error if isinstance(error := outcome(told.error_code, told.log_dir, None, None), KafkaError) else None,
+        )
+        for told in reply.results
+    ]

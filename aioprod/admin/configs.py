@@ -1,0 +1,317 @@
+"""Settings of topics, brokers and groups: looking at them and changing them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Self, TypeVar, overload
+
+from aioprod.admin.driver import AdminDriver, Attempt, outcome, side_by_side
+from aioprod.admin.results import Results
+from aioprod.errors import ConfigError, KafkaError
+from aioprod.net.connection import Connection
+from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult
+from aioprod.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+
+V = TypeVar("V")
+EnumT = TypeVar("EnumT", bound=IntEnum)
+
+
+class ConfigResourceType(IntEnum):
+    """What has settings; the numbers are the protocol's."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a setting's value comes from."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+class ConfigType(IntEnum):
+    """The type of a setting's value."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigResource(NamedTuple):
+    """Something that has settings."""
+
+    type: ConfigResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> Self:
+        """A topic."""
+        return cls(ConfigResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int | None = None) -> Self:
+        """One broker; without a number, what all brokers have in common."""
+        return cls(ConfigResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> Self:
+        """A group (KIP-848)."""
+        return cls(ConfigResourceType.GROUP, group_id)
+
+    def __str__(self) -> str:
+        return f"{self.type.name.lower()} {self.name or '(all)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One of the places that a value can come from, the first that has one wins."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting.
+
+    Attributes:
+        value: as text; None where it has none, or is a secret.
+        source: where the value comes from.
+        read_only: it can't be changed while the broker runs.
+        sensitive: it is a secret, and its value is not told.
+        synonyms: where else a value could come from, in their order; only where asked for.
+        documentation: Kafka's own description; only where asked for.
+    """
+
+    name: str
+    value: str | None
+    source: ConfigSource = ConfigSource.UNKNOWN
+    read_only: bool = False
+    sensitive: bool = False
+    type: ConfigType = ConfigType.UNKNOWN
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+class Append(NamedTuple):
+    """A change: put items (with commas between them) to a setting that is a list."""
+
+    items: str
+
+
+class Subtract(NamedTuple):
+    """A change: take items (with commas between them) from a setting that is a list."""
+
+    items: str
+
+
+ConfigValue = str | int | float | bool
+"""A setting's value; numbers and truth values are written as Kafka reads them."""
+
+ConfigChange = ConfigValue | Append | Subtract | None
+"""A value to set, or :class:`Append`, :class:`Subtract`, or None to go back to the default."""
+
+_AskResources = Callable[[Connection, list[ConfigResource]], Awaitable[Mapping[ConfigResource, V | KafkaError]]]
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+class ConfigCalls:
+    """Of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    @overload
+    async def describe_configs(
+        self,
+        resources: ConfigResource,
+        *,
+        names: Iterable[str] | None = ...,
+        include_synonyms: bool = ...,
+        include_documentation: bool = ...,
+        timeout_ms: float | None = ...,
+    ) -> dict[str, ConfigEntry]: ...
+
+    @overload
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        names: Iterable[str] | None = ...,
+        include_synonyms: bool = ...,
+        include_documentation: bool = ...,
+        timeout_ms: float | None = ...,
+    ) -> Results[ConfigResource, dict[str, ConfigEntry]]: ...
+
+    async def describe_configs(
+        self,
+        resources: ConfigResource | Iterable[ConfigResource],
+        *,
+        names: Iterable[str] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[str, ConfigEntry] | Results[ConfigResource, dict[str, ConfigEntry]]:
+        """Tell the settings of topics, brokers or groups, by name.
+
+        Args:
+            resources: one, or several.
+            names: only these settings.
+            include_synonyms: also tell what each falls back to.
+            include_documentation: also tell Kafka's own description of each (brokers from 2.6 on).
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; of several resources, by looking at the one in question.
+        """
+        wanted = None if names is None else list(names)
+
+        async def ask(connection: Connection, asked: list[ConfigResource]) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+            reply = await connection.request(
+                DescribeConfigsRequest(
+                    resources=[DescribeConfigsResource(each.type, each.name, wanted) for each in asked],
+                    include_synonyms=include_synonyms,
+                    include_documentation=include_documentation,
+                )
+            )
+            outcomes: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
+            for told in reply.results:
+                resource = ConfigResource(ConfigResourceType(told.resource_type), told.resource_name)
+                entries = {each.name: _entry(each) for each in told.configs}
+                outcomes[resource] = outcome(told.error_code, f"settings of {resource}", told.error_message, entries)
+            return outcomes
+
+        if isinstance(resources, ConfigResource):
+            return (await self._of_resources("describe_configs", [resources], ask, timeout_ms))[resources]
+        return await self._of_resources("describe_configs", resources, ask, timeout_ms)
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, ConfigChange]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> Results[ConfigResource, None]:
+        """Change single settings of topics, brokers or groups; the others stay as they are (KIP-339).
+
+        ``{ConfigResource.topic("orders"): {"retention.ms": 1000, "cleanup.policy": Append("compact"), "segment.ms": None}}`` sets the first, adds
+        to the second and takes the third back to its default.
+
+        Args:
+            changes: per resource what is to be changed.
+            validate_only: only find out whether it could be done.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            ConfigError: a value is of no type that a setting can have.
+            BrokerError: such as INVALID_CONFIG; by looking at the resource in question, or by ``check()``.
+        """
+        written = {resource: [_change(name, change) for name, change in its.items()] for resource, its in changes.items()}
+
+        async def ask(connection: Connection, asked: list[ConfigResource]) -> dict[ConfigResource, KafkaError | None]:
+            resources = [AlterConfigsResource(each.type, each.name, written[each]) for each in asked]
+            reply = await connection.request(IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only))
+            outcomes: dict[ConfigResource, KafkaError | None] = {}
+            for told in reply.responses:
+                resource = ConfigResource(ConfigResourceType(told.resource_type), told.resource_name)
+                outcomes[resource] = outcome(told.error_code, f"settings of {resource}", told.error_message, None)
+            return outcomes
+
+        return await self._of_resources("incremental_alter_configs", written, ask, timeout_ms)
+
+    async def _of_resources(
+        self, call: str, resources: Iterable[ConfigResource], ask: _AskResources[V], timeout_ms: float | None
+    ) -> Results[ConfigResource, V]:
+        """Ask each broker for its own settings, and any for the others."""
+        places = {resource: _broker_of(resource) for resource in resources}
+
+        async def ask_all(attempt: Attempt[ConfigResource]) -> Mapping[ConfigResource, V | KafkaError]:
+            async def at(node_id: int | None) -> Mapping[ConfigResource, V | KafkaError]:
+                connection = await (self._driver.any_broker() if node_id is None else self._driver.node(node_id))
+                return await ask(connection, [each for each in attempt.items if places[each] == node_id])
+
+            outcomes: dict[ConfigResource, V | KafkaError] = {}
+            for node_id, answers in (await side_by_side({places[each] for each in attempt.items}, at)).items():
+                if isinstance(answers, KafkaError):
+                    outcomes |= {each: answers for each in attempt.items if places[each] == node_id}
+                else:
+                    outcomes |= answers
+            return outcomes
+
+        return await self._driver.each(call, places, ask_all, timeout_ms)
+
+
+def config_text(name: str, value: ConfigValue) -> str:
+    """A value as Kafka reads it.
+
+    Raises:
+        ConfigError: it is neither text nor a number nor a truth value.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ConfigError(f"{name}={value!r}: must be text, a number or a truth value")
+
+
+def _change(name: str, change: ConfigChange) -> AlterableConfig:
+    if change is None:
+        return AlterableConfig(name, _DELETE, None)
+    if isinstance(change, Append):
+        return AlterableConfig(name, _APPEND, change.items)
+    if isinstance(change, Subtract):
+        return AlterableConfig(name, _SUBTRACT, change.items)
+    return AlterableConfig(name, _SET, config_text(name, change))
+
+
+def _broker_of(resource: ConfigResource) -> int | None:
+    """The broker that has to be asked; None for any."""
+    if resource.type not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) or not resource.name:
+        return None
+    if not resource.name.isdecimal():
+        raise ConfigError(f"{resource}: the name of a broker must be its node id")
+    return int(resource.name)
+
+
+def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        told.name,
+        told.value,
+        known(ConfigSource, told.config_source),
+        told.read_only,
+        told.is_sensitive,
+        known(ConfigType, told.config_type),
+        tuple(ConfigSynonym(each.name, each.value, known(ConfigSource, each.source)) for each in told.synonyms),
+        told.documentation,
+    )
+
+
+def known(kind: type[EnumT], number: int) -> EnumT:
+    """The member of this number; the one of 0 (unknown) for a number that a newer broker may have."""
+    return kind(number) if number in kind.__members__.values() else kind(0)

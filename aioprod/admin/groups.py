@@ -1,0 +1,310 @@
+"""Consumer groups, classic ones and those of KIP-848: who is in them, what they read, and their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import overload
+
+from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, refusal, side_by_side, single
+from aioprod.admin.operations import AclOperation, operations
+from aioprod.admin.results import Results
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.net.connection import Connection
+from aioprod.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from aioprod.protocol.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from aioprod.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from aioprod.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from aioprod.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from aioprod.protocol.messages.list_groups import ListGroupsRequest
+from aioprod.types import TopicPartition
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+_DEAD = "Dead"
+_SEVERAL_MEMBERS_FROM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group among all.
+
+    Attributes:
+        type: ``"classic"``, ``"consumer"`` (KIP-848), ``"share"`` ...; empty where the broker (before 3.8) does not tell.
+        protocol_type: what its members are for, ``"consumer"`` for those of topics; empty where it has only offsets.
+        state: such as ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``; empty where the broker (before 2.6) does not tell.
+    """
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group.
+
+    Attributes:
+        member_id: what the group knows it by.
+        group_instance_id: its own lasting name (KIP-345), if it has one.
+        client_id, host: who it is, and where.
+        assignment: the partitions that it reads.
+        target_assignment: those that it is to read; None in classic groups.
+        member_epoch: None in classic groups.
+        rack: None where it does not tell.
+        subscription: the topics that it asked for; None in classic groups.
+        subscription_pattern: the pattern that it asked for; None where there is none.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    assignment: frozenset[TopicPartition]
+    target_assignment: frozenset[TopicPartition] | None = None
+    member_epoch: int | None = None
+    rack: str | None = None
+    subscription: frozenset[str] | None = None
+    subscription_pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group.
+
+    Attributes:
+        type: ``"classic"`` or ``"consumer"`` (KIP-848).
+        state: such as ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``, ``"Reconciling"``.
+        assignor: how partitions are shared out; empty where nobody has chosen yet.
+        protocol_type: what the members are for, ``"consumer"`` for those that read topics.
+        members: in the broker's order.
+        group_epoch, assignment_epoch: None in classic groups.
+        authorized_operations: what this client may do with it; None where not asked for.
+    """
+
+    group_id: str
+    type: str
+    state: str
+    assignor: str
+    protocol_type: str
+    members: tuple[MemberDescription, ...]
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+    authorized_operations: frozenset[AclOperation] | None = None
+
+
+class GroupCalls:
+    """Of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_ms: float | None = None
+    ) -> dict[str, GroupListing]:
+        """Tell all groups, by their ids.
+
+        Args:
+            states: only those in one of these, such as ``"Stable"`` (brokers from 2.6 on).
+            types: only those of one of these, ``"classic"`` or ``"consumer"`` (brokers from 3.8 on).
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            KafkaTimeoutError: a broker did not answer: its groups are unknown.
+            ProtocolError: a broker is too old for ``states`` or ``types``.
+        """
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+        async def at(connection: Connection) -> list[GroupListing]:
+            reply = await connection.request(request)
+            check(reply.error_code, f"groups of {connection.address}")
+            return [GroupListing(each.group_id, each.group_type.lower(), each.protocol_type, each.group_state) for each in reply.groups]
+
+        found = await self._driver.from_every_broker("list_groups", at, timeout_ms)
+        return {each.group_id: each for each in sorted(found, key=lambda each: each.group_id)}
+
+    @overload
+    async def describe_consumer_groups(  # type: ignore[overload-overlap]
+        self, group_ids: str, *, include_authorized_operations: bool = ..., timeout_ms: float | None = ...
+    ) -> GroupDescription: ...
+
+    @overload
+    async def describe_consumer_groups(
+        self, group_ids: Iterable[str], *, include_authorized_operations: bool = ..., timeout_ms: float | None = ...
+    ) -> Results[str, GroupDescription]: ...
+
+    async def describe_consumer_groups(
+        self, group_ids: str | Iterable[str], *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+    ) -> GroupDescription | Results[str, GroupDescription]:
+        """Tell who is in groups, and what each member reads; of classic groups and of those of KIP-848.
+
+        Args:
+            group_ids: one, whose error is raised, or several, of which each has its own result.
+            include_authorized_operations: also tell what this client may do with each.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED.
+        """
+
+        async def ask(attempt: Attempt[str]) -> Mapping[str, GroupDescription | KafkaError]:
+            return await side_by_side(attempt.items, lambda group_id: self._describe_group(group_id, include_authorized_operations, attempt))
+
+        if isinstance(group_ids, str):
+            return (await self._driver.each("describe_consumer_groups", [group_ids], ask, timeout_ms))[group_ids]
+        return await self._driver.each("describe_consumer_groups", group_ids, ask, timeout_ms)
+
+    async def _describe_group(self, group_id: str, with_operations: bool, attempt: Attempt[str]) -> GroupDescription:
+        try:
+            return await self._describe_new_group(group_id, with_operations, attempt)
+        except UnsupportedVersionError:
+            pass
+        except BrokerError as error:
+            if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise
+        return await self._describe_classic_group(group_id, with_operations, attempt)
+
+    async def _describe_new_group(self, group_id: str, with_operations: bool, attempt: Attempt[str]) -> GroupDescription:
+        def prepare(connection: Connection) -> tuple[ConsumerGroupDescribeRequest, int]:
+            request = ConsumerGroupDescribeRequest([group_id], with_operations)
+            return request, connection.pick_version(ConsumerGroupDescribeRequest)
+
+        reply: ConsumerGroupDescribeResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+        told = single(reply.groups, f"group {group_id}")
+        check(told.error_code, f"group {group_id}", told.error_message)
+        return _new_group(told)
+
+    async def _describe_classic_group(self, group_id: str, with_operations: bool, attempt: Attempt[str]) -> GroupDescription:
+        def prepare(connection: Connection) -> tuple[DescribeGroupsRequest, int]:
+            return DescribeGroupsRequest([group_id], with_operations), connection.pick_version(DescribeGroupsRequest)
+
+        reply: DescribeGroupsResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+        told = single(reply.groups, f"group {group_id}")
+        check(told.error_code, f"group {group_id}", told.error_message)
+        if told.group_state == _DEAD:  # as brokers before 4.0 say it (KIP-1043)
+            raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
+        return _classic_group(told)
+
+    @overload
+    async def delete_consumer_groups(  # type: ignore[overload-overlap]
+        self, group_ids: str, *, timeout_ms: float | None = ...
+    ) -> None: ...
+
+    @overload
+    async def delete_consumer_groups(self, group_ids: Iterable[str], *, timeout_ms: float | None = ...) -> Results[str, None]: ...
+
+    async def delete_consumer_groups(self, group_ids: str | Iterable[str], *, timeout_ms: float | None = None) -> Results[str, None] | None:
+        """Delete groups that have no members, with their offsets (KIP-229).
+
+        Args:
+            group_ids: one, whose error is raised, or several, of which each has its own result.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+
+        async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
+            async def delete(group_id: str) -> None:
+                def prepare(connection: Connection) -> tuple[DeleteGroupsRequest, int]:
+                    return DeleteGroupsRequest([group_id]), connection.pick_version(DeleteGroupsRequest)
+
+                reply: DeleteGroupsResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+                told = single(reply.results, f"group {group_id}")
+                check(told.error_code, f"group {group_id}")
+
+            return await side_by_side(attempt.items, delete)
+
+        if isinstance(group_ids, str):
+            return (await self._driver.each("delete_consumer_groups", [group_ids], ask, timeout_ms))[group_ids]
+        return await self._driver.each("delete_consumer_groups", group_ids, ask, timeout_ms)
+
+    async def remove_members_from_consumer_group(
+        self, group_id: str, group_instance_ids: Iterable[str], *, timeout_ms: float | None = None
+    ) -> Results[str, None]:
+        """Take static members (KIP-345) out of a group at once, instead of waiting for their session to end.
+
+        Args:
+            group_id: the group.
+            group_instance_ids: the members' own lasting names.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as UNKNOWN_MEMBER_ID; by looking at the member in question, or by ``check()``.
+        """
+
+        async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
+            def prepare(connection: Connection) -> tuple[LeaveGroupRequest, int]:
+                version = connection.pick_version(LeaveGroupRequest)
+                if version < _SEVERAL_MEMBERS_FROM:
+                    raise UnsupportedVersionError(f"{connection.address} is too old for removing static members")
+                members = [MemberIdentity(group_instance_id=instance_id) for instance_id in attempt.items]
+                return LeaveGroupRequest(group_id=group_id, members=members), version
+
+            reply: LeaveGroupResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            check(reply.error_code, f"group {group_id}")
+            return {
+                told.group_instance_id or "": outcome(told.error_code, f"group {group_id}, member {told.group_instance_id}", None, None)
+                for told in reply.members
+            }
+
+        return await self._driver.each("remove_members_from_consumer_group", group_instance_ids, ask, timeout_ms)
+
+
+def _new_group(told: DescribedConsumerGroup) -> GroupDescription:
+    members = tuple(
+        MemberDescription(
+            member_id=each.member_id,
+            group_instance_id=each.instance_id,
+            client_id=each.client_id,
+            host=each.client_host,
+            assignment=_partitions(each.assignment),
+            target_assignment=_partitions(each.target_assignment),
+            member_epoch=each.member_epoch,
+            rack=each.rack_id,
+            subscription=frozenset(each.subscribed_topic_names),
+            subscription_pattern=each.subscribed_topic_regex or None,
+        )
+        for each in told.members
+    )
+    return GroupDescription(
+        group_id=told.group_id,
+        type=CONSUMER,
+        state=told.group_state,
+        assignor=told.assignor_name,
+        protocol_type=PROTOCOL_TYPE,
+        members=members,
+        group_epoch=told.group_epoch,
+        assignment_epoch=told.assignment_epoch,
+        authorized_operations=operations(told.authorized_operations),
+    )
+
+
+def _classic_group(told: DescribedGroup) -> GroupDescription:
+    reads_topics = told.protocol_type == PROTOCOL_TYPE
+    members = tuple(
+        MemberDescription(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            client_id=each.client_id,
+            host=each.client_host,
+            assignment=frozenset(decode_assignment(each.member_assignment).partitions if reads_topics else ()),
+        )
+        for each in told.members
+    )
+    return GroupDescription(
+        group_id=told.group_id,
+        type=CLASSIC,
+        state=told.group_state,
+        assignor=told.protocol_data,
+        protocol_type=told.protocol_type,
+        members=members,
+        authorized_operations=operations(told.authorized_operations),
+    )
+
+
+def _partitions(assignment: Assignment) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(each.topic_name, number) for each in assignment.topic_partitions for number in each.partitions)

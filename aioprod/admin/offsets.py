@@ -1,0 +1,248 @@
+"""What groups have committed, and where partitions begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place, refusal
+from aioprod.admin.results import Results
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import ConfigError, KafkaError
+from aioprod.net.connection import Connection
+from aioprod.protocol.consumer_protocol import group_by_topic
+from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from aioprod.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from aioprod.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from aioprod.types import OffsetAndMetadata, TopicPartition
+
+V = TypeVar("V")
+
+_SEVERAL_GROUPS_FROM = 8
+_STABLE_FROM = 7
+_CONSUMER = -1  # instead of a follower's node id
+_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+# What a coordinator says of offsets from outside while the group has members.
+_HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+class OffsetSpec(IntEnum):
+    """A place in a partition that has a name; where it is, :meth:`aioprod.Admin.list_offsets` tells."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+class OffsetResult(NamedTuple):
+    """A place in a partition.
+
+    Attributes:
+        offset: -1 where there is none, such as no record at or after a time.
+        timestamp: of the record there, in milliseconds since 1970; -1 for the ends of the log.
+        leader_epoch: of the record there; -1 where unknown.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class OffsetCalls:
+    """Of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    async def list_consumer_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Tell what a group has committed. A group that does not exist has committed nothing.
+
+        Args:
+            group_id: the group.
+            partitions: only these; None in the answer for one without an offset. All that have one, where not given.
+            require_stable: wait until transactions that write offsets are decided (KIP-447).
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as GROUP_AUTHORIZATION_FAILED.
+        """
+        wanted = None if partitions is None else group_by_topic(partitions)
+
+        def prepare(connection: Connection) -> tuple[OffsetFetchRequest, int]:
+            version = connection.pick_version(OffsetFetchRequest)
+            request = OffsetFetchRequest(require_stable=require_stable)
+            if version >= _SEVERAL_GROUPS_FROM:
+                asked = None if wanted is None else [OffsetFetchRequestTopics(topic, numbers) for topic, numbers in wanted.items()]
+                request.groups = [OffsetFetchRequestGroup(group_id, topics=asked)]
+            else:
+                request.group_id = group_id
+                request.topics = None if wanted is None else [OffsetFetchRequestTopic(topic, numbers) for topic, numbers in wanted.items()]
+            return request, version
+
+        async def ask(attempt: Attempt[str]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            reply: OffsetFetchResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            return _committed(group_id, reply)
+
+        return await self._driver.once(f"offsets of group {group_id}", ask, timeout_ms)
+
+    async def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], *, timeout_ms: float | None = None
+    ) -> Results[TopicPartition, None]:
+        """Set where a group goes on reading. It must have no members; one that does not exist is made.
+
+        Args:
+            group_id: the group.
+            offsets: per partition the offset of the next record to read.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as UNKNOWN_MEMBER_ID (the group has members); by looking at the partition in question, or by ``check()``.
+        """
+        wanted = {tp: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for tp, offset in offsets.items()}
+
+        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
+            def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
+                topics = [
+                    OffsetCommitRequestTopic(
+                        topic,
+                        [
+                            OffsetCommitRequestPartition(number, at.offset, at.leader_epoch, at.metadata)
+                            for number in numbers
+                            for at in (wanted[TopicPartition(topic, number)],)
+                        ],
+                    )
+                    for topic, numbers in group_by_topic(attempt.items).items()
+                ]
+                return OffsetCommitRequest(group_id=group_id, topics=topics), connection.pick_version(OffsetCommitRequest)
+
+            reply: OffsetCommitResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            return {
+                tp: _written(group_id, tp, each.error_code)
+                for topic in reply.topics
+                for each in topic.partitions
+                for tp in (TopicPartition(topic.name, each.partition_index),)
+            }
+
+        return await self._driver.each("alter_consumer_group_offsets", wanted, ask, timeout_ms)
+
+    async def delete_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
+    ) -> Results[TopicPartition, None]:
+        """Forget what a group has committed for partitions of topics that no member reads (KIP-496).
+
+        Args:
+            group_id: the group.
+            partitions: of which to forget it.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC; by looking at the partition in question, or by ``check()``.
+        """
+
+        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
+            def prepare(connection: Connection) -> tuple[OffsetDeleteRequest, int]:
+                topics = [
+                    OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
+                    for topic, numbers in group_by_topic(attempt.items).items()
+                ]
+                return OffsetDeleteRequest(group_id, topics), connection.pick_version(OffsetDeleteRequest)
+
+            reply: OffsetDeleteResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            check(reply.error_code, f"group {group_id}")
+            return {
+                tp: _written(group_id, tp, each.error_code)
+                for topic in reply.topics
+                for each in topic.partitions
+                for tp in (TopicPartition(topic.name, each.partition_index),)
+            }
+
+        return await self._driver.each("delete_consumer_group_offsets", partitions, ask, timeout_ms)
+
+    async def list_offsets(
+        self,
+        specs: Mapping[TopicPartition, OffsetSpec | int],
+        *,
+        isolation_level: str = "read_uncommitted",
+        timeout_ms: float | None = None,
+    ) -> Results[TopicPartition, OffsetResult]:
+        """Look up places in partitions.
+
+        Args:
+            specs: per partition an :class:`OffsetSpec`, or milliseconds since 1970 for the first record at or after that time.
+            isolation_level: with ``"read_committed"`` the end is that of the last finished transaction.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            ConfigError: ``isolation_level`` is neither of the two.
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in question, or by ``check()``.
+        """
+        level = _ISOLATION_LEVELS.get(isolation_level)
+        if level is None:
+            raise ConfigError(f"isolation_level={isolation_level!r}: must be read_uncommitted or read_committed")
+
+        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
+            async def at(node_id: int, partitions: list[TopicPartition]) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
+                connection = await self._driver.node(node_id)
+                topics = [
+                    ListOffsetsTopic(
+                        topic, [ListOffsetsPartition(number, timestamp=int(specs[TopicPartition(topic, number)])) for number in numbers]
+                    )
+                    for topic, numbers in group_by_topic(partitions).items()
+                ]
+                reply = await connection.request(ListOffsetsRequest(_CONSUMER, level, topics, timeout_ms=attempt.timeout_ms))
+                return {
+                    tp: outcome(each.error_code, f"offset of {place(tp)}", None, OffsetResult(each.offset, each.timestamp, each.leader_epoch))
+                    for topic in reply.topics
+                    for each in topic.partitions
+                    for tp in (TopicPartition(topic.name, each.partition_index),)
+                }
+
+            return await self._driver.from_leaders(attempt.items, at)
+
+        return await self._driver.each("list_offsets", specs, ask, timeout_ms)
+
+
+def _committed(group_id: str, reply: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    answer = reply.groups[0] if reply.groups else reply
+    check(answer.error_code, f"offsets of group {group_id}")
+    for topic in answer.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.name, each.partition_index)
+            check(each.error_code, f"offsets of group {group_id} for {place(tp)}")
+            known = each.committed_offset >= 0
+            found[tp] = OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch) if known else None
+    return found
+
+
+def _written(group_id: str, tp: TopicPartition, code: int) -> KafkaError | None:
+    if code == ErrorCode.NONE:
+        return None
+    return refusal(code, f"group {group_id}, {place(tp)}", "it has members: stop them first" if code in _HAS_MEMBERS else None)

@@ -1,0 +1,118 @@
+"""Deleting records, and who writes to a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aioprod.admin.driver import AdminDriver, Attempt, outcome, place
+from aioprod.admin.results import Results
+from aioprod.errors import KafkaError
+from aioprod.protocol.consumer_protocol import group_by_topic
+from aioprod.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from aioprod.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from aioprod.protocol.messages.describe_producers import ProducerState as ToldProducer
+from aioprod.types import TopicPartition
+
+#: Instead of an offset: up to the end of what can be read now.
+TO_THE_END = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer that a partition remembers.
+
+    Attributes:
+        producer_id, producer_epoch: who it is.
+        last_sequence: of its last record there.
+        last_timestamp: of its last record there, in milliseconds since 1970.
+        coordinator_epoch: None where no transaction has ended there.
+        transaction_start_offset: where its open transaction begins; None where none is open.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int | None
+    transaction_start_offset: int | None
+
+
+class RecordCalls:
+    """Of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> Results[TopicPartition, int]:
+        """Delete the records in front of an offset (KIP-107); gives the offset at which each partition begins now.
+
+        Args:
+            before: per partition the first offset to keep; -1 (``TO_THE_END``) deletes everything.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (``cleanup.policy`` does not delete); by looking at the partition in
+                question, or by ``check()``.
+        """
+
+        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
+            async def at(node_id: int, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
+                connection = await self._driver.node(node_id)
+                topics = [
+                    DeleteRecordsTopic(topic, [DeleteRecordsPartition(number, before[TopicPartition(topic, number)]) for number in numbers])
+                    for topic, numbers in group_by_topic(partitions).items()
+                ]
+                reply = await connection.request(DeleteRecordsRequest(topics, attempt.timeout_ms))
+                return {
+                    tp: outcome(each.error_code, f"records of {place(tp)} before offset {before[tp]}", None, each.low_watermark)
+                    for topic in reply.topics
+                    for each in topic.partitions
+                    for tp in (TopicPartition(topic.name, each.partition_index),)
+                }
+
+            return await self._driver.from_leaders(attempt.items, at)
+
+        return await self._driver.each("delete_records", before, ask, timeout_ms)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
+    ) -> Results[TopicPartition, tuple[ProducerState, ...]]:
+        """Tell which idempotent and transactional producers partitions remember (KIP-664).
+
+        Args:
+            partitions: of which to tell.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in question, or by ``check()``.
+        """
+
+        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
+            async def at(node_id: int, wanted: list[TopicPartition]) -> Mapping[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
+                connection = await self._driver.node(node_id)
+                reply = await connection.request(
+                    DescribeProducersRequest([TopicRequest(topic, numbers) for topic, numbers in group_by_topic(wanted).items()])
+                )
+                return {
+                    tp: outcome(each.error_code, f"producers of {place(tp)}", each.error_message, tuple(map(_producer, each.active_producers)))
+                    for topic in reply.topics
+                    for each in topic.partitions
+                    for tp in (TopicPartition(topic.name, each.partition_index),)
+                }
+
+            return await self._driver.from_leaders(attempt.items, at)
+
+        return await self._driver.each("describe_producers", partitions, ask, timeout_ms)
+
+
+def _producer(told: ToldProducer) -> ProducerState:
+    return ProducerState(
+        told.producer_id,
+        told.producer_epoch,
+        told.last_sequence,
+        told.last_timestamp,
+        told.coordinator_epoch if told.coordinator_epoch >= 0 else None,
+        told.current_txn_start_offset if told.current_txn_start_offset >= 0 else None,
+    )

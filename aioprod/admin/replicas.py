@@ -1,0 +1,149 @@
+"""Leaders and replicas: electing the one, moving the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place
+from aioprod.admin.results import Results
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import KafkaError
+from aioprod.protocol.consumer_protocol import group_by_topic
+from aioprod.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsTopics
+from aioprod.types import TopicPartition
+
+
+class ElectionType(IntEnum):
+    """Who is to lead: the first of a partition's replicas (PREFERRED), or, where none in sync is left, any that runs (UNCLEAN: records are lost)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A partition that is being moved: node ids of all its replicas for now, of those that come and of those that go."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+class ReplicaCalls:
+    """Of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
+    ) -> Results[TopicPartition, bool]:
+        """Let partitions have the leader that they should have (KIP-460); gives whether there was a need to.
+
+        Args:
+            election_type: who is to lead.
+            partitions: which; all partitions of the cluster where not given, and the result then has those where there was a need.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as PREFERRED_LEADER_NOT_AVAILABLE; by looking at the partition in question, or by ``check()``.
+        """
+
+        async def elect(wanted: list[TopicPartitions] | None, timeout: int) -> dict[TopicPartition, bool | KafkaError]:
+            connection = await self._driver.controller()
+            reply = await connection.request(ElectLeadersRequest(election_type, wanted, timeout))
+            return _elected(reply)
+
+        async def everywhere(attempt: Attempt[str]) -> dict[TopicPartition, bool | KafkaError]:
+            return await elect(None, attempt.timeout_ms)
+
+        async def at(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, bool | KafkaError]:
+            return await elect([TopicPartitions(topic, numbers) for topic, numbers in group_by_topic(attempt.items).items()], attempt.timeout_ms)
+
+        if partitions is None:
+            return Results("elect_leaders", await self._driver.once("elect_leaders", everywhere, timeout_ms))
+        return await self._driver.each("elect_leaders", partitions, at, timeout_ms)
+
+    async def alter_partition_reassignments(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: float | None = None
+    ) -> Results[TopicPartition, None]:
+        """Begin to move partitions to other brokers (KIP-455); :meth:`list_partition_reassignments` tells when it is done.
+
+        Args:
+            reassignments: per partition the node ids that are to have it, the preferred leader first; None stops a move that is under way.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS; by looking at the partition in question, or by
+                ``check()``.
+        """
+
+        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
+            connection = await self._driver.controller()
+            topics = [
+                ReassignableTopic(topic, [_reassignable(number, reassignments[TopicPartition(topic, number)]) for number in numbers])
+                for topic, numbers in group_by_topic(attempt.items).items()
+            ]
+            reply = await connection.request(AlterPartitionReassignmentsRequest(timeout_ms=attempt.timeout_ms, topics=topics))
+            check(reply.error_code, "alter_partition_reassignments", reply.error_message)
+            return {
+                tp: outcome(each.error_code, f"replicas of {place(tp)}", each.error_message, None)
+                for topic in reply.responses
+                for each in topic.partitions
+                for tp in (TopicPartition(topic.name, each.partition_index),)
+            }
+
+        return await self._driver.each("alter_partition_reassignments", reassignments, ask, timeout_ms)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Tell the partitions that are being moved (KIP-455).
+
+        Args:
+            partitions: only these; all where not given.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
+        """
+        by_topic = None if partitions is None else group_by_topic(partitions)
+        wanted = None if by_topic is None else [ListPartitionReassignmentsTopics(topic, numbers) for topic, numbers in by_topic.items()]
+
+        async def ask(attempt: Attempt[str]) -> dict[TopicPartition, PartitionReassignment]:
+            connection = await self._driver.controller()
+            reply = await connection.request(ListPartitionReassignmentsRequest(attempt.timeout_ms, wanted))
+            check(reply.error_code, "list_partition_reassignments", reply.error_message)
+            return {
+                TopicPartition(topic.name, each.partition_index): PartitionReassignment(
+                    tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+                )
+                for topic in reply.topics
+                for each in topic.partitions
+            }
+
+        return await self._driver.once("list_partition_reassignments", ask, timeout_ms)
+
+
+def _elected(reply: ElectLeadersResponse) -> dict[TopicPartition, bool | KafkaError]:
+    check(reply.error_code, "elect_leaders")
+    found: dict[TopicPartition, bool | KafkaError] = {}
+    for topic in reply.replica_election_results:
+        for each in topic.partition_result:
+            tp = TopicPartition(topic.topic, each.partition_id)
+            if each.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+                found[tp] = False
+            else:
+                found[tp] = outcome(each.error_code, f"leader of {place(tp)}", each.error_message, True)
+    return found
+
+
+def _reassignable(number: int, replicas: Sequence[int] | None) -> ReassignablePartition:
+    return ReassignablePartition(number, None if replicas is None else list(replicas))

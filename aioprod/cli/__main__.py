@@ -1,0 +1,7 @@
+"""``python -m aioprod.cli``."""
+
+import sys
+
+from aioprod.cli import main
+
+sys.exit(main())

@@ -1,0 +1,176 @@
+"""What the commands that talk to a cluster have in common: where it is, the client's settings, how they end."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
+
+if TYPE_CHECKING:
+    from aioprod.properties import Form
+
+_SERVERS = "bootstrap.servers"
+
+
+class CommandError(Exception):
+    """The command can't be carried out: status 1."""
+
+
+class UsageError(Exception):
+    """What was asked for makes no sense: status 2."""
+
+
+Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def add_client_options(parser: Parser) -> None:
+    """Add the options by which a command finds its cluster."""
+    client = parser.add_argument_group("cluster")
+    client.add_argument("-b", "--bootstrap-servers", metavar="HOST:PORT", help="of some brokers, with commas (default: localhost:9092)")
+    client.add_argument(
+        "-X",
+        "--config",
+        type=assignment,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the client by Kafka's name, such as security.protocol=SASL_SSL; may be given again",
+    )
+    client.add_argument(
+        "--config-file", type=Path, metavar="FILE", help="such settings, one NAME=VALUE a line; those of other kinds of clients are passed over"
+    )
+
+
+def command(parser: Parser, work: Work) -> None:
+    """Let a command do ``work``, with a client's options."""
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: run(parser.prog, lambda: work(options)), parser=parser)
+
+
+def client_settings(options: argparse.Namespace, form: Form, defaults: Mapping[str, object] | None = None) -> dict[str, object]:
+    """The settings for one kind of client, for its ``from_config``: of the file, then of ``-X``, then of ``-b``.
+
+    Args:
+        options: of the command line.
+        form: the kind of client.
+        defaults: what else to say where the user does not say it.
+
+    Raises:
+        UsageError: the file can't be read, or a line is no setting.
+        ConfigError: a setting of the file is none of any kind of client.
+    """
+    given: dict[str, object] = {}
+    if options.config_file is not None:
+        given |= {name: value for name, value in _read(options.config_file).items() if form.knows(name) or not _others_know(name)}
+    given |= dict(options.config)
+    settings = {form.find(name): value for name, value in (defaults or {}).items()}
+    settings |= {name if not form.knows(name) else form.find(name): value for name, value in given.items()}
+    if options.bootstrap_servers is not None:
+        settings[form.find(_SERVERS)] = options.bootstrap_servers
+    return settings
+
+
+def _others_know(name: str) -> bool:
+    from aioprod.admin.config import ADMIN
+    from aioprod.properties import CONSUMER, PRODUCER
+
+    return any(form.knows(name) for form in (ADMIN, CONSUMER, PRODUCER))
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"can't read --config-file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--config-file {path} is no text in UTF-8") from None
+    settings = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.lstrip()
+        if not text or text[0] in "#!":
+            continue
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():  # the line is not shown: it may hold a password
+            raise UsageError(f"line {number} of --config-file {path} is not NAME=VALUE")
+        settings[name.strip()] = value.lstrip()  # a password may end with spaces
+    return settings
+
+
+def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Carry out a command; whatever ends it is at most one line on standard error. Ctrl-C cancels the work, which then has five seconds.
+
+    Returns:
+        The exit status.
+    """
+    import asyncio
+
+    from aioprod.demo.interrupt import Interrupt, Interrupted
+    from aioprod.errors import ConfigError, KafkaError
+
+    async def guarded() -> int:
+        return await Interrupt().guard(work())
+
+    log = logging.getLogger("aioprod")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"{prog}: %(message)s"))
+    log.addHandler(handler)
+    try:
+        status = asyncio.run(guarded())
+        sys.stdout.flush()
+        return status
+    except (KeyboardInterrupt, Interrupted):
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has gone, which is their right
+        _forget_output()
+        return 0
+    except (UsageError, ConfigError) as error:
+        return _fail(prog, str(error), USAGE_ERROR)
+    except (CommandError, KafkaError) as error:
+        return _fail(prog, text_of(error), 1)
+    finally:
+        log.removeHandler(handler)
+
+
+def _fail(prog: str, text: str, status: int) -> int:
+    print(f"{prog}: {text}", file=sys.stderr)
+    return status
+
+
+def _forget_output() -> None:
+    """Let the interpreter's last flush of standard output go nowhere, instead of failing."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass
+
+
+def table(rows: Sequence[Sequence[object]]) -> str:
+    """Rows in columns, of which the first row has the names; None is a dash."""
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts)
+
+
+def show(value: object) -> None:
+    """Print a value as JSON that people can read."""
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def text_of(error: BaseException) -> str:
+    """An error as one line."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def counted(records: int) -> str:
+    """A number of records for people."""
+    return "1 record" if records == 1 else f"{records:,} records"

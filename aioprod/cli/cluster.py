@@ -1,0 +1,44 @@
+"""``aioprod cluster``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import TYPE_CHECKING
+
+from aioprod.cli.client import client_settings, command, show, table
+from aioprod.cli.parser import Commands, Parser
+
+if TYPE_CHECKING:
+    from aioprod.admin import Admin
+
+
+def add_cluster(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    cluster = commands.add_parser("cluster", help="show a cluster's brokers", description="Shows the brokers that run.", allow_abbrev=False)
+    cluster.add_argument("--json", action="store_true", help="print JSON")
+    command(cluster, _describe)
+
+
+def admin_client(options: argparse.Namespace) -> Admin:
+    """The admin client that a command asks for."""
+    from aioprod.admin import Admin
+    from aioprod.admin.config import ADMIN
+
+    return Admin.from_config(client_settings(options, ADMIN))
+
+
+async def _describe(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        described = await admin.describe_cluster()
+    if options.json:
+        show({
+            "cluster_id": described.cluster_id,
+            "controller": described.controller and described.controller.node_id,
+            "brokers": [dataclasses.asdict(node) for node in described.nodes],
+        })  # fmt: skip
+        return 0
+    print(f"cluster {described.cluster_id}")
+    rows = [(node.node_id, f"{node.host}:{node.port}", node.rack, "controller" if node == described.controller else "") for node in described.nodes]
+    print(table([("BROKER", "ADDRESS", "RACK", ""), *rows]))
+    return 0

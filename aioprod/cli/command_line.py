@@ -1,0 +1,40 @@
+"""The entry point: finds the command and runs it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from aioprod.cli.broker import add_broker
+from aioprod.cli.cluster import add_cluster
+from aioprod.cli.consume import add_consume
+from aioprod.cli.demo import add_demo
+from aioprod.cli.groups import add_groups
+from aioprod.cli.parser import Parser, name_choices, unknown_text
+from aioprod.cli.produce import add_produce
+from aioprod.cli.topics import add_topics
+
+_COMMANDS = (add_demo, add_broker, add_topics, add_groups, add_cluster, add_produce, add_consume)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the entry point ``aioprod``.
+
+    Returns:
+        The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C ended it.
+    """
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        parser: Parser = options.parser
+        parser.error(unknown_text("option" if unknown[0].startswith("-") else "argument", unknown[0], parser.option_names()))
+    run: Callable[[argparse.Namespace], int] = options.run
+    return run(options)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="aioprod", description="The asyncio-native Apache Kafka client for Python.", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    for add in _COMMANDS:
+        add(commands)
+    name_choices(commands)
+    return parser

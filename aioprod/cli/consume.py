@@ -1,0 +1,260 @@
+"""``aioprod consume``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioprod.cli.client import CommandError, UsageError, client_settings, command, counted
+from aioprod.cli.parser import Commands, Parser, natural_int, positive_int
+from aioprod.cli.reset_offsets import timestamp
+
+if TYPE_CHECKING:
+    from aioprod import Consumer, RebalanceListener
+    from aioprod.cli.formats import Formatter
+    from aioprod.types import ConsumerRecord, TopicPartition
+
+log = logging.getLogger(__name__)
+
+BEGINNING, END, OFFSET, LAST, TIME = "beginning", "end", "an offset", "the last", "a time"
+_AT_ONCE = 2000
+_LOOK_MS = 1000
+_COMMIT_EACH_S = 1.0
+_UNKNOWN_TOPIC_LIMIT_S = 0.5
+_UNKNOWN_TOPIC_PAUSE_S = 0.1
+_CLOSE_LIMIT_MS = 2_500
+_COMMIT_LIMIT_MS = 2_000
+_PRINT_LIMIT_S = 0.5
+
+
+def add_consume(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "consume",
+        help="print a topic's records",
+        description="Prints records, one a line, until Ctrl-C, --count or --exit ends it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("-g", "--group", metavar="GROUP", help="share the partitions with this group's members, and commit what was printed")
+    parser.add_argument(
+        "-f",
+        "--from",
+        dest="start",
+        type=Start.parse,
+        default=BEGINNING,
+        metavar="WHERE",
+        help="beginning, end, an offset, -N for the last N of each partition, or a time such as 2026-01-31T08:00:00Z; with --group only the first "
+        "two, for partitions without a committed offset (default: %(default)s)",
+    )
+    parser.add_argument("-p", "--partition", type=natural_int, action="append", metavar="N", help="only this one; may be given again")
+    parser.add_argument("-n", "--count", type=positive_int, metavar="N", help="end after so many records")
+    parser.add_argument("-e", "--exit", action="store_true", help="end where the partitions end when it begins to read")
+    parser.add_argument(
+        "--format",
+        default="json",
+        metavar="PATTERN",
+        help="json, or a pattern of %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, %%K its length, %%v value, %%V its length, "
+        "%%h headers, and \\n, \\t, \\xHH as in C (default: %(default)s)",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="don't say how many records were read")
+    command(parser, _consume)
+
+
+class Start(NamedTuple):
+    """Where reading begins: the kind of place, and its number."""
+
+    kind: str
+    number: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """``beginning``, ``end``, an offset, ``-N`` or a time."""
+        if text in (BEGINNING, END):
+            return cls(text)
+        if text.removeprefix("-").isdecimal():
+            return cls(LAST, int(text[1:])) if text.startswith("-") else cls(OFFSET, int(text))
+        try:
+            return cls(TIME, timestamp(text))
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"must be beginning, end, an offset, -N or a time, which {error}") from None
+
+
+async def _consume(options: argparse.Namespace) -> int:
+    from aioprod import Consumer
+    from aioprod.cli.formats import FormatError, json_line, pattern
+    from aioprod.properties import CONSUMER
+
+    if options.group is not None and (options.partition is not None or options.start.kind not in (BEGINNING, END) or options.exit):
+        raise UsageError("--group goes with neither --partition nor --exit, and with --from beginning or end only")
+    try:
+        formatter = json_line if options.format == "json" else pattern(options.format)
+    except FormatError as error:
+        raise UsageError(f"--format: {error}") from None
+    defaults = {
+        "enable.auto.commit": False,
+        "auto.offset.reset": "latest" if options.start.kind == END else "earliest",
+        "allow.auto.create.topics": False,
+    }
+    settings = client_settings(options, CONSUMER, defaults)
+    if options.group is not None:
+        settings["group_id"] = options.group
+    consumer = Consumer.from_config(settings)
+    await consumer.start()
+    printing = Printing(consumer, formatter, commits=options.group is not None)
+    try:
+        ends = await _begin(consumer, options, printing)
+        try:
+            await printing.run(options.count, ends)
+        finally:
+            await printing.commit()
+    finally:
+        await consumer.close(_CLOSE_LIMIT_MS)
+        if not options.quiet:
+            print(f"read {counted(printing.printed)}", file=sys.stderr)
+    return 0
+
+
+async def _begin(consumer: Consumer, options: argparse.Namespace, printing: Printing) -> dict[TopicPartition, int] | None:
+    """Choose what is read; where to end, if anywhere."""
+    from aioprod.types import TopicPartition
+
+    partitions: list[TopicPartition] = []
+    for topic in options.topics:
+        present = await _partitions_of(consumer, topic)
+        if missing := set(options.partition or ()) - present:
+            raise UsageError(f"topic {topic} has no partition {min(missing)}: its partitions are 0 to {len(present) - 1}")
+        partitions += [TopicPartition(topic, number) for number in sorted(present if options.partition is None else set(options.partition))]
+    if options.group is not None:
+        consumer.subscribe(options.topics, listener=_committing(printing))
+        return None
+    consumer.assign(partitions)
+    for partition, offset in (await _offsets(consumer, partitions, options.start)).items():
+        consumer.seek(partition, offset)
+    return await consumer.end_offsets(partitions) if options.exit else None
+
+
+def _committing(printing: Printing) -> RebalanceListener:
+    """A listener that commits before partitions go to another member, so that it does not print what was printed."""
+    from aioprod import RebalanceListener
+
+    class Committing(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            await printing.commit()
+
+        def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+            log.warning("%d partitions are another member's already: their last records may be printed again", len(partitions))
+
+    return Committing()
+
+
+async def _partitions_of(consumer: Consumer, topic: str) -> frozenset[int]:
+    """A topic's partitions; one that was made a moment ago may not be known to every broker yet."""
+    patience = time.monotonic() + _UNKNOWN_TOPIC_LIMIT_S
+    while not (present := await consumer.partitions_for_topic(topic)):
+        if time.monotonic() >= patience:
+            raise CommandError(f"there is no topic {topic}")
+        await asyncio.sleep(_UNKNOWN_TOPIC_PAUSE_S)
+    return present
+
+
+async def _offsets(consumer: Consumer, partitions: Sequence[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+    """Where reading begins; a record that is gone, or not there yet, means the nearest."""
+    if start.kind == BEGINNING:
+        return await consumer.beginning_offsets(partitions)
+    ends = await consumer.end_offsets(partitions)
+    if start.kind == END:
+        return ends
+    if start.kind == TIME:
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
+        return {partition: place.offset if (place := found[partition]) is not None else ends[partition] for partition in partitions}
+    begins = await consumer.beginning_offsets(partitions)
+    wanted = {partition: start.number if start.kind == OFFSET else ends[partition] - start.number for partition in partitions}
+    return {partition: min(max(wanted[partition], begins[partition]), ends[partition]) for partition in partitions}
+
+
+class Printing:
+    """Reads, prints, and then commits: what was not printed is read again by whoever comes next.
+
+    Attributes:
+        printed: how many records.
+    """
+
+    def __init__(self, consumer: Consumer, formatter: Formatter, *, commits: bool) -> None:
+        self._consumer = consumer
+        self._format = formatter
+        self._commits = commits
+        self._committed_at = time.monotonic()
+        self._uncommitted = False
+        self._half_printed = False
+        self.printed = 0
+
+    async def run(self, count: int | None, ends: dict[TopicPartition, int] | None) -> None:
+        """Go on until there were so many records, or all partitions are read up to their ends."""
+        from aioprod.types import TopicPartition
+
+        while count is None or self.printed < count:
+            if ends is not None and await self._is_at(ends):
+                return
+            most = _AT_ONCE if count is None else min(_AT_ONCE, count - self.printed)
+            records = await self._consumer.getmany(most, _LOOK_MS)
+            if ends is not None:
+                records = [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
+            await self._print(records)
+            if time.monotonic() - self._committed_at >= _COMMIT_EACH_S:
+                await self.commit()
+
+    async def _is_at(self, ends: dict[TopicPartition, int]) -> bool:
+        for partition, end in ends.items():
+            if await self._consumer.position(partition) < end:
+                return False
+        return True
+
+    async def _print(self, records: list[ConsumerRecord]) -> None:
+        from aioprod.demo.interrupt import in_thread
+
+        if not records:
+            return
+        self._half_printed = True
+        # In a thread, as whoever reads the output may keep us waiting, and the group must not.
+        writing = asyncio.ensure_future(in_thread(partial(_write, sys.stdout.fileno(), b"".join(map(self._format, records)))))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing], timeout=_PRINT_LIMIT_S)  # Ctrl-C in the middle: mostly it is done in a moment
+            raise
+        finally:
+            if writing.done() and writing.exception() is None:
+                self._half_printed = False
+                self.printed += len(records)
+                self._uncommitted = self._commits
+            writing.cancel()
+
+    async def commit(self) -> None:
+        """Commit what was printed; the positions say it, unless it is not known how much of the last records was printed."""
+        from aioprod.errors import CommitFailedError, RebalanceInProgressError
+
+        if not self._uncommitted or self._half_printed:
+            return
+        self._committed_at = time.monotonic()
+        try:
+            await self._consumer.commit(timeout_ms=_COMMIT_LIMIT_MS)
+            self._uncommitted = False
+        except RebalanceInProgressError:
+            pass  # the group is being put together: the next call for records goes on with it
+        except CommitFailedError as error:
+            self._uncommitted = False
+            log.warning("some records will be printed again by another member: %s", error)
+
+
+def _write(target: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]

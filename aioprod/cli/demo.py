@@ -1,0 +1,54 @@
+"""``aioprod demo``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from aioprod.cli.parser import INTERRUPTED, Commands, Parser, positive_float, positive_int
+
+
+def add_demo(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    demo = commands.add_parser(
+        "demo",
+        help="send real flights through Kafka and Spark and draw their delays",
+        description="Sends the 336,776 flights that left New York in 2013 to Kafka, computes their delays by carrier and hour with Spark, "
+        "checks the totals against the CSV and saves a picture. Without options a broker is started in this process.",
+        allow_abbrev=False,
+    )
+    where = demo.add_mutually_exclusive_group()
+    where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this running cluster")
+    where.add_argument("--real-kafka", action="store_true", help="start a real Kafka 4.1 (44 MB are downloaded the first time)")
+    demo.add_argument("--flights", type=positive_int, metavar="N", help="send only the first N flights of the year")
+    demo.add_argument("--rate", type=positive_float, metavar="R", help="send at most R records per second")
+    demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the results go (default: %(default)s)")
+    demo.add_argument("--topic-prefix", default="", metavar="TEXT", help="put before the topics' names; they must be empty")
+    demo.add_argument("--follow", action="store_true", help="go on reading the topic until Ctrl-C")
+    demo.set_defaults(run=_demo, parser=demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    try:
+        from aioprod.demo.options import DemoError, DemoOptions, check_extras
+
+        try:
+            check_extras()
+        except DemoError as error:
+            print(f"aioprod demo: {error}", file=sys.stderr)
+            return 1
+        from aioprod.demo.run import main as run_demo
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return run_demo(
+        DemoOptions(
+            bootstrap_servers=arguments.bootstrap_servers,
+            real_kafka=arguments.real_kafka,
+            flights=arguments.flights,
+            rate=arguments.rate,
+            out=arguments.out,
+            follow=arguments.follow,
+            topic_prefix=arguments.topic_prefix,
+        )
+    )

@@ -1,0 +1,162 @@
+"""Records as lines of JSON, there and back, and as text by a pattern."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aioprod.cli.parser import unescape
+from aioprod.types import ConsumerRecord, Header, ProducerRecord
+
+Formatter = Callable[[ConsumerRecord], bytes]
+
+_FIELD = re.compile(r"%(.)", re.DOTALL)
+_NAMES = {"key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp", "topic", "offset"}
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class FormatError(ValueError):
+    """A line is no record, or a pattern has a field that there is none of."""
+
+
+def json_line(record: ConsumerRecord) -> bytes:
+    """A record as a line of JSON. Bytes that are no UTF-8 are in ``key_base64``, ``value_base64``, or, in headers, an object with ``base64``."""
+    line: dict[str, object] = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "timestamp": record.timestamp}
+    for name, data in (("key", record.key), ("value", record.value)):
+        text = _text(data)
+        line[name if isinstance(text, str | None) else f"{name}_base64"] = text if isinstance(text, str | None) else text["base64"]
+    if record.headers:
+        line["headers"] = [[name, _text(data)] for name, data in record.headers]
+    return _encode(line).encode() + b"\n"
+
+
+def _text(data: bytes | None) -> str | dict[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def record_of_line(topic: str, line: bytes) -> ProducerRecord:
+    """A line of JSON as a record to send: what :func:`json_line` writes, or what people write.
+
+    ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` may be there; a value or key that is an object, a list or a number is sent as the
+    JSON that it is. ``topic`` and ``offset`` are not looked at.
+
+    Raises:
+        FormatError: it is none.
+    """
+    try:
+        told = json.loads(line)
+    except ValueError as error:
+        raise FormatError(f"no JSON: {error}") from None
+    if not isinstance(told, dict):
+        raise FormatError('no JSON object such as {"key": "k", "value": "v"}')
+    if unknown := told.keys() - _NAMES:
+        raise FormatError(f"unknown name {min(unknown)!r} (known: {', '.join(sorted(_NAMES))})")
+    return ProducerRecord(
+        topic,
+        _bytes_of(told, "value"),
+        _bytes_of(told, "key"),
+        _number(told, "partition"),
+        _number(told, "timestamp"),
+        _headers(told.get("headers")),
+    )
+
+
+def _bytes_of(told: Mapping[str, Any], name: str) -> bytes | None:
+    coded = told.get(f"{name}_base64")
+    if coded is not None:
+        if told.get(name) is not None:
+            raise FormatError(f"{name} and {name}_base64 are both there")
+        return _decoded(coded, f"{name}_base64")
+    data = told.get(name)
+    if data is None:
+        return None
+    return (data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)).encode()
+
+
+def _decoded(coded: object, name: str) -> bytes:
+    try:
+        return base64.b64decode(coded, validate=True)  # type: ignore[arg-type]
+    except (TypeError, ValueError, binascii.Error):
+        raise FormatError(f"{name} is no base64") from None
+
+
+def _number(told: Mapping[str, Any], name: str) -> int | None:
+    number = told.get(name)
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+        raise FormatError(f"{name}={number!r}: must be a whole number of at least 0")
+    return number
+
+
+def _headers(told: object) -> tuple[Header, ...]:
+    if told is None:
+        return ()
+    pairs = list(told.items()) if isinstance(told, dict) else told
+    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        raise FormatError('headers must be {"name": "value"} or [["name", "value"], ...]')
+    return tuple((name, _header_value(name, data)) for name, data in pairs)
+
+
+def _header_value(name: str, data: object) -> bytes | None:
+    if data is None or isinstance(data, str):
+        return None if data is None else data.encode()
+    if isinstance(data, dict) and data.keys() == {"base64"}:
+        return _decoded(data["base64"], f"header {name}")
+    raise FormatError(f'header {name}: must be text, null or {{"base64": "..."}}')
+
+
+_FIELDS: Mapping[str, Formatter] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % record.timestamp,
+    "k": lambda record: record.key or b"",
+    "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
+    "v": lambda record: record.value or b"",
+    "s": lambda record: record.value or b"",
+    "V": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
+    "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
+    "h": lambda record: b",".join(name.encode() + b"=" + (b"NULL" if data is None else data) for name, data in record.headers),
+    "%": lambda record: b"%",
+}
+
+
+def pattern(text: str) -> Formatter:
+    """A function that writes records by a pattern.
+
+    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%k`` key, ``%K`` its length, ``%v`` (or ``%s``) value,
+    ``%V`` (or ``%S``) its length, ``%h`` headers, ``%%`` a percent sign; ``\\n``, ``\\t``, ``\\xHH`` and so on as in C. A length is -1 for a null.
+
+    Raises:
+        FormatError: there is no such field.
+    """
+    parts: list[Formatter] = []
+    end = 0
+    for found in _FIELD.finditer(text):
+        parts += [_constant(text[end : found.start()]), _field(found[1])]
+        end = found.end()
+    if text[end:].endswith("%"):
+        raise FormatError("a % at the end: write %% for a percent sign")
+    parts.append(_constant(text[end:]))
+    return lambda record: b"".join([part(record) for part in parts])
+
+
+def _constant(text: str) -> Formatter:
+    data = unescape(text).encode()
+    return lambda record: data
+
+
+def _field(name: str) -> Formatter:
+    field = _FIELDS.get(name)
+    if field is None:
+        raise FormatError(f"unknown field %{name} (known: {', '.join('%' + each for each in _FIELDS)})")
+    return field

@@ -1,0 +1,149 @@
+"""``aioprod groups``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioprod.cli.client import command, show, table
+from aioprod.cli.cluster import admin_client
+from aioprod.cli.parser import Commands, Parser, name_choices
+from aioprod.cli.reset_offsets import add_reset_offsets
+from aioprod.cli.topics import report
+
+if TYPE_CHECKING:
+    from aioprod.admin import Admin, GroupDescription, MemberDescription
+    from aioprod.types import TopicPartition
+
+
+def add_groups(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    groups = commands.add_parser("groups", help="list, describe and delete consumer groups, and set their offsets", allow_abbrev=False)
+    actions = groups.add_subparsers(dest="action", required=True, parser_class=Parser)
+    _add_list(actions)
+    _add_describe(actions)
+    add_reset_offsets(actions)
+    _add_delete(actions)
+    name_choices(actions)
+
+
+def _add_list(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("list", help="print all groups", allow_abbrev=False)
+    parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only those in it, such as Stable or Empty; may be given again")
+    parser.add_argument("--type", action="append", default=[], metavar="TYPE", help="only classic or consumer ones; may be given again")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    command(parser, _list)
+
+
+def _add_describe(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("describe", help="show groups' members, and how far they have read", allow_abbrev=False)
+    parser.add_argument("groups", nargs="+", metavar="GROUP")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    command(parser, _describe)
+
+
+def _add_delete(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("delete", help="delete groups without members, with their offsets", allow_abbrev=False)
+    parser.add_argument("groups", nargs="+", metavar="GROUP")
+    command(parser, _delete)
+
+
+async def _list(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        listed = await admin.list_groups(states=options.state, types=options.type)
+    if options.json:
+        show([{"group": each.group_id, "type": each.type, "protocol_type": each.protocol_type, "state": each.state} for each in listed.values()])
+    elif listed:
+        rows = [(each.group_id, each.type, each.protocol_type, each.state) for each in listed.values()]
+        print(table([("GROUP", "TYPE", "PROTOCOL", "STATE"), *rows]))
+    return 0
+
+
+async def _delete(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        deleted = await admin.delete_consumer_groups(options.groups)
+    return report(options, deleted.errors.values())
+
+
+class _Progress(NamedTuple):
+    """How far a group has read a partition; None where unknown."""
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    member: MemberDescription | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are still to be read."""
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+
+async def _describe(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        described = await admin.describe_consumer_groups(options.groups)
+        found = [(group, await _progress(admin, group)) for group in described.successes.values()]
+    if options.json:
+        show([_as_json(group, progress) for group, progress in found])
+    else:
+        print("\n\n".join(_as_text(group, progress) for group, progress in found), end="\n" if found else "")
+    return report(options, described.errors.values())
+
+
+async def _progress(admin: Admin, group: GroupDescription) -> list[_Progress]:
+    """Of each partition that the group has an offset of, or that a member reads."""
+    from aioprod.admin import OffsetSpec
+
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    committed = await admin.list_consumer_group_offsets(group.group_id)
+    partitions = sorted({*readers, *committed})
+    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    missing = ends.errors  # a topic may be gone
+    return [
+        _Progress(
+            partition,
+            at.offset if (at := committed.get(partition)) is not None else None,
+            None if partition in missing else ends[partition].offset,
+            readers.get(partition),
+        )
+        for partition in partitions
+    ]
+
+
+def _as_text(group: GroupDescription, progress: list[_Progress]) -> str:
+    heading = f"{group.group_id}  {group.type}  {group.state}  {len(group.members)} members" + (f"  {group.assignor}" if group.assignor else "")
+    rows = [
+        (*each.partition, each.committed, each.end, each.lag, each.member and each.member.client_id, each.member and each.member.host)
+        for each in progress
+    ]
+    return heading + ("\n" + table([("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"), *rows]) if rows else "")
+
+
+def _as_json(group: GroupDescription, progress: list[_Progress]) -> dict[str, object]:
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "assignor": group.assignor,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "group_instance_id": each.group_instance_id,
+                "client_id": each.client_id,
+                "host": each.host,
+                "assignment": sorted(each.assignment),
+            }
+            for each in group.members
+        ],
+        "offsets": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "committed": each.committed,
+                "end": each.end,
+                "lag": each.lag,
+                "member_id": each.member and each.member.member_id,
+            }
+            for each in progress
+        ],
+    }

@@ -1,0 +1,191 @@
+"""``aioprod produce``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioprod.cli.client import CommandError, UsageError, client_settings, command, counted
+from aioprod.cli.parser import Commands, Parser, assignment, natural_int, separator
+
+if TYPE_CHECKING:
+    from aioprod import Deliveries, Producer
+    from aioprod.errors import KafkaError
+    from aioprod.types import ProducerRecord
+
+_CHUNK_BYTES = 256 * 1024
+_CALLS_UNDER_WAY = 20
+_CLOSE_LIMIT_MS = 4_000
+
+
+def add_produce(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "produce",
+        help="send lines to a topic",
+        description="Sends each line of standard input as a record, until the input ends.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "--format",
+        choices=("value", "json"),
+        default="value",
+        help='value: a line is the record\'s value. json: it is {"key": ..., "value": ..., "headers": ..., "partition": ..., "timestamp": ...}, as '
+        "aioprod consume prints it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-K", "--key-separator", type=separator, metavar="TEXT", help="what stands between key and value in a line; \\t for a tab"
+    )
+    parser.add_argument("-p", "--partition", type=natural_int, metavar="N", help="send there, whatever the key")
+    parser.add_argument(
+        "-H", "--header", type=assignment, action="append", default=[], metavar="NAME=VALUE", help="for each record; may be given again"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="don't say how many records were sent")
+    command(parser, _produce)
+
+
+class _Sent(NamedTuple):
+    """Records under way, and the number of the first one's line."""
+
+    deliveries: Deliveries
+    first_line: int
+
+
+async def _produce(options: argparse.Namespace) -> int:
+    from aioprod import Producer
+    from aioprod.properties import PRODUCER
+
+    make = _maker(options)
+    producer = Producer.from_config(client_settings(options, PRODUCER))
+    await producer.start()
+    sending = Sending(producer, options.topic)
+    failure: CommandError | None = None
+    try:
+        async for first, lines in _lines(sys.stdin.fileno()):
+            records, failure = _records(make, lines, first)
+            await sending.send(records, first)
+            if failure is not None or sending.first_error is not None:
+                break
+        await sending.finish()
+    finally:
+        await producer.close(_CLOSE_LIMIT_MS)
+        sending.count_rest()
+        if not options.quiet:
+            rest = f", {sending.failed:,} not" if sending.failed else ""
+            print(f"sent {counted(sending.succeeded)} to {options.topic}{rest}", file=sys.stderr)
+    if failure is not None:
+        raise failure
+    if sending.first_error is not None:
+        raise CommandError(f"line {sending.first_failed_line}: {sending.first_error}")
+    return 0
+
+
+class Sending:
+    """Sends records and counts what became of them; not more are under way at a time than is sensible.
+
+    Attributes:
+        succeeded, failed: records.
+        first_error, first_failed_line: of the first that failed.
+    """
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._under_way: deque[_Sent] = deque()
+        self.succeeded = self.failed = self.first_failed_line = 0
+        self.first_error: KafkaError | None = None
+
+    async def send(self, records: list[bytes | ProducerRecord], first_line: int) -> None:
+        """Take records; waits for the oldest where too many are under way."""
+        if records:
+            self._under_way.append(_Sent(await self._producer.send_many(self._topic, records), first_line))
+        while len(self._under_way) > _CALLS_UNDER_WAY or (self._under_way and self._under_way[0].deliveries.done()):
+            await self._end_oldest()
+
+    async def finish(self) -> None:
+        """Wait for all that is under way."""
+        while self._under_way:
+            await self._end_oldest()
+
+    async def _end_oldest(self) -> None:
+        from aioprod.errors import KafkaError
+
+        try:
+            await self._under_way[0].deliveries.wait()
+        except KafkaError:
+            pass  # counted below, with the others
+        self._count(self._under_way.popleft())
+
+    def count_rest(self) -> None:
+        """Count what is under way once the producer is closed."""
+        while self._under_way:
+            self._count(self._under_way.popleft())
+
+    def _count(self, sent: _Sent) -> None:
+        errors = sent.deliveries.exceptions()
+        if errors and self.first_error is None:
+            number = min(errors)
+            self.first_error, self.first_failed_line = errors[number], sent.first_line + number
+        self.failed += len(errors)
+        self.succeeded += len(sent.deliveries) - len(errors)
+
+
+async def _lines(source: int) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Lines as they come, without their ends, many at once, with the number of the first."""
+    from aioprod.demo.interrupt import in_thread
+
+    rest, number = b"", 1
+    while chunk := await in_thread(partial(os.read, source, _CHUNK_BYTES)):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield number, lines
+            number += len(lines)
+    if rest:
+        yield number, [rest]
+
+
+_Make = Callable[[bytes], "bytes | ProducerRecord"]
+
+
+def _maker(options: argparse.Namespace) -> _Make:
+    """What makes a record of a line."""
+    from aioprod.cli.formats import record_of_line
+    from aioprod.types import ProducerRecord
+
+    headers = tuple((name, value.encode()) for name, value in options.header)
+    split = options.key_separator and options.key_separator.encode()
+    if options.format == "json":
+        if split:
+            raise UsageError("--key-separator goes with --format value")
+        return lambda line: _completed(record_of_line(options.topic, line), options.partition, headers)
+    if not split and options.partition is None and not headers:
+        return lambda line: line
+
+    def make(line: bytes) -> ProducerRecord:
+        key, found, value = line.partition(split) if split else (None, b"", line)
+        if split and not found:
+            raise ValueError(f"there is no {options.key_separator!r}")
+        return ProducerRecord(options.topic, value, key, options.partition, headers=headers)
+
+    return make
+
+
+def _completed(record: ProducerRecord, partition: int | None, headers: tuple[tuple[str, bytes], ...]) -> ProducerRecord:
+    return record._replace(partition=record.partition if partition is None else partition, headers=(*record.headers, *headers))
+
+
+def _records(make: _Make, lines: list[bytes], first: int) -> tuple[list[bytes | ProducerRecord], CommandError | None]:
+    """The records in front of the first line that is none, and what is wrong with that."""
+    records: list[bytes | ProducerRecord] = []
+    for number, line in enumerate(lines, start=first):
+        try:
+            records.append(make(line))
+        except ValueError as error:
+            return records, CommandError(f"line {number}: {error}")
+    return records, None

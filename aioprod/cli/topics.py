@@ -1,0 +1,218 @@
+"""``aioprod topics``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aioprod.cli.client import UsageError, command, show, table, text_of
+from aioprod.cli.cluster import admin_client
+from aioprod.cli.parser import Commands, Parser, assignment, name_choices, natural_int, positive_int
+
+if TYPE_CHECKING:
+    from aioprod.admin import Admin, ConfigEntry, TopicDescription
+    from aioprod.errors import KafkaError
+    from aioprod.types import TopicPartition
+
+
+def add_topics(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    topics = commands.add_parser("topics", help="list, create, describe, alter and delete topics", allow_abbrev=False)
+    actions = topics.add_subparsers(dest="action", required=True, parser_class=Parser)
+    _add_list(actions)
+    _add_create(actions)
+    _add_describe(actions)
+    _add_alter(actions)
+    _add_delete(actions)
+    _add_delete_records(actions)
+    name_choices(actions)
+
+
+def _add_list(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("list", help="print the names of all topics", allow_abbrev=False)
+    parser.add_argument("--internal", action="store_true", help="also those of Kafka itself")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    command(parser, _list)
+
+
+def _add_create(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("create", help="make topics", allow_abbrev=False)
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--partitions", type=positive_int, default=-1, metavar="N", help="of each (default: the broker's num.partitions)")
+    parser.add_argument(
+        "--replication-factor", type=positive_int, default=-1, metavar="N", help="of each (default: the broker's default.replication.factor)"
+    )
+    _add_set(parser)
+    parser.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is fine")
+    parser.add_argument("--validate-only", action="store_true", help="only find out whether it could be done")
+    command(parser, _create)
+
+
+def _add_describe(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("describe", help="show topics' partitions and settings", allow_abbrev=False)
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all")
+    parser.add_argument("--all-settings", action="store_true", help="show not only the settings that a topic has of its own")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    command(parser, _describe)
+
+
+def _add_alter(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("alter", help="give a topic more partitions or other settings", allow_abbrev=False)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--partitions", type=positive_int, metavar="N", help="how many it is to have; keyed records go to others then")
+    _add_set(parser)
+    parser.add_argument("--unset", action="append", default=[], metavar="NAME", help="let a setting go back to its default; may be given again")
+    parser.add_argument("--validate-only", action="store_true", help="only find out whether it could be done")
+    command(parser, _alter)
+
+
+def _add_set(parser: Parser) -> None:
+    parser.add_argument(
+        "--set", type=assignment, action="append", default=[], metavar="NAME=VALUE", help="a setting of the topic; may be given again"
+    )
+
+
+def _add_delete(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("delete", help="delete topics with all their records", allow_abbrev=False)
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--if-exists", action="store_true", help="a topic that is not there is fine")
+    command(parser, _delete)
+
+
+def _add_delete_records(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser("delete-records", help="delete a topic's oldest records", allow_abbrev=False)
+    parser.add_argument("topic", metavar="TOPIC")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--before", type=natural_int, metavar="OFFSET", help="those in front of this offset")
+    which.add_argument("--all", action="store_true", help="all that can be read now")
+    parser.add_argument("--partition", type=natural_int, action="append", metavar="N", help="only in this one; may be given again")
+    command(parser, _delete_records)
+
+
+async def _list(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        listed = await admin.list_topics(list_internal=options.internal)
+    if options.json:
+        show([{"name": each.name, "topic_id": each.topic_id and str(each.topic_id), "internal": each.internal} for each in listed.values()])
+    elif listed:
+        print("\n".join(listed))
+    return 0
+
+
+async def _create(options: argparse.Namespace) -> int:
+    from aioprod.admin import NewTopic
+    from aioprod.error_codes import ErrorCode
+
+    wanted = [NewTopic(name, options.partitions, options.replication_factor, dict(options.set)) for name in options.topics]
+    async with admin_client(options) as admin:
+        made = await admin.create_topics(wanted, validate_only=options.validate_only)
+    return report(options, made.errors.values(), ErrorCode.TOPIC_ALREADY_EXISTS if options.if_not_exists else None)
+
+
+async def _delete(options: argparse.Namespace) -> int:
+    from aioprod.error_codes import ErrorCode
+
+    async with admin_client(options) as admin:
+        deleted = await admin.delete_topics(options.topics)
+    return report(options, deleted.errors.values(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None)
+
+
+def report(options: argparse.Namespace, errors: Iterable[KafkaError], fine: int | None = None) -> int:
+    """Print errors, one a line, but not those with the code ``fine``; the exit status."""
+    bad = [error for error in errors if fine is None or getattr(error, "code", None) != fine]
+    for error in bad:
+        print(f"{options.parser.prog}: {text_of(error)}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+async def _describe(options: argparse.Namespace) -> int:
+    from aioprod.admin import ConfigResource
+
+    async with admin_client(options) as admin:
+        names = options.topics or list(await admin.list_topics())
+        described = await admin.describe_topics(names)
+        settings = await admin.describe_configs([ConfigResource.topic(name) for name in described.successes])
+    found = [(each, settings.successes.get(ConfigResource.topic(name), {})) for name, each in described.successes.items()]
+    if options.json:
+        show([_as_json(topic, entries, options.all_settings) for topic, entries in found])
+    else:
+        print("\n\n".join(_as_text(topic, entries, options.all_settings) for topic, entries in found), end="\n" if found else "")
+    return report(options, [*described.errors.values(), *settings.errors.values()])
+
+
+def _shown(entries: dict[str, ConfigEntry], everything: bool) -> dict[str, str | None]:
+    from aioprod.admin import ConfigSource
+
+    return {each.name: each.value for each in entries.values() if everything or each.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
+
+
+def _as_text(topic: TopicDescription, entries: dict[str, ConfigEntry], everything: bool) -> str:
+    settings = "".join(f"\n  {name}={value}" for name, value in _shown(entries, everything).items())
+    rows = [
+        (
+            each.partition,
+            each.leader and each.leader.node_id,
+            " ".join(map(str, each.replicas)),
+            " ".join(map(str, each.isr)),
+            " ".join(map(str, each.offline_replicas)) or None,
+        )
+        for each in topic.partitions
+    ]
+    heading = f"{topic.name}  {len(topic.partitions)} partitions  id {topic.topic_id}{settings}"
+    return heading + "\n" + table([("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "OFFLINE"), *rows])
+
+
+def _as_json(topic: TopicDescription, entries: dict[str, ConfigEntry], everything: bool) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id and str(topic.topic_id),
+        "internal": topic.internal,
+        "settings": _shown(entries, everything),
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader and each.leader.node_id,
+                "leader_epoch": each.leader_epoch,
+                "replicas": each.replicas,
+                "isr": each.isr,
+                "offline_replicas": each.offline_replicas,
+            }
+            for each in topic.partitions
+        ],
+    }
+
+
+async def _alter(options: argparse.Namespace) -> int:
+    from aioprod.admin import ConfigResource
+
+    changes = {**dict(options.set), **dict.fromkeys(options.unset)}
+    if not changes and options.partitions is None:
+        raise UsageError("nothing to alter: give --partitions, --set or --unset")
+    async with admin_client(options) as admin:
+        if changes:
+            (await admin.incremental_alter_configs({ConfigResource.topic(options.topic): changes}, validate_only=options.validate_only)).check()
+        if options.partitions is not None:
+            (await admin.create_partitions({options.topic: options.partitions}, validate_only=options.validate_only)).check()
+    return 0
+
+
+async def _delete_records(options: argparse.Namespace) -> int:
+    from aioprod.admin import TO_THE_END
+
+    before = TO_THE_END if options.all else options.before
+    async with admin_client(options) as admin:
+        deleted = await admin.delete_records(dict.fromkeys(await partitions_of(admin, options.topic, options.partition), before))
+    if deleted.successes:
+        print(table([("TOPIC", "PARTITION", "BEGINS AT"), *((*partition, begins) for partition, begins in deleted.successes.items())]))
+    return report(options, deleted.errors.values())
+
+
+async def partitions_of(admin: Admin, topic: str, numbers: Iterable[int] | None) -> list[TopicPartition]:
+    """These partitions of a topic; all where none are named."""
+    from aioprod.types import TopicPartition
+
+    if numbers is not None:
+        return [TopicPartition(topic, number) for number in numbers]
+    return [TopicPartition(topic, each.partition) for each in (await admin.describe_topics(topic)).partitions]

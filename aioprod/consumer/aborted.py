@@ -1,0 +1,50 @@
+"""Which batches of a reply belong to aborted transactions (KIP-98)."""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterable
+
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.messages.fetch import AbortedTransaction
+from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.record_reader import read_batch_records
+
+_ABORT_MARKER = 0
+
+
+class AbortedBatches:
+    """The broker lists aborted transactions by producer and first offset; their end is the marker in the log.
+
+    Args:
+        aborted: the reply's list.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = [(item.first_offset, item.producer_id) for item in aborted]
+        heapq.heapify(self._coming)
+        self._open: set[int] = set()
+
+    def contains(self, data: bytes, place: int, header: BatchHeader) -> bool:
+        """Whether a batch is to be left out; to be asked of each batch, in their order.
+
+        Raises:
+            CorruptRecordError: a marker can't be read.
+        """
+        while self._coming and self._coming[0][0] <= header.last_offset:
+            self._open.add(heapq.heappop(self._coming)[1])
+        if header.is_control:
+            if header.producer_id in self._open and _marker_type(data, place, header) == _ABORT_MARKER:
+                self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open
+
+
+def _marker_type(data: bytes, place: int, header: BatchHeader) -> int:
+    records = read_batch_records(data, place, header, True)
+    key = records[0].key if records else None
+    if key is None or len(key) < 4:
+        raise CorruptRecordError(f"control batch at offset {header.base_offset} has no marker")
+    _, marker = struct.unpack_from(">hh", key)
+    return int(marker)

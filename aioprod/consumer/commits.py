@@ -1,0 +1,75 @@
+"""Commits that nobody waits for: what comes while one is under way goes together in the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from aioprod.types import OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class CommitQueue:
+    """At most one commit under way, and one that collects.
+
+    Args:
+        commit: commits offsets.
+    """
+
+    def __init__(self, commit: Callable[[Offsets], Awaitable[None]]) -> None:
+        self._commit = commit
+        self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, offsets: Offsets) -> asyncio.Future[None]:
+        """Commit these soon; the future says how it went, and may be left alone."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._offsets.update(offsets)
+        self._waiting.append(future)
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="aioprod-commits")
+        return future
+
+    async def _run(self) -> None:
+        waiting: list[asyncio.Future[None]] = []
+        try:
+            while self._waiting:
+                offsets, self._offsets = self._offsets, {}
+                waiting, self._waiting = self._waiting, []
+                try:
+                    await self._commit(offsets)
+                except Exception as error:
+                    _settle(waiting, error)
+                else:
+                    _settle(waiting, None)
+        finally:
+            self._task = None
+            for future in (*waiting, *self._waiting):
+                future.cancel()
+            self._waiting = []
+
+    async def finish(self, deadline: float) -> None:
+        """Wait until all is committed, or until loop time ``deadline``."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=max(deadline - asyncio.get_running_loop().time(), 0))
+
+    async def close(self) -> None:
+        """Commit no more; whoever waits is cancelled."""
+        if self._task is not None:
+            task = self._task
+            task.cancel()
+            await asyncio.wait([task], timeout=1)
+
+
+def _settle(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:
+    for future in waiting:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+            future.exception()  # nobody has to look

@@ -1,0 +1,366 @@
+"""The consumer that users see."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Self, Unpack, cast
+
+from aioprod.config import check_names
+from aioprod.consumer.assignment import AssignmentCalls, check_offsets
+from aioprod.consumer.commits import CommitQueue
+from aioprod.consumer.core import client_id
+from aioprod.consumer.lookups import LookupCalls
+from aioprod.consumer.state import ConsumerStatus
+from aioprod.consumer.subscription import Mode
+from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
+from aioprod.errors import ConfigError, ConsumerClosedError, ConsumerStateError, KafkaError, KafkaTimeoutError
+from aioprod.parts import close_parts
+from aioprod.properties import CONSUMER, client_arguments
+from aioprod.types import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
+
+_CLOSE_TIMEOUT_MS = 30_000
+# Records that are there already are handed out without giving way to other tasks for at most this long.
+_BURST_S = 0.01
+_JOIN_S = 30.0
+
+
+class Consumer(AssignmentCalls, LookupCalls):
+    """Reads records from Kafka in asyncio code.
+
+    ``async for`` over it, :meth:`getone` and :meth:`getmany` hand out records; those of one partition come in their order. Records are fetched ahead
+    in the background. Make it anywhere (the constructor touches no event loop). It belongs to one task at a time: only :meth:`wakeup`, :meth:`close`
+    and what doesn't wait may be called by others. All times are in milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
+
+    Args:
+        topics: what to subscribe to; ``subscribe`` and ``assign`` do it later.
+        bootstrap_servers: ``"host:port,host:port"`` or a list of these.
+        clock: seconds since 1970; ``time.time`` where none is given.
+        rng: source of all random choices (jitter, nodes to ask).
+        settings: the fields of :class:`aioprod.consumer_config.ConsumerConfig`; docs/consumer.md explains them.
+
+    Raises:
+        ConfigError: a setting is unknown, has a bad value, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        clock: Callable[[], float] | None = None,
+        rng: random.Random | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        check_names(ConsumerConfig, settings)
+        settings.setdefault("client_id", client_id(settings.get("group_id")))
+        config = ConsumerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
+        super().__init__(config, clock or time.time, rng or random.Random())
+        self._commits = CommitQueue(self._commit_soon)
+        self._starting = asyncio.Lock()
+        self._closed: asyncio.Future[None] | None = None
+        if topics:
+            self._subscription.subscribe(topics)
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
+        """Make a consumer from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "group.id": "...", "max.poll.records": "50"}``.
+
+        Deserializers, interceptors and assignors may be classes or import paths; they are made and configured.
+
+        Raises:
+            ConfigError: as the constructor does; and for a setting of Java's that is not there, which says why.
+        """
+        with client_arguments(CONSUMER, settings, lambda given: client_id(given.get("group_id"))) as arguments:
+            return cls(*topics, **arguments)
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect and learn the cluster. After a failure it may be called again.
+
+        Raises:
+            BrokerConnectionError: no bootstrap address answers; the message names each and why.
+            AuthenticationError: the broker refuses the credentials.
+            ConsumerClosedError: it was closed before.
+        """
+        async with self._starting:
+            if self._closing is not None:
+                raise self._closing.with_traceback(None)
+            if not self._started:
+                await self._start()
+
+    async def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._enter_status(ConsumerStatus.STARTING)
+        self._brokers.open()
+        try:
+            await self._metadata.refresh(sorted(self._topics()))
+            if self._closing is not None:
+                raise self._closing.with_traceback(None)
+        except BaseException:
+            await self._brokers.close()
+            self._enter_status(ConsumerStatus.STOPPED)
+            raise
+        self._metadata.on_update = self._take_over
+        self._metadata.on_fault = self._broken
+        self._metadata.start()
+        self._fetch_brokers.open()
+        self._fetch_brokers.on_silence = self._fetch_silence
+        self._membership.start()
+        self._started = True
+        self._enter_status(ConsumerStatus.READING)
+        self._suspended_at = self._loop.time()
+        self._take_over(self._metadata.snapshot)
+        self._membership.subscription_changed()
+        self._background.start()
+
+    def _topics(self) -> set[str]:
+        return {*self._subscription.topics, *(tp.topic for tp in self._subscription.partitions)}
+
+    async def stop(self) -> None:
+        """Close, as :meth:`close` does."""
+        await self.close()
+
+    async def close(self, timeout_ms: float = _CLOSE_TIMEOUT_MS) -> None:
+        """Commit (where ``enable_auto_commit`` is on), tell the listener, leave the group, close all connections; for at most ``timeout_ms``.
+
+        A call that waits in another task ends with ConsumerClosedError. Closing twice is fine; a cancelled ``close`` still closes, at once.
+        """
+        if self._closed is not None:
+            await asyncio.shield(self._closed)
+            return
+        loop = asyncio.get_running_loop()
+        closed = self._closed = loop.create_future()
+        self._closing = ConsumerClosedError("the consumer is closed")
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            if self._started:
+                await self._finish(deadline)
+        finally:
+            # Whatever happens to the caller now: nothing is left open.
+            release = loop.create_task(self._release(), name="aioprod-close")
+            release.add_done_callback(lambda _: closed.set_result(None))
+            await asyncio.shield(release)
+
+    async def _finish(self, deadline: float) -> None:
+        """Have the owner's call end, then commit and leave."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(deadline) as limit:
+                if self._owner is not None and self._owner is not asyncio.current_task():
+                    self._left = loop.create_future()
+                    self._interrupt()
+                    self._wake()
+                    await self._left
+                self._settle()
+                await self._commits.finish(deadline)
+                with self._own():  # the listener may commit, and look at its positions
+                    before, self._scope = self._scope, limit
+                    try:
+                        await self._membership.close(deadline, leave=True)
+                    finally:
+                        self._scope = before
+        except TimeoutError:
+            pass
+
+    async def _release(self) -> None:
+        self._settle()
+        if self._recall is not None:
+            self._recall.cancel()
+        await self._commits.close()
+        if self._started:
+            # Its tasks end in any case; where the time was over before, nothing is sent any more.
+            await self._membership.close(asyncio.get_running_loop().time(), leave=False)
+        self._background.stop()
+        await self._finder.close()
+        self._requests.close()
+        self._fetch_requests.close()
+        await self._metadata.close()
+        await asyncio.gather(self._brokers.close(), self._fetch_brokers.close())
+        self._interceptors.close()
+        close_parts((self.config.key_deserializer, self.config.value_deserializer))
+        self._enter_status(ConsumerStatus.STOPPED)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        # The fast path: no more than this, for most records.
+        for record in self._ready:
+            return record
+        return await self._next(None)
+
+    async def getone(self, timeout_ms: float | None = None) -> ConsumerRecord:
+        """The next record.
+
+        Args:
+            timeout_ms: the limit on waiting for it; None waits for ever, through failures that may end (``state`` tells of them).
+
+        Raises:
+            KafkaTimeoutError: there was none in time; its cause is what does not work, if anything.
+            DeserializationError, CorruptRecordError: the next record can't be read. ``seek`` past it, or the next call finds it again.
+            NoOffsetError, OffsetOutOfRangeError, LogTruncationError: ``auto_offset_reset`` is "none", and a partition's position is not valid.
+            BrokerError, AuthenticationError: something is not allowed, or can't be done. Each is told once per time that it happens.
+            WakeupError: ``wakeup`` was called.
+            ConcurrentUseError: another task waits in a call of this consumer.
+            ConsumerClosedError: it was closed. ConsumerStateError: it is not started, or nothing is subscribed or assigned.
+        """
+        for record in self._ready:
+            return record
+        return await self._next(timeout_ms)
+
+    async def getmany(self, max_records: int | None = None, timeout_ms: float | None = None) -> list[ConsumerRecord]:
+        """The next records: those that are there, as soon as there are any.
+
+        Args:
+            max_records: the most to return; ``max_poll_records`` where None.
+            timeout_ms: the limit on waiting for the first; afterwards the list is empty. None waits for ever.
+
+        Raises:
+            ConfigError: ``max_records`` is below 1.
+            KafkaError: as :meth:`getone`, but for a limit that is over.
+        """
+        most = self.config.max_poll_records if max_records is None else max_records
+        if most < 1:
+            raise ConfigError(f"getmany: max_records={most}: must be at least 1")
+        async with self._call():
+            deadline = self._limit(timeout_ms)
+            while True:
+                await self._prepare(deadline)
+                records = self._collect(most)
+                if records or not await self._wait_for_records(deadline):
+                    return records
+
+    async def _next(self, timeout_ms: float | None) -> ConsumerRecord:
+        async with self._call():
+            deadline = self._limit(timeout_ms)
+            while True:
+                await self._prepare(deadline)
+                found = self._buffer.take(self.config.max_poll_records)
+                if found is not None:
+                    source, records = found
+                    self._metrics.handed_out(source.state.tp.topic, len(records), self._now())
+                    self._lay_ready(source, records)
+                    return next(self._ready)
+                if not await self._wait_for_records(deadline):
+                    raise self._nothing_came(timeout_ms) from self.state.error
+
+    def _nothing_came(self, timeout_ms: float | None) -> KafkaTimeoutError:
+        where = ", ".join(sorted(self._topics())) or "no partition at all"
+        read = int(self._metrics.snapshot(self._now(), {})["records-consumed-total"])
+        error = self.state.error
+        why = f"; what does not work: {error}" if error is not None else ""
+        return KafkaTimeoutError(f"no record from {where} within {timeout_ms:g} ms, after {read} that were read before{why}")
+
+    def _collect(self, most: int) -> list[ConsumerRecord]:
+        """What is there, of as many partitions as it takes; nothing waits in between, so nothing can be lost."""
+        collected: list[ConsumerRecord] = []
+        now = self._now()
+        try:
+            while len(collected) < most and (found := self._buffer.take(most - len(collected))) is not None:
+                source, records = found
+                source.state.position = source.position
+                self._metrics.handed_out(source.state.tp.topic, len(records), now)
+                collected = records if not collected else collected + records
+        except KafkaError:
+            if not collected:
+                raise
+            # First those that can be read; the next call finds the others again.
+        return collected
+
+    async def _prepare(self, deadline: float | None) -> None:
+        """What comes before records are handed out: the group's wishes, and errors."""
+        if self._depth > 1:
+            raise ConsumerStateError("a rebalance listener can't ask for records: the call that it runs in does that")
+        now = self._now()
+        membership = self._membership
+        membership.polled(now)
+        if membership.needs_attention:
+            await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
+        if membership.failure is not None:
+            raise membership.failure.with_traceback(None)
+        membership.maybe_auto_commit(now)
+        untold = self._problems.take_untold()
+        if untold is not None:
+            raise untold.with_traceback(None)
+        if now - self._suspended_at >= _BURST_S:
+            await asyncio.sleep(0)
+            self._suspended_at = self._now()
+
+    async def _wait_for_records(self, deadline: float | None) -> bool:
+        """Wait for news; False where the time is over."""
+        if self._subscription.mode is Mode.NONE:
+            raise ConsumerStateError("nothing to read: give topics, or call subscribe() or assign()")
+        for state in self._subscription.partitions.values():
+            if state.failure is not None:
+                raise state.failure.with_traceback(None)
+        if self._membership.needs_attention:
+            return deadline is None or self._now() < deadline
+        self._background.wake()
+        began = self._now()
+        waited = await self._wait(deadline)
+        now = self._now()
+        self._metrics.waited(now - began, now)
+        return waited
+
+    def _limit(self, timeout_ms: float | None) -> float | None:
+        return None if timeout_ms is None else self._now() + timeout_ms / 1000
+
+    # -- commits -------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit positions to the group, and wait for the coordinator to have them.
+
+        Args:
+            offsets: the offset of the next record to read, by partition; the present positions of all where None.
+            timeout_ms: the limit; ``default_api_timeout_ms`` where None.
+
+        Raises:
+            CommitFailedError: the partitions are another member's already.
+            ConsumerStateError: there is no group.
+            KafkaError: the coordinator could not be reached in time, or refuses.
+        """
+        async with self._call():
+            await self._membership.commit(self._offsets_to_commit(offsets), self._deadline(timeout_ms))
+
+    def commit_async(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None = None) -> Awaitable[None]:
+        """Commit in the background, in the order of the calls; those that come while one is under way go together.
+
+        What it returns may be awaited for the outcome, or left alone. Errors as of :meth:`commit`.
+        """
+        with self._own():
+            self._check_open()
+            return self._commits.add(self._offsets_to_commit(offsets))
+
+    async def _commit_soon(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        await self._membership.commit(offsets, self._deadline(None))
+
+    def _offsets_to_commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._subscription.consumed() if offsets is None else check_offsets(offsets)
+
+    async def committed(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets of these partitions, or of all that are assigned; None where there is none. Errors as of :meth:`commit`."""
+        async with self._call():
+            chosen = [TopicPartition(*tp) for tp in partitions] or list(self._subscription.partitions)
+            return await self._membership.committed(chosen, self._deadline(timeout_ms))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this is, for ``Producer.send_offsets_to_transaction`` (KIP-447). ConsumerStateError: there is no group."""
+        return self._membership.group_metadata()
+
+

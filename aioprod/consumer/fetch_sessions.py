@@ -1,0 +1,90 @@
+"""The consumer's side of fetch sessions (KIP-227): what a node remembers of our requests, so that the next one names only changes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
+from aioprod.types import TopicPartition
+
+_NO_SESSION = 0
+_FIRST_EPOCH = 0
+_HIGHEST_EPOCH = 2**31 - 1
+
+
+class Asked(NamedTuple):
+    """What is asked of one partition."""
+
+    topic_id: uuid.UUID
+    offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+class SessionRequest(NamedTuple):
+    """The parts of a Fetch request that a session decides on."""
+
+    session_id: int
+    epoch: int
+    topics: list[FetchTopic]
+    forgotten: list[ForgottenTopic]
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """What one node remembers. One request at a time: after :meth:`begin` comes :meth:`answered` or :meth:`lost`."""
+
+    session_id: int = _NO_SESSION
+    epoch: int = _FIRST_EPOCH
+    known: dict[TopicPartition, Asked] = field(default_factory=dict)
+
+    def begin(self, wanted: Mapping[TopicPartition, Asked]) -> SessionRequest:
+        """The next request, after which the node reads ``wanted`` and nothing else."""
+        if self.epoch == _FIRST_EPOCH:
+            changed, forgotten = dict(wanted), {}
+        else:
+            changed = {tp: asked for tp, asked in wanted.items() if self.known.get(tp) != asked}
+            # A topic that was made anew is another one to the node, although its name is the same.
+            forgotten = {tp: old for tp, old in self.known.items() if tp not in wanted or wanted[tp].topic_id != old.topic_id}
+        self.known = dict(wanted)
+        return SessionRequest(self.session_id, self.epoch, _topics(changed), _forgotten(forgotten))
+
+    def answered(self, error_code: int, session_id: int) -> None:
+        """The node has answered: with its session, or with an error of the request as a whole."""
+        if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or (not error_code and session_id == _NO_SESSION):
+            self.session_id, self.epoch = _NO_SESSION, _FIRST_EPOCH
+        elif error_code:
+            self.lost()
+        else:
+            self.session_id = session_id
+            self.epoch = self.epoch + 1 if self.epoch < _HIGHEST_EPOCH else 1
+
+    def lost(self) -> None:
+        """There was no answer: nobody knows how far the node is. The next request ends the session and begins another."""
+        self.epoch = _FIRST_EPOCH
+
+
+def _topics(partitions: Mapping[TopicPartition, Asked]) -> list[FetchTopic]:
+    topics: dict[str, FetchTopic] = {}
+    for tp, asked in partitions.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = FetchTopic(topic=tp.topic, topic_id=asked.topic_id, partitions=[])
+        topic.partitions.append(
+            FetchPartition(
+                partition=tp.partition, current_leader_epoch=asked.leader_epoch, fetch_offset=asked.offset, partition_max_bytes=asked.max_bytes
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten(partitions: Mapping[TopicPartition, Asked]) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, uuid.UUID], ForgottenTopic] = {}
+    for tp, asked in partitions.items():
+        topic = topics.setdefault((tp.topic, asked.topic_id), ForgottenTopic(topic=tp.topic, topic_id=asked.topic_id, partitions=[]))
+        topic.partitions.append(tp.partition)
+    return list(topics.values())

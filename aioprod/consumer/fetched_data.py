@@ -1,0 +1,155 @@
+"""The bytes that one reply brought of one partition, and the records in them: decoded a batch at a time, when somebody wants them."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import islice, repeat
+from typing import Any
+
+from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.subscription import PartitionState, Position
+from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
+from aioprod.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from aioprod.protocol.record_reader import iter_batches, read_columns
+from aioprod.types import ConsumerRecord
+
+Finish = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], KafkaError | None]]
+"""Makes of records as they are stored what the application gets; of those up to the first that can't be read, and why it can't."""
+
+_NOTHING: Iterator[ConsumerRecord] = iter(())
+# A ConsumerRecord from a tuple of its fields, without a call of Python code.
+_make: Any = tuple.__new__
+_PLACE = struct.Struct(">qii")  # base offset, length, leader epoch
+_LAST_DELTA = struct.Struct(">23xi")
+
+
+def end_of(data: bytes, start: Position) -> Position:
+    """The position behind the last whole batch of ``data``, or ``start`` where there is none; looks at two numbers of each batch."""
+    position, end = 0, start
+    while position + HEADER_SIZE <= len(data):
+        base_offset, length, epoch = _PLACE.unpack_from(data, position)
+        following = position + LOG_OVERHEAD + length
+        if length < HEADER_SIZE - LOG_OVERHEAD or following > len(data):
+            break
+        end = Position(base_offset + _LAST_DELTA.unpack_from(data, position)[0] + 1, epoch)
+        position = following
+    return end
+
+
+class FetchedData:
+    """Batches of one partition.
+
+    Args:
+        state: the partition; the data is void once its version is another.
+        data: whole batches, the last one may be cut off.
+        start: the offset that was asked for: records before it are left out.
+        aborted: what to leave out where only committed records are wanted.
+        finish: what is done to records before they are handed out; None for nothing.
+
+    Attributes:
+        size: bytes that are held.
+        unread_bytes: bytes of the batches that were not decoded yet.
+        position: where reading goes on after the records that were taken.
+    """
+
+    __slots__ = (
+        "_aborted", "_batches", "_check_crcs", "_data", "_failure", "_finish", "_given_back", "_left", "_open_end", "_records",
+        "position", "size", "state", "unread_bytes", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self, state: PartitionState, data: bytes, start: Position, aborted: AbortedBatches | None, finish: Finish | None, *, check_crcs: bool
+    ) -> None:
+        self.state = state
+        self.version = state.version
+        self.position = start
+        self.size = self.unread_bytes = len(data)
+        self._data = data
+        self._batches = iter_batches(data)
+        self._aborted = aborted
+        self._finish = finish
+        self._check_crcs = check_crcs
+        self._records = _NOTHING
+        self._left = 0  # records of the open batch that were not taken
+        self._open_end = start  # where the open batch ends
+        self._given_back: list[ConsumerRecord] = []
+        self._failure: KafkaError | None = None
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """The next records, at most ``limit``; none where there are no more. :attr:`position` is behind them then.
+
+        Raises:
+            CorruptRecordError, DeserializationError: the next record can't be read. Those before it were handed out by the calls before.
+        """
+        if self._given_back:
+            taken, self._given_back = self._given_back[:limit], self._given_back[limit:]
+            self._behind(taken[-1])
+            return taken
+        while raw := self._take_raw(limit):
+            if self._finish is None:
+                return raw
+            finished, failure = self._finish(raw)
+            if failure is not None:
+                self._stop(failure)
+                bad = raw[len(finished)]
+                self.position = Position(bad.offset, bad.leader_epoch)
+            if finished:
+                return finished
+        if self._failure is not None:
+            raise self._failure
+        return raw
+
+    def give_back(self, records: list[ConsumerRecord]) -> None:
+        """These were taken last, and nobody wanted them: they are next again."""
+        self._given_back = records + self._given_back
+        self.position = Position(records[0].offset, records[0].leader_epoch)
+
+    def _take_raw(self, limit: int) -> list[ConsumerRecord]:
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit and (self._left or self._open_next()):
+            some = list(islice(self._records, limit - len(taken)))
+            self._left -= len(some)
+            taken += some
+            self._behind(some[-1])
+        return taken
+
+    def _behind(self, last: ConsumerRecord) -> None:
+        # Behind the last record of a batch comes what the batch ends with: compaction may have removed records there.
+        self.position = Position(last.offset + 1, last.leader_epoch) if self._left or self._given_back or self._failure else self._open_end
+
+    def _open_next(self) -> bool:
+        """Open the next batch that has records to hand out; False where there is none."""
+        try:
+            for header, place in self._batches:
+                self.unread_bytes = len(self._data) - place - header.size_in_bytes
+                if header.last_offset < self.position.offset:
+                    continue
+                skip = self._aborted is not None and self._aborted.contains(self._data, place, header)
+                self._open_end = Position(header.last_offset + 1, header.partition_leader_epoch)
+                if not (skip or header.is_control or header.record_count == 0):
+                    self._decode(header, place)
+                if self._left:
+                    return True
+                self.position = self._open_end
+        except ProtocolError as error:
+            tp = self.state.tp
+            self._stop(CorruptRecordError(f"{tp.topic}-{tp.partition} at offset {self.position.offset}: {error}"))
+        else:
+            self.unread_bytes = 0
+        return False
+
+    def _stop(self, failure: KafkaError) -> None:
+        self._failure = failure
+        self._left = 0
+        self._batches = iter(())
+
+    def _decode(self, header: BatchHeader, place: int) -> None:
+        offsets, timestamps, keys, values, headers = read_columns(self._data, place, header, self._check_crcs)
+        first = bisect_left(offsets, self.position.offset) if header.base_offset < self.position.offset else 0
+        self._left = len(offsets) - first
+        topic, partition = self.state.tp
+        epoch = repeat(header.partition_leader_epoch)
+        fields = zip(repeat(topic), repeat(partition), offsets, timestamps, repeat(header.timestamp_type), keys, values, headers, epoch)
+        self._records = map(_make, repeat(ConsumerRecord), islice(fields, first, None))

@@ -1,0 +1,1 @@
+"""Group membership: classic and KIP-848 members, assignors, commits."""

@@ -1,0 +1,139 @@
+"""Equal shares with as few moves as possible: what the sticky assignors compute."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from aioprod.consumer.group.assignors.assignor import MemberSubscription, all_partitions, java_order, member_order
+from aioprod.types import TopicPartition
+
+Claims = Mapping[str, tuple[Collection[TopicPartition], int]]
+"""By member id: the partitions that it had, and in which generation it got them."""
+
+
+def rightful_owners(claims: Claims) -> dict[TopicPartition, str]:
+    """Who had a partition last. Of several claims the newest counts; two of the same generation are both wrong."""
+    newest: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member_id, (partitions, generation) in claims.items():
+        for partition in partitions:
+            known = newest.get(partition)
+            if known is None or generation > known[0]:
+                newest[partition] = generation, member_id
+            elif generation == known[0] and member_id != known[1]:
+                newest[partition] = generation, None
+    return {partition: member_id for partition, (_, member_id) in newest.items() if member_id is not None}
+
+
+class Balancing:
+    """Partitions on their way to members.
+
+    Topics that the same members read are one group: within it any partition is as good as any other.
+    """
+
+    def __init__(self, members: Sequence[MemberSubscription]) -> None:
+        ordered = sorted(members, key=member_order)
+        self._rank = {member.member_id: rank for rank, member in enumerate(ordered)}
+        self._ids = [member.member_id for member in ordered]
+        self._count = [0] * len(ordered)
+        readers: dict[str, list[int]] = defaultdict(list)
+        for rank, member in enumerate(ordered):
+            for topic in set(member.topics):
+                readers[topic].append(rank)
+        self._readers = {topic: tuple(ranks) for topic, ranks in readers.items()}
+        self._groups_of: list[set[tuple[int, ...]]] = [set() for _ in ordered]
+        for ranks in set(self._readers.values()):
+            for rank in ranks:
+                self._groups_of[rank].add(ranks)
+        # Of each group of topics: its readers by what they have. Entries that are out of date are passed over.
+        self._least = {ranks: [(0, rank) for rank in ranks] for ranks in set(self._readers.values())}
+        for entries in self._least.values():
+            heapify(entries)
+        self._held: list[dict[tuple[int, ...], list[TopicPartition]]] = [defaultdict(list) for _ in ordered]
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """What is read by anybody."""
+        return self._readers
+
+    def keep(self, partition: TopicPartition, member_id: str) -> bool:
+        """Leave a partition with a member, where that still reads it."""
+        rank = self._rank.get(member_id, -1)
+        readers = self._readers.get(partition.topic, ())
+        if rank not in readers:
+            return False
+        self._give(partition, readers, rank)
+        return True
+
+    def hand_out(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give each to the reader that has least; what few can read comes first."""
+        for partition in sorted(partitions, key=lambda each: (len(self._readers[each.topic]), java_order(each.topic), each.partition)):
+            readers = self._readers[partition.topic]
+            self._give(partition, readers, self._least_of(readers))
+
+    def even_out(self) -> None:
+        """Move partitions as long as somebody has two more than another one who could read them."""
+        moved = True
+        while moved:
+            moved = False
+            # Always from who has most at that moment: nobody gives so much away that it has to be given something else.
+            richest = [(-count, rank) for rank, count in enumerate(self._count)]
+            heapify(richest)
+            while richest:
+                count, rank = heappop(richest)
+                if -count == self._count[rank] and self._move_one(rank):
+                    heappush(richest, (-self._count[rank], rank))
+                    moved = True
+
+    def _move_one(self, rank: int) -> bool:
+        """Have a member give one partition to whoever has least; returns whether there is somebody."""
+        movable = [readers for readers, held in self._held[rank].items() if held]
+        poorest = min(((self._count[self._least_of(readers)], readers) for readers in movable), default=None)
+        if poorest is None or self._count[rank] <= poorest[0] + 1:
+            return False
+        readers = poorest[1]
+        receiver = self._least_of(readers)
+        self._take(rank)
+        # The newest first: what was kept from before is the last to go.
+        self._give(self._held[rank][readers].pop(), readers, receiver)
+        return True
+
+    def result(self) -> dict[str, list[TopicPartition]]:
+        """Partitions by member id, in order."""
+        return {
+            member_id: sorted(partition for held in self._held[rank].values() for partition in held) for rank, member_id in enumerate(self._ids)
+        }
+
+    def _give(self, partition: TopicPartition, readers: tuple[int, ...], rank: int) -> None:
+        self._held[rank][readers].append(partition)
+        self._count[rank] += 1
+        self._changed(rank)
+
+    def _take(self, rank: int) -> None:
+        self._count[rank] -= 1
+        self._changed(rank)
+
+    def _changed(self, rank: int) -> None:
+        for readers in self._groups_of[rank]:
+            heappush(self._least[readers], (self._count[rank], rank))
+
+    def _least_of(self, readers: tuple[int, ...]) -> int:
+        entries = self._least[readers]
+        while self._count[entries[0][1]] != entries[0][0]:
+            heappop(entries)
+        return entries[0][1]
+
+
+def balance(partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription], claims: Claims) -> dict[str, list[TopicPartition]]:
+    """Partitions by member id: nobody has two more than another one who could read one of them, and whoever need not lose a partition keeps it."""
+    balancing = Balancing(members)
+    owners = rightful_owners(claims)
+    left = [
+        partition
+        for partition in all_partitions(partitions_per_topic, balancing.topics)
+        if not (partition in owners and balancing.keep(partition, owners[partition]))
+    ]
+    balancing.hand_out(left)
+    balancing.even_out()
+    return balancing.result()

@@ -1,0 +1,52 @@
+"""From the setting ``partition_assignment_strategy`` to assignors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+from aioprod.consumer.group.assignors.assignor import Assignor, RebalanceProtocol
+from aioprod.consumer.group.assignors.cooperative import CooperativeStickyAssignor
+from aioprod.consumer.group.assignors.range import RangeAssignor
+from aioprod.consumer.group.assignors.roundrobin import RoundRobinAssignor
+from aioprod.consumer.group.assignors.sticky import StickyAssignor
+from aioprod.errors import ConfigError
+
+_OURS: dict[str, Callable[[], Assignor]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+def make_assignors(strategy: Iterable[object]) -> list[Assignor]:
+    """An assignor for each name or object, in the order of preference.
+
+    Raises:
+        ConfigError: a name is unknown or comes twice, or there is none.
+    """
+    found: dict[str, Assignor] = {}
+    for each in strategy:
+        if isinstance(each, str) and each not in _OURS:
+            raise ConfigError(f"partition_assignment_strategy={each!r}: must be one of {', '.join(_OURS)}, or an assignor of your own")
+        assignor = _OURS[each]() if isinstance(each, str) else cast(Assignor, each)
+        if assignor.name in found:
+            raise ConfigError(f"partition_assignment_strategy: {assignor.name!r} comes twice")
+        found[assignor.name] = assignor
+    if not found:
+        raise ConfigError("partition_assignment_strategy is empty: name at least one assignor")
+    rebalance_protocol(list(found.values()))
+    return list(found.values())
+
+
+def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
+    """The newest protocol that all of them support, so that a group can change over in two rolling restarts.
+
+    Raises:
+        ConfigError: they have none in common.
+    """
+    common = set.intersection(*(set(assignor.supported_protocols) for assignor in assignors))
+    if not common:
+        raise ConfigError("partition_assignment_strategy: the assignors have no rebalance protocol in common")
+    return max(common)

@@ -1,0 +1,87 @@
+"""Commits positions by themselves: at intervals, and before partitions are given up (``enable.auto.commit``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from aioprod.consumer.group.offsets import GroupOffsets, Offsets
+from aioprod.consumer.subscription import SubscriptionState
+from aioprod.consumer_config import ConsumerConfig
+from aioprod.errors import BrokerError, CommitFailedError, KafkaError, KafkaTimeoutError, RebalanceInProgressError
+from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class AutoCommit:
+    """Commits what was consumed.
+
+    A position counts as consumed when the application asks for the record after it; that is written into the subscription before each call here.
+    """
+
+    def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, offsets: GroupOffsets) -> None:
+        self.enabled = config.enable_auto_commit
+        self._interval_s = config.auto_commit_interval_ms / 1000
+        self._retry_s = config.retry_backoff_ms / 1000
+        self._limit_s = config.default_api_timeout_ms / 1000
+        self._subscription = subscription
+        self._offsets = offsets
+        self._next_at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._last: asyncio.Task[None] | None = None
+
+    def reset(self, now: float) -> None:
+        """The next one is due after a whole interval: there is a new assignment."""
+        self._next_at = now + self._interval_s
+
+    def maybe_commit(self, now: float) -> None:
+        """Begin to commit where the interval has passed."""
+        if not self.enabled:
+            return
+        if self._next_at is None:
+            self.reset(now)
+        elif now >= self._next_at and (self._task is None or self._task.done()):
+            self.reset(now)
+            if offsets := self._subscription.consumed():
+                self._task = asyncio.get_running_loop().create_task(self._commit(offsets, now + self._limit_s), name="aioprod-auto-commit")
+
+    async def commit_before_giving_up(self, partitions: Collection[TopicPartition], deadline: float, limit_s: float) -> bool:
+        """Commit what was consumed of partitions that are about to go; returns whether that has an end by ``deadline``, good or bad.
+
+        Call it again where it has not: the commit goes on meanwhile, for ``limit_s`` in all.
+        """
+        if not self.enabled:
+            return True
+        loop = asyncio.get_running_loop()
+        if self._last is None:
+            offsets = self._subscription.consumed(partitions)
+            if not offsets:
+                return True
+            self._last = loop.create_task(self._commit(offsets, loop.time() + limit_s), name="aioprod-last-auto-commit")
+        await asyncio.wait([self._last], timeout=max(0.0, deadline - loop.time()))
+        if not self._last.done():
+            return False
+        self._last = None
+        return True
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = [task for task in (self._task, self._last) if task is not None]
+        self._last = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
+
+    async def _commit(self, offsets: Offsets, deadline: float) -> None:
+        try:
+            await self._offsets.commit(offsets, deadline)
+        except (CommitFailedError, RebalanceInProgressError) as error:
+            log.info("positions were not committed: %s", error)
+        except KafkaError as error:
+            log.warning("positions could not be committed: %s", error)
+            retriable = isinstance(error, KafkaTimeoutError) or (isinstance(error, BrokerError) and error.code.retriable)
+            if retriable and self._next_at is not None:
+                self._next_at = min(self._next_at, asyncio.get_running_loop().time() + self._retry_s)

@@ -1,0 +1,215 @@
+"""How a classic member gets its assignment: JoinGroup, where it leads the assignment of all, SyncGroup. Again and again until there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aioprod.cluster.metadata import Metadata
+from aioprod.consumer.group.assignors import Assignor
+from aioprod.consumer.group.connections import GroupConnections
+from aioprod.consumer.group.identity import Generation, Identity
+from aioprod.consumer.group.leading import Leadership, lead, read_members
+from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.consumer.subscription import SubscriptionState
+from aioprod.consumer_config import ConsumerConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AuthenticationError, BrokerError, ConsumerStateError, KafkaError, UnsupportedVersionError
+from aioprod.net.connection import Connection
+from aioprod.protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, encode_subscription
+from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_STATIC_MEMBERS_FROM = 5
+# The coordinator answers at the latest when the rebalance timeout is over; Java grants it as much on top.
+_JOIN_GRACE_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An assignment that waits to be taken over.
+
+    Attributes:
+        generation: whose it is.
+        topics: the subscription that it answers.
+        partitions: what this member is given.
+        assignor: who gave it.
+        leadership: what to watch, where this member leads.
+    """
+
+    generation: Generation
+    topics: frozenset[str]
+    partitions: frozenset[TopicPartition]
+    assignor: Assignor
+    leadership: Leadership | None
+
+
+class Joining:
+    """One member's way into its group.
+
+    Args:
+        on_synced: called when the member is in the group.
+        on_problem: called with the reason why it takes longer than it should, and with None when it does not any more.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        connections: GroupConnections,
+        identity: Identity,
+        assignors: Sequence[Assignor],
+        metadata: Metadata,
+        subscription: SubscriptionState,
+        on_synced: Callable[[], None],
+        on_problem: Callable[[KafkaError | None], None],
+    ) -> None:
+        self._config = config
+        self._connections = connections
+        self._identity = identity
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._metadata = metadata
+        self._subscription = subscription
+        self._on_synced = on_synced
+        self._on_problem = on_problem
+        self._reason = ""
+
+    async def run(self, reason: str) -> Joined | None:
+        """The assignment. None where the member has lost its place, so that its partitions have to be given up before it joins again.
+
+        Raises:
+            BrokerError: the coordinator refuses this member.
+            ConsumerStateError: the assignor or another member breaks the rules.
+            AuthenticationError, UnsupportedVersionError: trying again does not help.
+            Exception: what the assignor raises.
+        """
+        self._reason = reason
+        failures = 0
+        while True:
+            code = ErrorCode.NONE
+            problem: KafkaError | None = None
+            try:
+                verdict, code, joined = await self._join()
+            except (AuthenticationError, UnsupportedVersionError, ConsumerStateError):
+                raise
+            except BrokerError as error:
+                # Only the search for the coordinator raises these.
+                verdict, code, joined, problem = judge(Api.FIND_COORDINATOR, error.code), error.code, None, error
+            except KafkaError as error:
+                verdict, joined, problem = Verdict.RETRY, None, error
+            if joined is not None or verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
+                self._on_problem(None)
+                return joined
+            if verdict in (Verdict.FENCED, Verdict.REFUSED):
+                raise BrokerError(code, f"group {self._connections.group_id!r}: this consumer can't join" + _ADVICE.get(code, ""))
+            if verdict in (Verdict.TAKE_MEMBER_ID, Verdict.REJOIN):
+                failures = 0
+                continue
+            if verdict is Verdict.NEW_COORDINATOR:
+                self._connections.forget_coordinator()
+            problem = problem or BrokerError(code, f"joining group {self._connections.group_id!r}")
+            self._on_problem(problem)
+            failures += 1
+            if failures == 1:
+                log.info("joining group %r takes another try: %s", self._connections.group_id, problem)
+            await asyncio.sleep(self._connections.backoff.seconds(failures))
+
+    async def _join(self) -> tuple[Verdict, ErrorCode, Joined | None]:
+        self._identity.begin_joining()
+        topics = self._subscription.topics
+        limit_ms = max(self._config.request_timeout_ms, self._config.max_poll_interval_ms + _JOIN_GRACE_MS)
+        reply = await self._connections.ask(lambda connection: self._join_request(connection, topics), limit_ms)
+        code = ErrorCode.of(reply.error_code)
+        verdict = judge(Api.JOIN, code)
+        if verdict is Verdict.TAKE_MEMBER_ID:
+            self._identity.take_member_id(reply.member_id)
+        if verdict is not Verdict.DONE:
+            self._lose(verdict)
+            return verdict, code, None
+        name = reply.protocol_name or ""
+        if name not in self._assignors:
+            raise ConsumerStateError(f"group {self._connections.group_id!r} has chosen assignor {name!r}, which this member does not have")
+        generation = Generation(reply.generation_id, reply.member_id, name)
+        self._identity.joined(generation)
+        self._on_problem(None)
+        leadership, shares = await self._lead(reply) if reply.leader == reply.member_id else (None, [])
+        return await self._sync(generation, topics, leadership, shares)
+
+    async def _lead(self, reply: JoinGroupResponse) -> tuple[Leadership, list[SyncGroupRequestAssignment]]:
+        shares, leadership = await lead(self._assignors[reply.protocol_name or ""], read_members(reply.members), self._metadata)
+        # A static leader that has only been started again leaves the assignment as it is (KIP-814).
+        return leadership, [] if reply.skip_assignment else shares
+
+    async def _sync(
+        self, generation: Generation, topics: frozenset[str], leadership: Leadership | None, shares: list[SyncGroupRequestAssignment]
+    ) -> tuple[Verdict, ErrorCode, Joined | None]:
+        reply = await self._connections.ask(lambda connection: self._sync_request(connection, generation, shares))
+        code = ErrorCode.of(reply.error_code)
+        verdict = judge(Api.SYNC, code)
+        if verdict is not Verdict.DONE:
+            self._lose(verdict)
+            return verdict, code, None
+        self._identity.synced()
+        self._on_synced()
+        partitions = frozenset(decode_assignment(reply.assignment).partitions)
+        return verdict, code, Joined(generation, topics, partitions, self._assignors[generation.assignor], leadership)
+
+    def _lose(self, verdict: Verdict) -> None:
+        if verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
+            self._identity.lose(keep_member_id=verdict is Verdict.LOST_GENERATION)
+
+    def _join_request(self, connection: Connection, topics: frozenset[str]) -> tuple[JoinGroupRequest, int]:
+        version = connection.pick_version(JoinGroupRequest)
+        if self._config.group_instance_id is not None and version < _STATIC_MEMBERS_FROM:
+            raise UnsupportedVersionError(f"{connection.address} is too old for group_instance_id: Kafka 2.3 is needed")
+        generation = self._identity.generation
+        owned = tuple(self._subscription.partitions)
+        protocols = [
+            JoinGroupRequestProtocol(
+                name,
+                encode_subscription(
+                    Subscription(
+                        tuple(topics), assignor.subscription_user_data(topics), owned, generation.generation_id, self._config.client_rack or None
+                    )
+                ),
+            )
+            for name, assignor in self._assignors.items()
+        ]
+        request = JoinGroupRequest(
+            self._connections.group_id,
+            self._config.session_timeout_ms,
+            self._config.max_poll_interval_ms,
+            generation.member_id,
+            self._config.group_instance_id,
+            PROTOCOL_TYPE,
+            protocols,
+            self._reason,
+        )
+        return request, version
+
+    def _sync_request(
+        self, connection: Connection, generation: Generation, shares: list[SyncGroupRequestAssignment]
+    ) -> tuple[SyncGroupRequest, int]:
+        request = SyncGroupRequest(
+            self._connections.group_id,
+            generation.generation_id,
+            generation.member_id,
+            self._config.group_instance_id,
+            PROTOCOL_TYPE,
+            generation.assignor,
+            shares,
+        )
+        return request, connection.pick_version(SyncGroupRequest)
+
+
+_ADVICE = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "; the members have no assignor in common: look at partition_assignment_strategy",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "; session_timeout_ms is outside the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
+    ErrorCode.FENCED_INSTANCE_ID: "; another one has the same group_instance_id",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "; the group is full: see the broker's group.max.size",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "; it needs the right Read on the group",
+}

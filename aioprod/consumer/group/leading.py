@@ -1,0 +1,92 @@
+"""What the leader of a classic group does for all: read what the members bring, and share out the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
+from aioprod.consumer.group.assignors.cooperative import CooperativeStickyAssignor, moving_partitions
+from aioprod.errors import BrokerError, ConsumerStateError, KafkaError, ProtocolError
+from aioprod.protocol.consumer_protocol import Assignment, decode_subscription, encode_assignment
+from aioprod.protocol.messages.join_group import JoinGroupResponseMember
+from aioprod.protocol.messages.sync_group import SyncGroupRequestAssignment
+from aioprod.types import TopicPartition
+
+
+@dataclass(slots=True)
+class Leadership:
+    """What the leader watches: when a topic gets other partitions, the group has to share them out.
+
+    Attributes:
+        topics: partitions per topic, of all that the group reads, when they were shared out last.
+    """
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+    def is_outdated(self, snapshot: ClusterSnapshot) -> bool:
+        """Whether the topics have other partitions now."""
+        return any(count_partitions(snapshot, topic) != count for topic, count in self.topics.items())
+
+
+def count_partitions(snapshot: ClusterSnapshot, topic: str) -> int:
+    """How many partitions a topic has, 0 where it does not exist."""
+    info = snapshot.topics.get(topic)
+    return 0 if info is None else len(info.partitions)
+
+
+def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubscription]:
+    """What the members bring.
+
+    Raises:
+        ConsumerStateError: the bytes of one are no subscription.
+    """
+    read = []
+    for member in members:
+        try:
+            told = decode_subscription(member.metadata)
+        except ProtocolError as error:
+            raise ConsumerStateError(f"member {member.member_id!r} of the group brings bytes that are no subscription: {error}") from error
+        subscription = MemberSubscription(
+            member.member_id, told.topics, member.group_instance_id, told.user_data, told.owned, told.generation, told.rack
+        )
+        read.append(subscription)
+    return read
+
+
+async def lead(assignor: Assignor, members: Sequence[MemberSubscription], metadata: Metadata) -> tuple[list[SyncGroupRequestAssignment], Leadership]:
+    """Share out the partitions of all topics that anybody reads, as metadata of this moment have them.
+
+    Raises:
+        KafkaError: no broker answers with metadata.
+        ConsumerStateError: the assignor breaks the rules.
+    """
+    topics = {topic for member in members for topic in member.topics}
+    for topic in topics:
+        metadata.touch(topic)
+    try:
+        snapshot = await metadata.refresh(topics)
+    except BrokerError as error:  # not one of the coordinator's
+        raise KafkaError(f"no metadata for the assignment: {error}") from error
+    counts = {topic: count_partitions(snapshot, topic) for topic in topics}
+    assignment = assignor.assign({topic: count for topic, count in counts.items() if count}, members)
+    _check(assignor, assignment, members)
+    shares = [
+        SyncGroupRequestAssignment(member.member_id, encode_assignment(Assignment(tuple(assignment.get(member.member_id, ()))))) for member in members
+    ]
+    return shares, Leadership(counts)
+
+
+def _check(assignor: Assignor, assignment: Mapping[str, Collection[TopicPartition]], members: Sequence[MemberSubscription]) -> None:
+    """Refuse what would have two members read one partition."""
+    given = [partition for partitions in assignment.values() for partition in partitions]
+    if len(set(given)) < len(given):
+        raise ConsumerStateError(f"assignor {assignor.name!r} gives a partition to two members")
+    if isinstance(assignor, CooperativeStickyAssignor) or RebalanceProtocol.COOPERATIVE not in assignor.supported_protocols:
+        return
+    if moving := moving_partitions({member.member_id: assignment.get(member.member_id, ()) for member in members}, members):
+        raise ConsumerStateError(
+            f"assignor {assignor.name!r} gives partitions to a member before the one that has them has given them up: {sorted(moving)}"
+        )

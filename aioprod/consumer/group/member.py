@@ -1,0 +1,291 @@
+"""What members of both kinds, classic and KIP-848, have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+
+from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.consumer.group.auto_commit import AutoCommit
+from aioprod.consumer.group.connections import GroupConnections
+from aioprod.consumer.group.offsets import Committer, GroupOffsets, Offsets
+from aioprod.consumer.group.partitions import GroupPartitions
+from aioprod.consumer.group.poll_watch import PollWatch
+from aioprod.consumer.group.verdicts import Verdict
+from aioprod.consumer.subscription import Mode, SubscriptionState
+from aioprod.consumer_config import ConsumerConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import KafkaError
+from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_CLOSE_LIMIT_S = 1.0
+# To send LeaveGroup, when there is no time left.
+_LEAVE_GRACE_S = 0.2
+# More than that nobody need wait for it: the end of the session does the same.
+_LEAVE_LIMIT_S = 5.0
+
+
+class GroupMember(ABC):
+    """Implements :class:`aioprod.consumer.membership.Membership`; see there for the calls.
+
+    Every change of partitions happens in :meth:`ensure_active`, :meth:`unsubscribe` and :meth:`close`; tasks only find out what is to be done.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        metadata: Metadata,
+        interceptors: ConsumerInterceptorChain,
+        rng: random.Random,
+    ) -> None:
+        self.needs_attention = False
+        self.on_attention: Callable[[], None] = lambda: None
+        self.problem: KafkaError | None = None
+        self.failure: KafkaError | None = None
+        self._config = config
+        self._subscription = subscription
+        self._metadata = metadata
+        self._connections = GroupConnections(config, rng)
+        self._offsets = GroupOffsets(self._connections, self, self._is_gone, interceptors.on_commit)
+        self._auto_commit = AutoCommit(config, subscription, self._offsets)
+        self._partitions = GroupPartitions(subscription)
+        self._poll_watch = PollWatch(config.max_poll_interval_ms / 1000, self._poll_overdue)
+        self._started = False
+        self._inside = False  # a listener may call the consumer, which comes here again
+        self._pending_error: BaseException | None = None  # for the next call of the application, once
+        self._pattern_version = -1  # metadata of all topics are those after this version
+
+    # -- what differs ----------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def rebalancing(self) -> bool:
+        """Whether partitions are on their way."""
+
+    @property
+    @abstractmethod
+    def _is_lost(self) -> bool:
+        """Whether what this consumer still has is others' by now."""
+
+    @abstractmethod
+    async def _step(self, deadline: float) -> None:
+        """Do what is to be done in the application's own call."""
+
+    @abstractmethod
+    def _topics_changed(self, reason: str) -> None:
+        """The subscription's topics are others now."""
+
+    @abstractmethod
+    async def _leave(self, *, tell: bool) -> None:
+        """End membership and its tasks; with ``tell`` the coordinator hears of it."""
+
+    @abstractmethod
+    def _stop_tasks(self) -> None:
+        """End all tasks at once."""
+
+    @abstractmethod
+    def _poll_overdue(self) -> None:
+        """The application has not asked for records for ``max_poll_interval_ms``."""
+
+    @abstractmethod
+    def committer(self, before: Committer | None = None) -> Committer:
+        """See :class:`aioprod.consumer.group.offsets.Standing`."""
+
+    @abstractmethod
+    def commit_refused(self, verdict: Verdict, code: ErrorCode, committer: Committer) -> KafkaError | None:
+        """See :class:`aioprod.consumer.group.offsets.Standing`."""
+
+    @abstractmethod
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this is."""
+
+    # -- what the consumer tells -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The event loop runs."""
+        self._started = True
+        if self._subscription.mode is not Mode.NONE:
+            self.subscription_changed()
+
+    def polled(self, now: float) -> None:
+        """The application asks for records."""
+        self._poll_watch.polled(now)
+
+    def maybe_auto_commit(self, now: float) -> None:
+        """Begin to commit where the interval has passed."""
+        if self._subscription.mode is not Mode.NONE:
+            self._auto_commit.maybe_commit(now)
+
+    def subscription_changed(self) -> None:
+        """Topics, pattern or listener are others now."""
+        if not self._started:
+            return
+        by_pattern = self._subscription.mode is Mode.PATTERN
+        self._metadata.want_all_topics = by_pattern
+        if by_pattern and not self._pattern_at_broker:
+            self._pattern_version = self._metadata.request_update()
+        else:
+            self._pattern_version = -1
+            for topic in self._subscription.topics:
+                self._metadata.touch(topic)
+        if self._in_group:
+            self._topics_changed("the subscription has changed")
+
+    def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
+        """There is a new snapshot of the cluster."""
+        self._connections.update(snapshot)
+        if self._subscription.mode is not Mode.PATTERN or self._pattern_at_broker or snapshot.version <= self._pattern_version:
+            return
+        first, self._pattern_version = self._pattern_version >= 0, -1
+        pattern = self._subscription.pattern
+        assert isinstance(pattern, re.Pattern)
+        hidden = _INTERNAL_TOPICS if self._config.exclude_internal_topics else frozenset()
+        matching = frozenset(name for name, info in snapshot.topics.items() if info.partitions and name not in hidden and pattern.fullmatch(name))
+        if first or matching != self._subscription.topics:
+            self._subscription.topics = matching
+            self._topics_changed("topics that match the pattern came or went")
+
+    @property
+    def _pattern_at_broker(self) -> bool:
+        """Whether the broker finds the topics of a pattern (KIP-848)."""
+        return False
+
+    @property
+    def _in_group(self) -> bool:
+        """Whether partitions come from the group, and not from ``assign``."""
+        return self._subscription.mode in (Mode.TOPICS, Mode.PATTERN)
+
+    @property
+    def _topics_known(self) -> bool:
+        """Whether the topics of a pattern have been looked for."""
+        return self._pattern_version < 0
+
+    def _is_gone(self, tp: TopicPartition) -> bool:
+        """Whether metadata know that a partition does not exist."""
+        info = self._metadata.snapshot.topics.get(tp.topic)
+        if info is None:
+            return self._metadata.want_all_topics
+        return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (bool(info.partitions) and tp.partition >= len(info.partitions))
+
+    def _attend(self) -> None:
+        """Have the application's next call, or the one that waits, come to :meth:`ensure_active`."""
+        self.needs_attention = True
+        self.on_attention()
+
+    def _fail(self, error: KafkaError) -> None:
+        """This member can't go on."""
+        self.failure = error
+        self._poll_watch.stop()
+        self._attend()
+
+    # -- in the application's own calls ------------------------------------------------------------------------------
+
+    async def ensure_active(self, deadline: float) -> None:
+        """Take over or give up partitions, begin to join. Never waits for other members."""
+        if self._inside:
+            return
+        self._inside = True
+        self.needs_attention = False
+        try:
+            if self.failure is not None:
+                raise self.failure.with_traceback(None)
+            if self._pending_error is not None:
+                error, self._pending_error = self._pending_error, None
+                raise error
+            if self._in_group:
+                await self._step(deadline)
+        except BaseException:
+            self.needs_attention = True
+            raise
+        finally:
+            self._inside = False
+
+    async def _revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> bool:
+        """Commit and give up partitions; returns whether that is done."""
+        self._partitions.stop_reading(partitions)
+        if not await self._auto_commit.commit_before_giving_up(partitions, deadline, self._config.max_poll_interval_ms / 1000):
+            return False
+        if self._is_lost:  # found out meanwhile
+            await self._partitions.lose(partitions)
+        else:
+            await self._partitions.revoke(partitions)
+        return True
+
+    async def commit(self, offsets: Offsets, deadline: float) -> None:
+        """Commit, and return when the coordinator has it."""
+        await self._offsets.commit(offsets, deadline)
+
+    async def committed(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets."""
+        return await self._offsets.committed(partitions, deadline)
+
+    async def unsubscribe(self, deadline: float) -> None:
+        """Give up all partitions and leave the group; the next subscription joins again."""
+        try:
+            await self._give_up(deadline, leave=True)
+        finally:
+            self._metadata.want_all_topics = False
+            self._pattern_version = -1
+
+    async def close(self, deadline: float, *, leave: bool) -> None:
+        """Give up all partitions, leave (static members stay), end all tasks."""
+        try:
+            await self._give_up(deadline, leave=leave)
+        finally:
+            self._poll_watch.stop()
+            self._stop_tasks()
+            # Whatever happens to the caller now: nothing is left open.
+            await asyncio.shield(asyncio.get_running_loop().create_task(self._release(), name="aioprod-leave"))
+
+    async def _release(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_LIMIT_S):
+                await self._auto_commit.close()
+                await self._offsets.close()
+                await self._connections.close()
+
+    async def _give_up(self, deadline: float, *, leave: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self._inside = True
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                await self._give_up_partitions(deadline)
+        except asyncio.CancelledError:
+            deadline = loop.time()
+            raise
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            log.warning("group %r: committing and giving up partitions took longer than the time given for it", self._connections.group_id)
+        finally:
+            self._poll_watch.stop()
+            self._inside = False
+            # Without a word the others would have to wait until the session is over.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)):
+                    await self._leave(tell=leave and self._config.group_instance_id is None)
+
+    async def _give_up_partitions(self, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        owned = self._partitions.owned
+        if not owned:
+            return
+        if self._in_group and self._is_lost:
+            await self._partitions.lose(owned)
+            return
+        self._partitions.stop_reading(owned)
+        await self._auto_commit.commit_before_giving_up(owned, deadline, max(0.0, deadline - loop.time()))
+        if self._in_group:
+            await self._partitions.revoke(owned)

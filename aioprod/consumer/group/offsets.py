@@ -1,0 +1,306 @@
+"""A group's committed offsets: OffsetCommit and OffsetFetch, tried again until a deadline. Commits that come while one is under way go together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from aioprod.consumer.group.connections import GroupConnections
+from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerError,
+    CommitFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    UnsupportedVersionError,
+)
+from aioprod.net.connection import Connection
+from aioprod.protocol.consumer_protocol import group_by_topic
+from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from aioprod.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+from aioprod.types import OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+_SEVERAL_GROUPS_FROM = 8
+_STABLE_FROM = 7
+
+
+class Committer(NamedTuple):
+    """Who commits: a member in a generation (or member epoch); -1 and no id for somebody outside."""
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class Standing(Protocol):
+    """What a member's commits depend on."""
+
+    def committer(self, before: Committer | None = None) -> Committer:
+        """Who commits now. ``before``: who began to, so that a member which lost its partitions meanwhile does not commit under a new generation.
+
+        Raises:
+            CommitFailedError, RebalanceInProgressError: it may not now.
+        """
+
+    def commit_refused(self, verdict: Verdict, code: ErrorCode, committer: Committer) -> KafkaError | None:
+        """The coordinator does not take this member's commit; returns the error for whoever commits, None to have it tried again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Commit:
+    """One call's offsets on their way; ``left`` are those that the coordinator has not taken yet."""
+
+    left: dict[TopicPartition, OffsetAndMetadata]
+    committer: Committer
+    deadline: float
+    done: asyncio.Future[None]
+    last_error: KafkaError | None = None
+
+
+@dataclass(slots=True)
+class GroupOffsets:
+    """Commits and reads a group's offsets.
+
+    Attributes:
+        is_gone: whether metadata know that a partition does not exist (any more): its offsets are not tried again.
+        on_commit: called with offsets that are committed.
+    """
+
+    connections: GroupConnections
+    standing: Standing
+    is_gone: Callable[[TopicPartition], bool] = field(default=lambda tp: False)
+    on_commit: Callable[[Offsets], None] = field(default=lambda offsets: None)
+    _waiting: list[_Commit] = field(default_factory=list)
+    _sending: asyncio.Task[None] | None = None
+
+    # -- commit --------------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets, deadline: float) -> None:
+        """Returns when the coordinator has them. Whoever stops waiting does not stop the commit.
+
+        Raises:
+            CommitFailedError, RebalanceInProgressError: this member may not commit now.
+            KafkaTimeoutError: not before ``deadline``; the message has the last reason.
+            BrokerError: the coordinator refuses them.
+        """
+        if not offsets:
+            return
+        loop = asyncio.get_running_loop()
+        mine = _Commit(dict(offsets), self.standing.committer(), deadline, loop.create_future())
+        self._waiting.append(mine)
+        if self._sending is None or self._sending.done():
+            self._sending = loop.create_task(self._send_all(), name="aioprod-commit")
+        # Not cancelled with whoever waits: later commits go behind this one.
+        await asyncio.wait([mine.done], timeout=deadline - loop.time())
+        if not mine.done.done():
+            _fail(mine, _too_late("OffsetCommit", self.connections.group_id, mine.last_error))
+        mine.done.result()
+        self.on_commit(offsets)
+
+    async def close(self) -> None:
+        """Give up commits under way."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending], timeout=1)
+
+    async def _send_all(self) -> None:
+        """Send what waits, together, until nothing is left."""
+        batch: list[_Commit] = []
+        try:
+            failures = 0
+            while batch := self._next_batch(batch, self.connections.backoff.seconds(failures)):
+                await asyncio.sleep(self.connections.backoff.seconds(failures))
+                await self._try_until(max(commit.deadline for commit in batch), batch)
+                batch = [commit for commit in batch if not commit.done.done()]
+                failures = failures + 1 if batch else 0
+        finally:
+            for commit in [*batch, *self._waiting]:
+                _fail(commit, KafkaError("the commit was given up: the consumer was closed"))
+            self._waiting.clear()
+
+    def _next_batch(self, batch: list[_Commit], pause: float) -> list[_Commit]:
+        """What is left of a batch, after those that can't wait for another try, and what goes with it: commits of the same generation, in order."""
+        now = asyncio.get_running_loop().time()
+        for commit in batch:
+            if now + pause >= commit.deadline:
+                _fail(commit, _too_late("OffsetCommit", self.connections.group_id, commit.last_error))
+        waiting = [commit for commit in self._waiting if not commit.done.done()]
+        batch = [commit for commit in batch if not commit.done.done()] or waiting[:1]
+        alike = [commit for commit in waiting if commit.committer == batch[0].committer]
+        self._waiting = [commit for commit in waiting if commit not in alike]
+        return [*(commit for commit in batch if commit not in alike), *alike]
+
+    async def _try_until(self, deadline: float, batch: list[_Commit]) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._try(batch)
+        except KafkaError as error:  # also one that is a TimeoutError
+            refused = isinstance(error, BrokerError) and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+            for commit in batch:
+                commit.last_error = error
+                if refused or isinstance(error, AuthenticationError | UnsupportedVersionError):
+                    _fail(commit, error)
+        except TimeoutError:
+            pass  # found out before the next try
+
+    async def _try(self, batch: list[_Commit]) -> None:
+        """One request, and what its answer means for each commit."""
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for commit in batch:
+            offsets |= commit.left
+        try:
+            committer = self.standing.committer(batch[0].committer)
+        except (CommitFailedError, RebalanceInProgressError) as refusal:
+            for commit in batch:
+                _fail(commit, refusal)
+            return
+        codes = await self._commit(offsets, committer)
+        errors = {tp: error for tp, code in codes.items() if (error := self._judge(tp, code, committer)) is not None}
+        again = {tp for tp, code in codes.items() if code != ErrorCode.NONE and tp not in errors}
+        for commit in batch:
+            error = next((errors[tp] for tp in commit.left if tp in errors), None)
+            if error is not None:
+                _fail(commit, error)
+                continue
+            unanswered = [tp for tp in commit.left if tp in again or tp not in codes]
+            commit.left = {tp: commit.left[tp] for tp in unanswered}
+            if unanswered:
+                code = codes.get(unanswered[0], ErrorCode.UNKNOWN_SERVER_ERROR)
+                commit.last_error = BrokerError(code, f"OffsetCommit of {unanswered[0].topic}-{unanswered[0].partition}")
+            elif not commit.done.done():
+                commit.done.set_result(None)
+
+    def _judge(self, tp: TopicPartition, code: ErrorCode, committer: Committer) -> KafkaError | None:
+        """The error for whoever commits; None where there is none, or where it is worth another try."""
+        verdict = judge(Api.COMMIT, code)
+        if verdict is Verdict.NEW_COORDINATOR:
+            self.connections.forget_coordinator()
+        hopeless = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self.is_gone(tp)
+        if verdict in (Verdict.DONE, Verdict.RETRY, Verdict.NEW_COORDINATOR) and not hopeless:
+            return None
+        if verdict is Verdict.REFUSED or hopeless:
+            return BrokerError(code, f"OffsetCommit of {tp.topic}-{tp.partition} in group {self.connections.group_id!r}")
+        return self.standing.commit_refused(verdict, code, committer)
+
+    async def _commit(self, offsets: Offsets, committer: Committer) -> dict[TopicPartition, ErrorCode]:
+        request = OffsetCommitRequest(
+            self.connections.group_id,
+            *committer,
+            topics=[
+                OffsetCommitRequestTopic(
+                    topic,
+                    [OffsetCommitRequestPartition(number, each.offset, each.leader_epoch, each.metadata) for number in numbers
+                     for each in (offsets[TopicPartition(topic, number)],)],
+                )
+                for topic, numbers in group_by_topic(offsets).items()
+            ],
+        )  # fmt: skip
+        reply = await self.connections.ask(lambda connection: (request, connection.pick_version(OffsetCommitRequest)))
+        return {
+            TopicPartition(topic.name, told.partition_index): ErrorCode.of(told.error_code) for topic in reply.topics for told in topic.partitions
+        }
+
+    # -- read ----------------------------------------------------------------------------------------------------
+
+    async def committed(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets, None where there is none; waits for open transactions that have offsets of these partitions.
+
+        Raises:
+            KafkaTimeoutError: not before ``deadline``; the message has the last reason.
+            BrokerError: the coordinator refuses.
+        """
+        if not partitions:
+            return {}
+        loop = asyncio.get_running_loop()
+        failures = 0
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        last_error: KafkaError | None = None
+        while left := [tp for tp in partitions if tp not in found]:
+            pause = self.connections.backoff.seconds(failures)
+            if failures and loop.time() + pause >= deadline:
+                raise _too_late("OffsetFetch", self.connections.group_id, last_error)
+            await asyncio.sleep(pause)
+            failures += 1
+            try:
+                async with asyncio.timeout_at(deadline):
+                    answer, last_error = await self._fetch(left)
+                found |= answer
+            except (AuthenticationError, UnsupportedVersionError):
+                raise
+            except KafkaError as error:  # also one that is a TimeoutError
+                if isinstance(error, BrokerError) and judge(Api.FETCH_OFFSETS, error.code) is Verdict.REFUSED:
+                    raise
+                last_error = error
+            except TimeoutError:
+                pass  # found out above
+        return found
+
+    async def _fetch(self, partitions: Collection[TopicPartition]) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], KafkaError | None]:
+        """What one answer has, and why it does not have the rest. Raises BrokerError for what can't be had."""
+        reply = await self.connections.ask(lambda connection: self._fetch_request(connection, partitions))
+        group = next((group for group in reply.groups if group.group_id == self.connections.group_id), None)
+        self._check(ErrorCode.of(group.error_code if group is not None else reply.error_code), "")
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        last_error: KafkaError | None = None
+        for tp, told in _places(reply):
+            code = ErrorCode.of(told.error_code)
+            try:
+                self._check(code, f" of {tp.topic}-{tp.partition}")
+            except BrokerError as error:
+                if judge(Api.FETCH_OFFSETS, code) is Verdict.REFUSED:
+                    raise
+                last_error = error
+                continue
+            offset = OffsetAndMetadata(told.committed_offset, told.metadata or "", told.committed_leader_epoch)
+            found[tp] = offset if offset.offset >= 0 else None
+        return found, last_error
+
+    def _check(self, code: ErrorCode, of: str) -> None:
+        verdict = judge(Api.FETCH_OFFSETS, code)
+        if verdict is Verdict.NEW_COORDINATOR:
+            self.connections.forget_coordinator()
+        if verdict is not Verdict.DONE:
+            raise BrokerError(code, f"OffsetFetch{of} in group {self.connections.group_id!r}")
+
+    def _fetch_request(self, connection: Connection, partitions: Collection[TopicPartition]) -> tuple[OffsetFetchRequest, int]:
+        version = connection.pick_version(OffsetFetchRequest)
+        topics = group_by_topic(partitions)
+        stable = version >= _STABLE_FROM
+        if version < _SEVERAL_GROUPS_FROM:
+            listed = [OffsetFetchRequestTopic(topic, numbers) for topic, numbers in topics.items()]
+            return OffsetFetchRequest(self.connections.group_id, listed, require_stable=stable), version
+        group = OffsetFetchRequestGroup(self.connections.group_id, topics=[OffsetFetchRequestTopics(*each) for each in topics.items()])
+        return OffsetFetchRequest(groups=[group], require_stable=stable), version
+
+
+def _places(reply: OffsetFetchResponse) -> list[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
+    old = [(TopicPartition(topic.name, told.partition_index), told) for topic in reply.topics for told in topic.partitions]
+    new = [(TopicPartition(topic.name, told.partition_index), told) for group in reply.groups for topic in group.topics for told in topic.partitions]
+    return [*old, *new]
+
+
+def _fail(commit: _Commit, error: KafkaError) -> None:
+    if not commit.done.done():
+        commit.done.set_exception(error)
+        commit.done.exception()  # whoever waited may be gone
+
+
+def _too_late(what: str, group_id: str, last_error: KafkaError | None) -> KafkaTimeoutError:
+    error = KafkaTimeoutError(f"{what} in group {group_id!r}: not before the deadline" + (f"; at last: {last_error}" if last_error else ""))
+    error.__cause__ = last_error
+    return error

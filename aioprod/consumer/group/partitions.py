@@ -1,0 +1,65 @@
+"""Taking over and giving up partitions: what the subscription and the listener are told, only ever inside the application's own calls."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from aioprod.consumer.subscription import SubscriptionState
+from aioprod.types import TopicPartition
+
+
+class GroupPartitions:
+    """The partitions that a group has given to this consumer.
+
+    Each step changes the subscription also where the listener raises or the caller is cancelled in the middle of it: a listener is told once.
+    """
+
+    def __init__(self, subscription: SubscriptionState) -> None:
+        self._subscription = subscription
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """What this consumer has now."""
+        return frozenset(self._subscription.partitions)
+
+    def stop_reading(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these: they are about to be given up."""
+        self._subscription.begin_revoking(partitions)
+
+    async def revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """Give up partitions; the listener may still commit. Raises what the listener raises."""
+        listener = self._subscription.listener
+        await self._drop(partitions, listener.on_partitions_revoked if listener is not None else None)
+
+    async def lose(self, partitions: Collection[TopicPartition]) -> None:
+        """Others have these partitions already. Raises what the listener raises."""
+        listener = self._subscription.listener
+        await self._drop(partitions, listener.on_partitions_lost if listener is not None else None)
+
+    async def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Have these partitions and no others; nothing of new ones is fetched before the listener knows. Raises what the listener raises."""
+        listener = self._subscription.listener
+        added = set(partitions) - self.owned
+        self._subscription.take_assignment(sorted(partitions), awaiting_callback=listener is not None)
+        if listener is None:
+            return
+        try:
+            await _call(listener.on_partitions_assigned, added)
+        finally:
+            self._subscription.release(added)
+
+    async def _drop(self, partitions: Collection[TopicPartition], callback: Callable[[list[TopicPartition]], Any] | None) -> None:
+        self.stop_reading(partitions)
+        try:
+            if callback is not None:
+                await _call(callback, partitions)
+        finally:
+            self._subscription.take_assignment(sorted(self.owned.difference(partitions)))
+
+
+async def _call(callback: Callable[[list[TopicPartition]], Any], partitions: Collection[TopicPartition]) -> None:
+    result = callback(sorted(partitions))
+    if inspect.isawaitable(result):
+        await result

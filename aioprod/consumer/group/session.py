@@ -1,0 +1,123 @@
+"""What a KIP-848 member and its coordinator have told each other. Each heartbeat has only what is new since the last one that was answered."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from aioprod.consumer_config import ConsumerConfig
+from aioprod.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_FOR_A_WHILE_EPOCH = -2  # a static member that will come back
+
+TopicIdPartition = tuple[uuid.UUID, int]
+
+
+class Wishes(NamedTuple):
+    """What a member wants to read: topics, or a regular expression that the broker resolves."""
+
+    topics: frozenset[str]
+    regex: str | None
+
+
+class Session:
+    """One member's session.
+
+    Attributes:
+        member_id: made by the member itself, for as long as the process lives.
+        epoch: the member's epoch; 0 before it is in the group.
+        target: what the coordinator wants this member to have; None before it has said anything.
+    """
+
+    def __init__(self, config: ConsumerConfig, member_id: str) -> None:
+        self.member_id = member_id
+        self.epoch = JOIN_EPOCH
+        self.target: frozenset[TopicIdPartition] | None = None
+        self._config = config
+        self._told: Wishes | None = None
+        self._told_owned: frozenset[TopicIdPartition] | None = None
+        self._sent: tuple[Wishes, frozenset[TopicIdPartition]] | None = None
+
+    def begin(self) -> None:
+        """Join, as a member that has nothing."""
+        self.epoch = JOIN_EPOCH
+        self.target = None
+        self.unanswered()
+
+    def request(self, group_id: str, wishes: Wishes, owned: Collection[TopicIdPartition]) -> ConsumerGroupHeartbeatRequest:
+        """The next heartbeat."""
+        config = self._config
+        have = frozenset(owned)
+        self._sent = wishes, have
+        request = ConsumerGroupHeartbeatRequest(group_id, self.member_id, self.epoch, config.group_instance_id)
+        everything = self._told is None or self.epoch == JOIN_EPOCH
+        if everything:
+            request.rack_id = config.client_rack or None
+            request.rebalance_timeout_ms = int(config.max_poll_interval_ms)
+            request.server_assignor = config.group_remote_assignor
+        if everything or self._told != wishes:
+            # An expression that is given up has to be overwritten by an empty one.
+            had_regex = self._told is not None and self._told.regex is not None
+            request.subscribed_topic_regex = wishes.regex if wishes.regex is not None or not had_regex else ""
+            request.subscribed_topic_names = sorted(wishes.topics)
+        if everything or self._told_owned != have:
+            request.topic_partitions = [TopicPartitions(topic_id, numbers) for topic_id, numbers in _by_topic(have).items()]
+        return request
+
+    def answered(self, reply: ConsumerGroupHeartbeatResponse) -> bool:
+        """The coordinator has taken the last heartbeat; returns whether it has said anew what this member is to have."""
+        assert self._sent is not None
+        self._told, self._told_owned = self._sent
+        self.epoch = reply.member_epoch
+        self.member_id = reply.member_id or self.member_id
+        if reply.assignment is None:
+            return False
+        self.target = frozenset((each.topic_id, number) for each in reply.assignment.topic_partitions for number in each.partitions)
+        return True
+
+    def unanswered(self) -> None:
+        """Nobody knows what the coordinator has heard: the next heartbeat tells everything."""
+        self._told = self._told_owned = None
+
+    def leave(self, group_id: str) -> ConsumerGroupHeartbeatRequest:
+        """The last heartbeat."""
+        epoch = LEAVE_EPOCH if self._config.group_instance_id is None else LEAVE_FOR_A_WHILE_EPOCH
+        return ConsumerGroupHeartbeatRequest(group_id, self.member_id, epoch, self._config.group_instance_id)
+
+
+class TopicIds:
+    """Names of topics by id and the other way round, as far as they are known."""
+
+    def __init__(self) -> None:
+        self._names: dict[uuid.UUID, str] = {}
+        self._ids: dict[str, uuid.UUID] = {}
+
+    def learn(self, ids: Mapping[str, uuid.UUID]) -> None:
+        """Take over what metadata have. A topic that was made anew has another id."""
+        for name, topic_id in ids.items():
+            if topic_id.int:
+                self._names[topic_id] = name
+                self._ids[name] = topic_id
+
+    def name(self, topic_id: uuid.UUID) -> str | None:
+        """A topic's name, None where it is not known."""
+        return self._names.get(topic_id)
+
+    def with_ids(self, partitions: Iterable[tuple[str, int]]) -> frozenset[TopicIdPartition]:
+        """Partitions by their topic's id."""
+        return frozenset((self._ids[topic], number) for topic, number in partitions if topic in self._ids)
+
+
+def _by_topic(partitions: Iterable[TopicIdPartition]) -> dict[uuid.UUID, list[int]]:
+    topics: dict[uuid.UUID, list[int]] = defaultdict(list)
+    for topic_id, number in sorted(partitions):
+        topics[topic_id].append(number)
+    return topics

@@ -1,0 +1,150 @@
+"""The consumer's questions about topics and offsets that change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.consumer.core import ConsumerCore
+from aioprod.consumer.membership import INTERNAL_TOPICS
+from aioprod.consumer.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, by_leader, found_offsets, list_offsets_request
+from aioprod.consumer.problems import is_worth_telling
+from aioprod.consumer_config import ISOLATION_LEVELS
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, ConfigError, KafkaError, KafkaTimeoutError
+from aioprod.types import OffsetAndTimestamp, TopicPartition
+
+
+class LookupCalls(ConsumerCore):
+    """Offsets by time, first and last offsets, topics and their partitions."""
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time (milliseconds since 1970) in each partition; None where there is none so late.
+
+        Raises:
+            ConfigError: a timestamp is below 0.
+            KafkaTimeoutError: not all answers came within ``timeout_ms``, or else ``default_api_timeout_ms``.
+            BrokerError: a partition may not be read.
+        """
+        for tp, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ConfigError(f"timestamp {timestamp} of {tp}: must be at least 0")
+        found = await self._offsets(timestamps, timeout_ms)
+        return {tp: answer if answer.offset >= 0 else None for tp, answer in found.items()}
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
+        """The first offset of each partition. Errors as of :meth:`offsets_for_times`."""
+        found = await self._offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
+        return {tp: answer.offset for tp, answer in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will get; with ``read_committed`` the last stable offset. Errors as above."""
+        found = await self._offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
+        return {tp: answer.offset for tp, answer in found.items()}
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> frozenset[int]:
+        """The numbers of a topic's partitions; none where there is no such topic.
+
+        Raises:
+            BrokerError: the topic may not be read.
+            KafkaTimeoutError: no broker answers in time.
+        """
+        async with self._call():
+            deadline = self._deadline(timeout_ms)
+            snapshot = await self._refresh([topic], deadline)
+            info = snapshot.topics.get(topic)
+            if info is not None and info.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+                raise BrokerError(info.error, f"topic {topic}")
+            return frozenset(partition.partition for partition in info.partitions) if info is not None else frozenset()
+
+    async def topics(self, timeout_ms: float | None = None) -> frozenset[str]:
+        """All topics that this consumer may see. KafkaTimeoutError: no broker answers in time."""
+        async with self._call():
+            snapshot = await self._refresh(None, self._deadline(timeout_ms))
+            hidden = INTERNAL_TOPICS if self.config.exclude_internal_topics else frozenset()
+            return frozenset(snapshot.topics) - hidden
+
+    async def _refresh(self, topics: list[str] | None, deadline: float, before: KafkaError | None = None) -> ClusterSnapshot:
+        """Fresh metadata; ``before`` is what failed already, for the error."""
+        failures = 0
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._metadata.refresh(topics)
+            except TimeoutError as error:
+                why = f"; the last try: {before}" if before is not None else ""
+                raise KafkaTimeoutError(f"no broker tells the metadata in time{why}") from before or error
+            except KafkaError as error:
+                if is_worth_telling(error):
+                    raise
+                failures += 1
+                before = error
+                await self._pause(failures, deadline, error, "the metadata")
+
+    async def _pause(self, failures: int, deadline: float, error: KafkaError, what: str) -> None:
+        pause = self._backoff.seconds(failures)
+        if asyncio.get_running_loop().time() + pause >= deadline:
+            raise KafkaTimeoutError(f"no answer about {what} in time; the last try: {error}") from error
+        await asyncio.sleep(pause)
+
+    async def _offsets(self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None) -> dict[TopicPartition, OffsetAndTimestamp]:
+        async with self._call():
+            deadline = self._deadline(timeout_ms)
+            missing = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
+            found: dict[TopicPartition, OffsetAndTimestamp] = {}
+            failures = 0
+            failure: KafkaError | None = None
+            while missing:
+                snapshot = await self._refresh(sorted({tp.topic for tp in missing}), deadline, failure)
+                failure = await self._ask_offsets(snapshot, missing, found, deadline)
+                missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
+                if failure is not None:
+                    if is_worth_telling(failure):
+                        raise failure
+                    failures += 1
+                    await self._pause(failures, deadline, failure, "offsets")
+            return {TopicPartition(*tp): found[TopicPartition(*tp)] for tp in timestamps}
+
+    async def _ask_offsets(
+        self,
+        snapshot: ClusterSnapshot,
+        timestamps: Mapping[TopicPartition, int],
+        found: dict[TopicPartition, OffsetAndTimestamp],
+        deadline: float,
+    ) -> KafkaError | None:
+        """Ask each leader once; answers go into ``found``, the last failure is returned."""
+        failure: KafkaError | None = None
+        leaders: dict[TopicPartition, PartitionInfo] = {}
+        for tp in timestamps:
+            info = snapshot.find_leader(tp)
+            if isinstance(info, PartitionInfo):
+                leaders[tp] = info
+            else:
+                failure = info or BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp.topic}-{tp.partition}")
+        limit_ms = max(deadline - asyncio.get_running_loop().time(), 0) * 1000
+        isolation = ISOLATION_LEVELS[self.config.isolation_level]
+        asked = {
+            self._requests.send(node_id, list_offsets_request(partitions, timestamps, isolation, min(limit_ms, self.config.request_timeout_ms)))
+            for node_id, partitions in by_leader(leaders).items()
+        }
+        if not asked:
+            return failure
+        done, pending = await asyncio.wait(asked, timeout=limit_ms / 1000)
+        for late in pending:
+            late.cancel()
+            failure = KafkaTimeoutError("no answer about offsets in time")
+        for answer in done:
+            error = answer.exception()
+            if error is not None:
+                assert isinstance(error, KafkaError), error
+                failure = error
+                continue
+            for tp, told in found_offsets(answer.result()).items():
+                if isinstance(told, KafkaError):
+                    failure = told
+                else:
+                    found[tp] = told
+        return failure

@@ -1,0 +1,171 @@
+"""Requests to nodes without waiting: each gets a future at once, and goes out as soon as there is a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from aioprod.config import ClientConfig
+from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
+from aioprod.net.brokers import Brokers
+from aioprod.net.connection import Connection
+from aioprod.protocol.framing import encode_request
+from aioprod.protocol.message import Message, Request
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+@dataclass(slots=True)
+class _Unsent:
+    message: Request[Any]
+    future: asyncio.Future[Any]
+    created: float
+
+
+class Requests:
+    """Per node a queue of requests that have no connection yet.
+
+    The connection that fails or breaks fails what is queued for its node; so does ``request_timeout_ms``. All of it happens in callbacks of the event
+    loop: no task of its own, so nothing that could be cancelled.
+
+    Args:
+        config: time-outs.
+        brokers: the connections; their ``on_change`` is taken.
+    """
+
+    def __init__(self, config: ClientConfig, brokers: Brokers) -> None:
+        self._limit_s = config.request_timeout_ms / 1000
+        self._brokers = brokers
+        self._unsent: dict[int, deque[_Unsent]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.on_change: Callable[[], None] = lambda: None
+        brokers.on_change = self._brokers_changed
+
+    @property
+    def unsent(self) -> int:
+        """How many requests wait for a connection."""
+        return sum(map(len, self._unsent.values()))
+
+    def send(self, node_id: int, message: Request[ResponseT]) -> asyncio.Future[ResponseT]:
+        """Send a request in the newest version that both sides know; never waits.
+
+        The future's error is BrokerConnectionError, RequestTimedOutError or ProtocolError where there is no usable answer, UnsupportedVersionError
+        where the broker is too old, AuthenticationError where it does not take this client. Cancelling it takes a request back that is unsent.
+        """
+        loop = asyncio.get_running_loop()
+        connection = self._brokers.live(node_id)
+        if connection is not None and node_id not in self._unsent and connection.throttled_until <= loop.time():
+            return cast("asyncio.Future[ResponseT]", _send_now(connection, message, loop))
+        future: asyncio.Future[ResponseT] = loop.create_future()
+        refusal = self._refusal(node_id, loop.time())
+        if refusal is not None:
+            future.set_exception(refusal)
+            return future
+        self._unsent.setdefault(node_id, deque()).append(_Unsent(message, future, loop.time()))
+        self._brokers.start_connecting(node_id)
+        self._look_again()
+        return future
+
+    def close(self) -> None:
+        """Fail what was never sent, and take nothing any more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for node_id in list(self._unsent):
+            self._fail(node_id, BrokerConnectionError("the client is closed"))
+
+    def _refusal(self, node_id: int, now: float) -> KafkaError | None:
+        """Why nothing can be sent to a node now: it is gone, or the pause after its last failure is not over."""
+        if self._closed or not self._brokers.knows(node_id):
+            return BrokerConnectionError("the client is closed" if self._closed else f"broker {node_id} is not in the cluster")
+        if self._brokers.live(node_id) is None and now < self._brokers.retry_at(node_id):
+            return self._brokers.last_error(node_id) or BrokerConnectionError(f"broker {node_id} can't be reached")
+        return None
+
+    def _brokers_changed(self) -> None:
+        self._look()
+        self.on_change()
+
+    def _look(self) -> None:
+        """Send what can be sent, fail what can't."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for node_id, queue in list(self._unsent.items()):
+            connection = self._brokers.live(node_id)
+            if connection is not None:
+                if connection.throttled_until <= now:
+                    del self._unsent[node_id]
+                    for unsent in queue:
+                        _forward(connection, unsent, loop)
+            elif not self._brokers.connecting(node_id):
+                self._fail(node_id, self._brokers.last_error(node_id) or BrokerConnectionError(f"broker {node_id} can't be reached"))
+                continue
+            while queue and now - queue[0].created >= self._limit_s and node_id in self._unsent:
+                late = RequestTimedOutError(f"broker {node_id}: not connected within request_timeout_ms={self._limit_s * 1000:.0f}")
+                _give_up(queue.popleft(), late)
+            if not queue:
+                self._unsent.pop(node_id, None)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Set the timer for whatever is due first: the end of a time-out, or of a broker's wish for fewer requests (KIP-219)."""
+        if self._timer is not None or not self._unsent:
+            return
+        loop = asyncio.get_running_loop()
+        due = min(queue[0].created for queue in self._unsent.values()) + self._limit_s
+        for node_id in self._unsent:
+            connection = self._brokers.live(node_id)
+            if connection is not None:
+                due = min(due, connection.throttled_until)
+        self._timer = loop.call_at(max(due, loop.time() + 0.001), self._timer_rings)
+
+    def _timer_rings(self) -> None:
+        self._timer = None
+        self._look()
+
+    def _fail(self, node_id: int, error: KafkaError) -> None:
+        for unsent in self._unsent.pop(node_id, ()):
+            _give_up(unsent, error)
+
+
+def _send_now(connection: Connection, message: Request[Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+    try:
+        version = connection.pick_version(type(message))
+        correlation_id = connection.next_correlation_id()
+        frame = encode_request(message, version, correlation_id, connection.client_id)
+    except KafkaError as error:
+        failed: asyncio.Future[Any] = loop.create_future()
+        failed.set_exception(error)
+        return failed
+    return connection.send([frame], type(message), version, correlation_id)
+
+
+def _forward(connection: Connection, unsent: _Unsent, loop: asyncio.AbstractEventLoop) -> None:
+    if unsent.future.done():
+        return
+    answer = _send_now(connection, unsent.message, loop)
+
+    def pass_on(done: asyncio.Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if unsent.future.done():
+            return
+        if done.cancelled():
+            unsent.future.cancel()
+        elif error is not None:
+            unsent.future.set_exception(error)
+        else:
+            unsent.future.set_result(done.result())
+
+    answer.add_done_callback(pass_on)
+
+
+def _give_up(unsent: _Unsent, error: KafkaError) -> None:
+    if not unsent.future.done():
+        unsent.future.set_exception(error)

@@ -1,0 +1,232 @@
+"""Records that are alike, many at once.
+
+Most batches hold long stretches of records whose fields have the same lengths: then each field stands at the same distance from the one of the record
+before, and a slice with that step is the column of all of them. What is checked of every record by ``record_reader`` is checked here of columns, by
+comparisons of bytes; what is not as expected ends the stretch.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+#: Stretches shorter than this are read faster one by one.
+SHORTEST: Final = 16
+
+_BLOCK: Final = 64
+_LOWEST_BYTES: Final = {flag: bytes(2 * delta & 127 | flag for delta in range(64)) for flag in (0, 128)}
+_LARGEST_OFFSET_BYTES: Final = 4  # of a varint: 134 million records
+
+
+class _Shape(NamedTuple):
+    """Where the fields of a record are, counted from its first byte; a key or value that is null has length -1.
+
+    Attributes:
+        size: bytes of the record, its length included.
+        timestamp, offset: where the two deltas begin; ``key_length`` follows the offset's.
+        fixed: places of bytes that are the same in all records alike.
+    """
+
+    size: int
+    timestamp: int
+    offset: int
+    key_length: int
+    key: int
+    key_size: int
+    value: int
+    value_size: int
+    fixed: tuple[int, ...]
+
+
+class AlikeRecords:
+    """Reads the records alike at the beginning of a batch.
+
+    Args:
+        body: the batch's records, decompressed.
+        base_timestamp: what timestamp deltas count from.
+    """
+
+    def __init__(self, body: bytes, base_timestamp: int) -> None:
+        self._body = body
+        self._base = base_timestamp
+        self._by_byte: list[int] | None = None  # timestamps by a delta of one byte
+
+    def fill(self, timestamps: list[int], keys: list[bytes | None], values: list[bytes | None]) -> tuple[int, int]:
+        """Store the columns of one stretch after another, until one is too short or is not of the plain kind: no headers, no gaps in the offsets.
+
+        Args:
+            timestamps, keys, values: as long as the batch has records; keys and values are None.
+
+        Returns:
+            How many records were read, and the byte behind them.
+        """
+        index = position = 0
+        while len(timestamps) - index >= SHORTEST:
+            shape = _shape(self._body, position)
+            count = 0 if shape is None else self._count_alike(shape, position, index, len(timestamps) - index)
+            if shape is None or count < SHORTEST:
+                break
+            stretch = self._timestamps(position, count, shape)
+            if len(stretch) < SHORTEST:
+                break
+            following, end = index + len(stretch), position + len(stretch) * shape.size
+            timestamps[index:following] = stretch
+            found_keys, found_values = _fields(self._body, position, end, shape)
+            if found_keys is not None:
+                keys[index:following] = found_keys
+            if found_values is not None:
+                values[index:following] = found_values
+            index, position = following, end
+        return index, position
+
+    def _count_alike(self, shape: _Shape, position: int, index: int, most: int) -> int:
+        """How many records from record ``index`` at byte ``position`` on have this shape."""
+        body = self._body
+        count = min(most, (len(body) - position) // shape.size, _same_offset_length(shape, index))
+        end = position + count * shape.size
+        for place in shape.fixed:
+            if count < SHORTEST:
+                return 0
+            column = body[position + place : end : shape.size]
+            first = column[:1]
+            if column.count(first) != count:
+                count -= len(column.lstrip(first))
+                end = position + count * shape.size
+        return count if count >= SHORTEST and _offsets_follow(body, position, count, index, shape) else 0
+
+    def _timestamps(self, position: int, count: int, shape: _Shape) -> list[int]:
+        """The timestamps of those records whose delta has as many bytes as the first's."""
+        start, end, step = position + shape.timestamp, position + count * shape.size, shape.size
+        length = shape.offset - shape.timestamp
+        columns = [self._body[start + number : end : step] for number in range(length)]
+        if all(column.count(column[:1]) == count for column in columns):
+            number, _ = _varint(self._body, start)
+            return [self._base + ((number >> 1) ^ -(number & 1))] * count
+        if length == 1:
+            (column,) = columns
+            if not column.isascii():
+                column = column[: next(place for place, byte in enumerate(column) if byte > 127)]
+            return list(map(self._one_byte_timestamps().__getitem__, column))
+        if length == 2:
+            low, high = columns
+            count = next((place for place, first, second in zip(range(count), low, high, strict=False) if first < 128 or second > 127), count)
+            numbers = [first + (second << 7) - 128 for first, second in zip(low[:count], high[:count], strict=True)]
+            return [self._base + ((number >> 1) ^ -(number & 1)) for number in numbers]
+        return []
+
+    def _one_byte_timestamps(self) -> list[int]:
+        if self._by_byte is None:
+            self._by_byte = [0] * 128
+            self._by_byte[::2] = range(self._base, self._base + 64)
+            self._by_byte[1::2] = range(self._base - 1, self._base - 65, -1)
+        return self._by_byte
+
+
+def _shape(body: bytes, position: int) -> _Shape | None:
+    """How the record at ``position`` is laid out; None where it is not of the plain kind, or its end is not where its length says."""
+    try:
+        length, place = _varint(body, position)
+        attributes = place
+        _, offset = _varint(body, place + 1)
+        _, key_length = _varint(body, offset)
+        key_number, key = _varint(body, key_length)
+        key_size = -1 if key_number == 1 else key_number >> 1
+        value_length = key + max(key_size, 0)
+        value_number, value = _varint(body, value_length)
+        value_size = -1 if value_number == 1 else value_number >> 1
+        end = value + max(value_size, 0)
+        if body[end] or length & 1 or (key_number & 1 and key_size >= 0) or (value_number & 1 and value_size >= 0):
+            return None
+    except IndexError:
+        return None
+    if end + 1 - attributes != length >> 1:
+        return None
+    fixed = (*range(position, attributes), *range(key_length, key), *range(value_length, value), end)
+    return _Shape(
+        end + 1 - position,
+        attributes + 1 - position,
+        offset - position,
+        key_length - position,
+        key - position,
+        key_size,
+        value - position,
+        value_size,
+        tuple(place - position for place in fixed),
+    )
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """An unsigned number of up to 5 bytes, and where it ends; IndexError for anything else."""
+    number = 0
+    for shift in range(0, 35, 7):
+        byte = body[position]
+        position += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, position
+    raise IndexError
+
+
+def _same_offset_length(shape: _Shape, index: int) -> int:
+    """How many records have an offset delta of as many bytes."""
+    length = shape.key_length - shape.offset
+    return 0 if length > _LARGEST_OFFSET_BYTES else (1 << 7 * length - 1) - index
+
+
+def _offsets_follow(body: bytes, position: int, count: int, index: int, shape: _Shape) -> bool:
+    """Whether each record has the offset delta that follows that of the one before; compaction leaves gaps."""
+    end = position + count * shape.size
+    last = shape.key_length - shape.offset - 1
+    for number in range(last + 1):
+        expected = _offset_bytes(number, 128 if number < last else 0, index, count)
+        if body[position + shape.offset + number : end : shape.size] != expected:
+            return False
+    return True
+
+
+def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
+    """The byte ``number`` of the offset deltas of ``count`` records from ``index`` on."""
+    if number == 0:
+        pattern = _LOWEST_BYTES[flag]
+        first = index & 63
+        return (pattern * ((first + count) // 64 + 1))[first : first + count]
+    shift = 7 * number - 1
+    width = 1 << shift
+    blocks = range(index >> shift, (index + count - 1 >> shift) + 1)
+    first = index & width - 1
+    return b"".join([bytes((block & 127 | flag,)) * width for block in blocks])[first : first + count]
+
+
+def _fields(body: bytes, position: int, end: int, shape: _Shape) -> tuple[list[Any] | None, list[Any] | None]:
+    """The keys and the values of all records from ``position`` to ``end``."""
+    if shape.key_size < 0 and shape.value_size < 0:
+        return None, None
+    fields: list[Any] = []
+    # A block at a time makes no tuple for each record.
+    block = _layout(shape.key, shape.key_size, shape.value, shape.value_size, shape.size, _BLOCK)
+    while end - position >= block.size:
+        fields += block.unpack_from(body, position)
+        position += block.size
+    rest = (end - position) // shape.size
+    if rest:
+        one = _layout(shape.key, shape.key_size, shape.value, shape.value_size, shape.size, 1)
+        with memoryview(body) as whole, whole[position:end] as part:
+            fields += chain.from_iterable(one.iter_unpack(part))
+    if shape.key_size < 0:
+        return None, fields
+    if shape.value_size < 0:
+        return fields, None
+    return fields[::2], fields[1::2]
+
+
+@lru_cache(maxsize=256)
+def _layout(key: int, key_size: int, value: int, value_size: int, size: int, count: int) -> struct.Struct:
+    if key_size < 0:
+        one = f"{value}x{value_size}s{size - value - value_size}x"
+    elif value_size < 0:
+        one = f"{key}x{key_size}s{size - key - key_size}x"
+    else:
+        one = f"{key}x{key_size}s{value - key - key_size}x{value_size}s{size - value - value_size}x"
+    return struct.Struct(one * count)

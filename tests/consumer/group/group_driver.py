@@ -1,0 +1,175 @@
+"""A consumer without a fetcher: it plays the owner of a group's member, and takes records from the embedded broker's logs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from aioprod.cluster.metadata import Metadata
+from aioprod.consumer.group.member import GroupMember
+from aioprod.consumer.group.membership import group_membership
+from aioprod.consumer.subscription import Phase, Position, RebalanceListener, SubscriptionState
+from aioprod.consumer_config import ConsumerConfig
+from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.net.brokers import Brokers
+from aioprod.testing import EmbeddedCluster
+from aioprod.types import OffsetAndMetadata, TopicPartition
+
+LIMIT_S = 20.0
+QUICK = {
+    "retry_backoff_ms": 10, "retry_backoff_max_ms": 50, "reconnect_backoff_ms": 10, "heartbeat_interval_ms": 50, "metadata_max_age_ms": 300,
+}  # fmt: skip
+
+
+class Listener(RebalanceListener):
+    """Writes down what it is told, and may do something at it."""
+
+    def __init__(self, at_revoke: Callable[[list[TopicPartition]], Awaitable[object] | None] | None = None) -> None:
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
+        self.at_revoke = at_revoke
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self.calls.append(("assigned", partitions))
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Awaitable[object] | None:
+        self.calls.append(("revoked", partitions))
+        return self.at_revoke(partitions) if self.at_revoke is not None else None
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        self.calls.append(("lost", partitions))
+
+
+class Driver:
+    """One consumer of a group."""
+
+    def __init__(self, cluster: EmbeddedCluster | str, group_id: str = "g", *, listener: RebalanceListener | None = None, **settings: Any) -> None:
+        servers = cluster if isinstance(cluster, str) else cluster.bootstrap_servers
+        self._cluster = cluster
+        self.config = ConsumerConfig(bootstrap_servers=tuple(servers.split(",")), group_id=group_id, **{**QUICK, **settings})
+        rng = random.Random()
+        self.brokers = Brokers(self.config, rng)
+        self.metadata = Metadata(self.config, self.brokers, rng, create_topics=False)
+        self.subscription = SubscriptionState()
+        self.listener = listener
+        self.interceptors = ConsumerInterceptorChain(self.config.interceptors)
+        self.member: GroupMember = group_membership(self.config, self.subscription, self.metadata, self.interceptors, rng)
+        self.attention = asyncio.Event()
+        self.member.on_attention = self.attention.set
+        self.metadata.on_update = self.member.metadata_changed
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        self.brokers.open()
+        self.metadata.start()
+        self.member.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self, timeout_s: float = 5.0, *, leave: bool = True) -> None:
+        """End it; with ``leave=False`` as a killed process does, but for its connections."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.member.close(asyncio.get_running_loop().time() + timeout_s, leave=leave)
+        finally:
+            await asyncio.shield(asyncio.create_task(self._release()))
+
+    async def _release(self) -> None:
+        await self.metadata.close()
+        await self.brokers.close()
+
+    async def crash(self) -> None:
+        """End without a word, committing and calling nothing."""
+        self._closed = True
+        self.member._stop_tasks()
+        self.member._poll_watch.stop()
+        await self.member._auto_commit.close()
+        await self.member._offsets.close()
+        await self.member._connections.close()
+        await self.metadata.close()
+        await self.brokers.close()
+
+    def subscribe(self, *topics: str) -> Self:
+        self.subscription.subscribe(topics, self.listener)
+        self.member.subscription_changed()
+        return self
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        return set(self.subscription.partitions)
+
+    async def poll(self, timeout_s: float = 0.05, max_records: int = 100) -> list[tuple[TopicPartition, int, bytes]]:
+        """What ``getmany`` does: (partition, offset, value) of records."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            self.member.polled(loop.time())
+            self.member.maybe_auto_commit(loop.time())
+            if self.member.needs_attention:
+                self.attention.clear()
+                await self.member.ensure_active(deadline)
+            await self._find_positions(deadline)
+            records = self._take(max_records)
+            left = deadline - loop.time()
+            if records or left <= 0:
+                return records
+            try:
+                async with asyncio.timeout(min(left, 0.02)):
+                    await self.attention.wait()
+            except TimeoutError:
+                pass
+
+    async def _find_positions(self, deadline: float) -> None:
+        missing = [state.tp for state in self.subscription.in_phase(Phase.INITIALIZING)]
+        if missing:
+            committed = await self.member.committed(missing, deadline + LIMIT_S)
+            for tp, offset in committed.items():
+                if tp in self.subscription.partitions:
+                    self.subscription[tp].found(Position(offset.offset if offset is not None else 0))
+
+    def _take(self, max_records: int) -> list[tuple[TopicPartition, int, bytes]]:
+        if isinstance(self._cluster, str):
+            return []
+        taken: list[tuple[TopicPartition, int, bytes]] = []
+        for tp, state in self.subscription.partitions.items():
+            if tp.topic in self._cluster.topics and state.may_be_fetched and state.may_be_handed_out and state.position is not None:
+                records = self._cluster.records(tp.topic, tp.partition)[state.position.offset :][: max_records - len(taken)]
+                taken += [(tp, record.offset, record.value or b"") for record in records]
+                state.position = Position(state.position.offset + len(records))
+        return taken
+
+    async def poll_until(self, condition: Callable[[], bool], *others: Driver, limit_s: float = LIMIT_S) -> None:
+        """Poll, the others too, until something is so."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        while not condition():
+            assert loop.time() < deadline, f"not in {limit_s} s; assigned: {[sorted(each.assigned) for each in (self, *others)]}"
+            if others:
+                await asyncio.gather(*(each.poll(0.02) for each in (self, *others)))
+            else:  # in the caller's own task, which may be cancelled
+                await self.poll(0.02)
+
+    async def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None = None, timeout_s: float = 5.0) -> None:
+        chosen = self.subscription.consumed() if offsets is None else offsets
+        await self.member.commit(chosen, asyncio.get_running_loop().time() + timeout_s)
+
+    async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return await self.member.committed(partitions, asyncio.get_running_loop().time() + 5)
+
+
+async def shared_out(drivers: list[Driver], count: int, limit_s: float = LIMIT_S) -> None:
+    """Poll all until they have ``count`` partitions between them, nobody more than one above another, and no rebalance is on."""
+
+    def even() -> bool:
+        sizes = [len(each.assigned) for each in drivers]
+        together = set().union(*(each.assigned for each in drivers))
+        calm = not any(each.member.rebalancing or each.member.needs_attention for each in drivers)
+        return calm and sum(sizes) == len(together) == count and max(sizes) - min(sizes) <= 1
+
+    await drivers[0].poll_until(even, *drivers[1:], limit_s=limit_s)

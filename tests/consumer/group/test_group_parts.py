@@ -1,0 +1,169 @@
+"""The parts of a group's member that decide alone: what codes mean, who is asked how often, what a KIP-848 heartbeat has in it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
+from aioprod.consumer.group.identity import Generation, Identity, State
+from aioprod.consumer.group.leading import Leadership
+from aioprod.consumer.group.poll_watch import PollWatch
+from aioprod.consumer.group.session import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, Session, TopicIds, Wishes
+from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.consumer_config import ConsumerConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse, ResponseTopicPartitions, TopicPartitions
+
+E = ErrorCode
+A, B = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+@pytest.mark.parametrize("api", Api)
+def test_each_code_has_a_verdict_in_each_answer(api: Api) -> None:
+    for code in ErrorCode:
+        verdict = judge(api, code)
+        assert (verdict is Verdict.DONE) == (code is E.NONE)
+        if code.retriable:
+            assert verdict is not Verdict.REFUSED, code
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "verdict"),
+    [
+        (Api.JOIN, E.MEMBER_ID_REQUIRED, Verdict.TAKE_MEMBER_ID),
+        (Api.JOIN, E.UNKNOWN_MEMBER_ID, Verdict.LOST_MEMBER),
+        (Api.JOIN, E.INCONSISTENT_GROUP_PROTOCOL, Verdict.REFUSED),
+        (Api.SYNC, E.REBALANCE_IN_PROGRESS, Verdict.REJOIN),
+        (Api.HEARTBEAT, E.REBALANCE_IN_PROGRESS, Verdict.REJOIN),
+        (Api.HEARTBEAT, E.ILLEGAL_GENERATION, Verdict.LOST_GENERATION),
+        (Api.HEARTBEAT, E.FENCED_INSTANCE_ID, Verdict.FENCED),
+        (Api.COMMIT, E.OFFSET_METADATA_TOO_LARGE, Verdict.REFUSED),
+        (Api.COMMIT, E.REQUEST_TIMED_OUT, Verdict.NEW_COORDINATOR),
+        (Api.COMMIT, E.STALE_MEMBER_EPOCH, Verdict.STALE_EPOCH),
+        (Api.FETCH_OFFSETS, E.UNSTABLE_OFFSET_COMMIT, Verdict.RETRY),
+        (Api.FETCH_OFFSETS, E.GROUP_AUTHORIZATION_FAILED, Verdict.REFUSED),
+        (Api.CONSUMER_HEARTBEAT, E.FENCED_MEMBER_EPOCH, Verdict.LOST_GENERATION),
+        (Api.CONSUMER_HEARTBEAT, E.UNKNOWN_MEMBER_ID, Verdict.LOST_GENERATION),
+        (Api.CONSUMER_HEARTBEAT, E.UNRELEASED_INSTANCE_ID, Verdict.REFUSED),
+    ],
+)
+def test_what_java_does(api: Api, code: ErrorCode, verdict: Verdict) -> None:
+    assert judge(api, code) is verdict
+
+
+def test_a_member_that_stops_waiting_for_a_rebalance_still_has_its_generation() -> None:
+    identity = Identity()
+    identity.begin_joining()
+    identity.give_up_joining()
+    assert identity.state is State.UNJOINED
+    identity.joined(Generation(3, "m", "range"))
+    identity.synced()
+    identity.begin_joining()
+    identity.give_up_joining()
+    assert (identity.state, identity.generation.generation_id) == (State.STABLE, 3)
+    identity.lose(keep_member_id=True)
+    assert (identity.state, identity.generation) == (State.UNJOINED, Generation(-1, "m"))
+
+
+def test_the_leader_notices_other_partitions() -> None:
+    def snapshot(**counts: int) -> ClusterSnapshot:
+        topics = {name: TopicInfo(name, partitions=tuple(PartitionInfo(n, 1, 0) for n in range(count))) for name, count in counts.items()}
+        return ClusterSnapshot(1, topics=topics)
+
+    leadership = Leadership({"t": 2, "missing": 0})
+    assert not leadership.is_outdated(snapshot(t=2, other=5))
+    assert leadership.is_outdated(snapshot(t=3))
+    assert leadership.is_outdated(snapshot(t=2, missing=1))
+    assert leadership.is_outdated(snapshot())
+
+
+async def test_only_who_does_not_ask_is_called_overdue() -> None:
+    overdue = asyncio.Event()
+    watch = PollWatch(0.05, overdue.set)
+    loop = asyncio.get_running_loop()
+    watch.begin()
+    for _ in range(10):
+        watch.polled(loop.time())
+        await asyncio.sleep(0.01)
+    assert not overdue.is_set()
+    await asyncio.wait_for(overdue.wait(), 5)
+    overdue.clear()
+    watch.begin()
+    watch.stop()
+    await asyncio.sleep(0.08)
+    assert not overdue.is_set()
+
+
+# -- KIP-848 -----------------------------------------------------------------------------------------------------
+
+
+def session(**settings: object) -> Session:
+    return Session(ConsumerConfig(group_id="g", max_poll_interval_ms=7_000, **settings), "m")  # type: ignore[arg-type]
+
+
+def answer(epoch: int, *partitions: tuple[uuid.UUID, list[int]] | None) -> ConsumerGroupHeartbeatResponse:
+    given = None if partitions == (None,) else Assignment([ResponseTopicPartitions(*each) for each in partitions if each is not None])
+    return ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=epoch, heartbeat_interval_ms=5_000, assignment=given)
+
+
+def test_the_first_heartbeat_tells_everything_and_the_next_ones_what_is_new() -> None:
+    talk = session(group_instance_id="i", group_remote_assignor="range", client_rack="r")
+    wishes = Wishes(frozenset({"t", "a"}), None)
+    first = talk.request("g", wishes, [])
+    assert (first.member_epoch, first.instance_id, first.rack_id, first.rebalance_timeout_ms) == (JOIN_EPOCH, "i", "r", 7_000)
+    assert (first.server_assignor, first.subscribed_topic_names, first.topic_partitions) == ("range", ["a", "t"], [])
+    assert talk.answered(answer(1, (A, [0, 1])))
+    assert (talk.epoch, talk.target) == (1, frozenset({(A, 0), (A, 1)}))
+
+    quiet = talk.request("g", wishes, [])
+    assert (quiet.member_epoch, quiet.subscribed_topic_names, quiet.topic_partitions, quiet.server_assignor) == (1, None, None, None)
+    assert not talk.answered(answer(1, None))
+    acknowledging = talk.request("g", wishes, [(A, 1), (A, 0)])
+    assert acknowledging.topic_partitions == [TopicPartitions(A, [0, 1])]
+    assert talk.answered(answer(2, None)) is False
+    assert talk.request("g", wishes, [(A, 0), (A, 1)]).topic_partitions is None
+    changed = talk.request("g", Wishes(frozenset({"b"}), None), [(A, 0), (A, 1)])
+    assert (changed.subscribed_topic_names, changed.topic_partitions) == (["b"], None)
+
+
+def test_after_silence_everything_is_told_again() -> None:
+    talk = session()
+    wishes = Wishes(frozenset({"t"}), None)
+    talk.request("g", wishes, [])
+    talk.answered(answer(3, (A, [0])))
+    talk.request("g", wishes, [(A, 0)])
+    talk.unanswered()
+    again = talk.request("g", wishes, [(A, 0)])
+    assert (again.member_epoch, again.subscribed_topic_names, again.topic_partitions) == (3, ["t"], [TopicPartitions(A, [0])])
+
+
+def test_an_expression_that_is_given_up_is_overwritten() -> None:
+    talk = session()
+    assert talk.request("g", Wishes(frozenset(), "t.*"), []).subscribed_topic_regex == "t.*"
+    talk.answered(answer(1, None))
+    changed = talk.request("g", Wishes(frozenset({"t"}), None), [])
+    assert (changed.subscribed_topic_regex, changed.subscribed_topic_names) == ("", ["t"])
+
+
+def test_a_fenced_member_begins_anew_and_static_ones_leave_for_a_while() -> None:
+    talk = session()
+    talk.request("g", Wishes(frozenset({"t"}), None), [])
+    talk.answered(answer(4, (A, [0])))
+    assert talk.leave("g").member_epoch == LEAVE_EPOCH
+    talk.begin()
+    assert (talk.epoch, talk.target, talk.member_id) == (JOIN_EPOCH, None, "m")
+    assert session(group_instance_id="i").leave("g").member_epoch == LEAVE_FOR_A_WHILE_EPOCH
+
+
+def test_names_and_ids_of_topics() -> None:
+    ids = TopicIds()
+    ids.learn({"t": A, "old": uuid.UUID(int=0)})
+    assert (ids.name(A), ids.name(B), ids.name(uuid.UUID(int=0))) == ("t", None, None)
+    assert ids.with_ids([("t", 1), ("u", 0)]) == {(A, 1)}
+    ids.learn({"t": B})  # made anew
+    assert ids.with_ids([("t", 1)]) == {(B, 1)}
+
+

@@ -1,0 +1,61 @@
+"""Members join and leave at random while a producer writes: with commits when partitions are given away, each record is processed once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from functools import partial
+from typing import Any
+
+import pytest
+from group_readers import Reader, check_once, come_and_go, make_topic
+
+from aioprod.testing import EmbeddedCluster, GroupSettings
+
+PARTITIONS = 6
+EAGER = {"partition_assignment_strategy": ("range",)}
+ROUND_ROBIN = {"partition_assignment_strategy": ("roundrobin",)}
+STICKY = {"partition_assignment_strategy": ("sticky",)}
+COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
+KIP_848 = {"group_protocol": "consumer"}
+
+
+async def run(bootstrap: str, settings: dict[str, Any], seed: int, changes: int, topic: str = "") -> list[Reader]:
+    topic = topic or f"t-{uuid.uuid4().hex[:8]}"
+    await make_topic(bootstrap, topic, PARTITIONS)
+    make = partial(Reader, group_id=f"g-{topic}", **settings)
+    written, processed, members = await come_and_go(bootstrap, topic, PARTITIONS, changes, random.Random(seed), [make])
+    print(f"seed {seed}: {len(written)} records, {len(members)} members")
+    check_once(written, processed)
+    assert not [call for member in members for call in member.calls if call[0] == "lost"]
+    return members
+
+
+@pytest.mark.parametrize("settings", [EAGER, ROUND_ROBIN, STICKY, COOPERATIVE], ids=["range", "roundrobin", "sticky", "cooperative"])
+async def test_members_come_and_go(bootstrap: str, settings: dict[str, Any]) -> None:
+    members = await run(bootstrap, settings, seed=7, changes=12)
+    if settings is COOPERATIVE:
+        assert any(len(partitions) < PARTITIONS for member in members for name, partitions in member.calls if name == "revoked")
+
+
+@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])
+async def test_members_come_and_go_while_their_coordinator_moves(settings: dict[str, Any]) -> None:
+    # Whoever leaves just when the coordinator moves is taken for a member until its session is over.
+    async with EmbeddedCluster(nodes=3, groups=GroupSettings(min_session_timeout_ms=1)) as cluster:
+        topic = f"t-{uuid.uuid4().hex[:8]}"
+
+        async def move_on() -> None:
+            for number in range(12):
+                await asyncio.sleep(0.25)
+                cluster.move_coordinator("group", f"g-{topic}", number % 3 + 1)
+
+        moving = asyncio.create_task(move_on())
+        try:
+            await run(cluster.bootstrap_servers, {**settings, "session_timeout_ms": 3_000}, seed=5, changes=10, topic=topic)
+        finally:
+            moving.cancel()
+
+
+async def test_members_come_and_go_in_a_group_of_the_new_protocol(kafka: str) -> None:
+    await run(kafka, KIP_848, seed=11, changes=8)

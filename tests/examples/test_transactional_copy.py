@@ -1,0 +1,110 @@
+"""examples/transactional_copy.py in processes that are killed with -9 at random times: each record is in the target exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import aioprod
+from aioprod import Consumer, Producer
+from aioprod.cluster.client import ClusterClient
+from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+ROOT = Path(aioprod.__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "transactional_copy.py"
+PARTITIONS = 4
+RECORDS = 3_000
+LIMIT_S = 100.0
+
+
+class Copies:
+    """Processes of the example, by instance."""
+
+    def __init__(self, servers: str, source: str, target: str, log: Path) -> None:
+        self._arguments = [sys.executable, str(EXAMPLE), source, target, "--bootstrap-servers", servers, "--session-timeout-ms", "6000"]
+        self._log = log.open("w")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, instance: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.processes[instance] = subprocess.Popen(
+            [*self._arguments, "--instance", instance], env=environment, stdout=self._log, stderr=subprocess.STDOUT
+        )
+
+    def kill(self, instance: str) -> None:
+        """End it as the kernel does where memory runs out."""
+        process = self.processes[instance]
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def check_running(self, log: Path) -> None:
+        for instance, process in self.processes.items():
+            assert process.poll() is None, f"instance {instance} has ended:\n{log.read_text()}"
+
+
+@contextmanager
+def copying(servers: str, source: str, target: str, log: Path) -> Iterator[Copies]:
+    copies = Copies(servers, source, target, log)
+    try:
+        for instance in ("1", "2"):
+            copies.start(instance)
+        yield copies
+    finally:
+        for instance in copies.processes:
+            copies.kill(instance)
+        copies.close()
+
+
+async def run(servers: str, kills: int, seed: int, log: Path) -> None:
+    rng = random.Random(seed)
+    source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
+    async with ClusterClient(servers) as client:
+        reply = await client.request(CreateTopicsRequest([CreatableTopic(name, PARTITIONS, 1) for name in (source, target)], 10_000))
+        assert not [topic for topic in reply.topics if topic.error_code]
+    async with Producer(servers) as producer, Consumer(
+        target, bootstrap_servers=servers, group_id=f"judge-{target}", isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as judge:
+        with copying(servers, source, target, log) as copies:
+            seen: Counter[bytes] = Counter()
+            written = 0
+            killed = 0
+            async with asyncio.timeout(LIMIT_S):
+                # Writing goes on while processes are killed, so that there is always something under way.
+                while killed < kills or written < RECORDS or seen.total() < written:
+                    if written < RECORDS or killed < kills:
+                        for _ in range(50):
+                            await producer.send(source, f"record-{written}".encode(), partition=written % PARTITIONS)
+                            written += 1
+                    seen.update(record.value for record in await judge.getmany(timeout_ms=rng.randint(1, 60)))
+                    copies.check_running(log)
+                    if killed < kills and seen.total() > RECORDS * (killed + 1) / (kills + 1) / 2:
+                        instance = rng.choice(("1", "2"))
+                        copies.kill(instance)
+                        copies.start(instance)
+                        killed += 1
+            seen.update(record.value for record in await judge.getmany(timeout_ms=1_000))
+    assert seen == Counter({f"RECORD-{number}".encode(): 1 for number in range(written)}), f"seed {seed}"
+
+
+async def test_each_record_is_copied_once_although_processes_are_killed(bootstrap: str, tmp_path: Path) -> None:
+    await run(bootstrap, kills=3, seed=random.randrange(1_000_000), log=tmp_path / "log.txt")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("round_", range(5))
+async def test_many_kills(kafka: str, tmp_path: Path, round_: int) -> None:
+    await run(kafka, kills=15, seed=random.randrange(1_000_000), log=tmp_path / "log.txt")

@@ -1,0 +1,128 @@
+"""Records alike are read many at once: what comes out is what the reading one by one makes of the same bytes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioprod.errors import CorruptRecordError, ProtocolError
+from aioprod.protocol.alike_records import SHORTEST, AlikeRecords
+from aioprod.protocol.record_batch import build_batch, read_header
+from aioprod.protocol.record_reader import RecordColumns, read_columns
+
+BASE = 1_700_000_000_000
+Row = tuple[int, int, bytes | None, bytes | None, int]  # offset delta, timestamp delta, key, value, number of headers
+
+
+def varint(number: int) -> bytes:
+    rest = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while rest > 127:
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*out, rest])
+
+
+def field(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def record(row: Row) -> bytes:
+    offset, timestamp, key, value, headers = row
+    body = b"\0" + varint(timestamp) + varint(offset) + field(key) + field(value) + varint(headers) + (varint(1) + b"h" + field(b"x")) * headers
+    return varint(len(body)) + body
+
+
+def batch(rows: list[Row], body: bytes | None = None) -> bytes:
+    return build_batch(
+        b"".join(map(record, rows)) if body is None else body,
+        attributes=0,
+        last_offset_delta=max((row[0] for row in rows), default=0),
+        base_timestamp=BASE,
+        max_timestamp=BASE,
+        record_count=len(rows),
+    )
+
+
+def one_by_one(data: bytes, monkeypatch: pytest.MonkeyPatch) -> RecordColumns:
+    with monkeypatch.context() as patch:
+        patch.setattr(AlikeRecords, "fill", lambda self, *columns: (0, 0))
+        return read_columns(data, 0, read_header(data))
+
+
+def same_result(data: bytes) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        try:
+            expected: object = one_by_one(data, monkeypatch)
+        except CorruptRecordError:
+            expected = CorruptRecordError
+        try:
+            found: object = read_columns(data, 0, read_header(data))
+        except ProtocolError as error:
+            found = type(error)
+    assert found == expected
+
+
+@st.composite
+def rows_of_stretches(draw: st.DrawFn) -> list[Row]:
+    rows: list[Row] = []
+    timestamp = 0
+    for _ in range(draw(st.integers(1, 4))):
+        key = draw(st.sampled_from([None, 0, 1, 8, 63, 64, 200]))
+        value = draw(st.sampled_from([None, 0, 1, 50, 63, 64, 130, 9_000]))
+        step = draw(st.sampled_from([0, 1, 3, -1, 100]))
+        gap = draw(st.sampled_from([0, 0, 0, 1, 70]))
+        headers = draw(st.sampled_from([0, 0, 0, 1]))
+        offset = rows[-1][0] + 1 + gap if rows else gap
+        for number in range(draw(st.integers(1, 150 if value != 9_000 else 20))):
+            timestamp += step
+            fill = number % 251
+            rows.append(
+                (offset + number, timestamp, None if key is None else bytes([fill]) * key, None if value is None else bytes([fill]) * value, headers)
+            )
+    return rows
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows_of_stretches())
+def test_stretches_of_records_alike(rows: list[Row]) -> None:
+    data = batch(rows)
+    columns = read_columns(data, 0, read_header(data))
+    assert columns.offsets == [row[0] for row in rows]
+    assert columns.timestamps == [BASE + row[1] for row in rows]
+    assert columns.keys == [row[2] for row in rows]
+    assert columns.values == [row[3] for row in rows]
+    assert [len(headers) for headers in columns.headers] == [row[4] for row in rows]
+    same_result(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 120), st.sampled_from([None, 0, 5, 100]), st.data())
+def test_broken_bytes_come_to_what_they_come_to_one_by_one(count: int, size: int | None, data: st.DataObject) -> None:
+    body = bytearray(b"".join(record((n, n // 3, None, None if size is None else bytes([n]) * size, 0)) for n in range(count)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from([0, 0, 1, 7]))
+    same_result(batch([(n, 0, None, None, 0) for n in range(count)], bytes(body[: len(body) - cut])))
+
+
+def test_offset_deltas_of_two_and_three_bytes_are_read_in_stretches() -> None:
+    rows: list[Row] = [(number, number // 50, None, b"%06d" % number, 0) for number in range(20_000)]
+    data = batch(rows)
+    body = data[61:]
+    timestamps, keys, values = [BASE] * len(rows), [None] * len(rows), [None] * len(rows)
+    assert AlikeRecords(body, BASE).fill(timestamps, keys, values) == (len(rows), len(body))  # type: ignore[arg-type]
+    assert values == [row[3] for row in rows]
+    assert timestamps == [BASE + row[1] for row in rows]
+
+
+def test_records_of_all_sizes_are_left_to_the_other_way() -> None:
+    rng = random.Random(3)
+    body = b"".join(record((number, 0, None, rng.randbytes(rng.randint(0, 90)), 0)) for number in range(500))
+    columns: tuple[list[int], list[bytes | None], list[bytes | None]] = [0] * 500, [None] * 500, [None] * 500
+    index, _ = AlikeRecords(body, BASE).fill(*columns)
+    assert index < SHORTEST
