@@ -39,7 +39,7 @@ if _typing.TYPE_CHECKING:
     from aioprod.producer.producer import Producer
     from aioprod.security import OAuthToken
     from aioprod.serialization import BytesSerializer, JsonSerializer, Serializer, StringSerializer
-    from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+    from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, ProducerRecord, RecordMetadata, TopicPartition
 
 __all__ = [
     "AbortableTransactionError",
@@ -66,6 +66,7 @@ __all__ = [
     "OffsetAndMetadata",
     "Partitioner",
     "Partitions",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosedError",
     "ProducerFencedError",
@@ -111,6 +112,7 @@ _HOMES = {
     "OffsetAndMetadata": "aioprod.types",
     "Partitioner": "aioprod.producer.partitioner",
     "Partitions": "aioprod.producer.partitioner",
+    "PreparedTransaction": "aioprod.types",
     "Producer": "aioprod.producer.producer",
     "ProducerClosedError": "aioprod.errors",
     "ProducerFencedError": "aioprod.errors",

@@ -70,6 +70,7 @@ def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
     where = demo.add_mutually_exclusive_group()
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this running cluster")
     where.add_argument("--real-kafka", action="store_true", help="start a real Kafka 4.1 (44 MB are downloaded the first time)")
+    demo.add_argument("--cluster", action="store_true", help="Spark as a master with two workers, and Kafka as three nodes unless it is given")
     demo.add_argument("--flights", type=_positive_int, metavar="N", help="send only the first N flights of the year")
     demo.add_argument("--rate", type=_positive_float, metavar="R", help="send at most R records per second")
     demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the results go (default: %(default)s)")
@@ -135,6 +136,8 @@ def _topic(text: str) -> tuple[str, int | None]:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    if arguments.cluster and (arguments.follow or arguments.real_kafka):
+        arguments.parser.error("argument --cluster: not allowed with --follow or --real-kafka")
     try:
         from aioprod.demo.options import DemoError, DemoOptions, check_extras
 
@@ -150,6 +153,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         DemoOptions(
             bootstrap_servers=arguments.bootstrap_servers,
             real_kafka=arguments.real_kafka,
+            cluster=arguments.cluster,
             flights=arguments.flights,
             rate=arguments.rate,
             out=arguments.out,

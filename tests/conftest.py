@@ -34,8 +34,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-        if any(item.get_closest_marker(marker) for marker in ("kafka", "spark")):  # one process has all that needs a JVM: one broker, one session
-            item.add_marker(pytest.mark.xdist_group("java"))
+        # One process has all that needs Spark, one all else that needs Kafka: one session, and a broker for each of the two.
+        group = next((marker for marker in ("spark", "kafka") if item.get_closest_marker(marker)), None)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
     unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unasked)]
     if left_out:

@@ -66,6 +66,7 @@ PUBLIC_NAMES = {
     "OffsetAndMetadata",
     "Partitioner",
     "Partitions",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosedError",
     "ProducerFencedError",
