@@ -94,7 +94,7 @@ async def _plainly(options: SinkOptions, parts: Sequence[Sequence[pa.RecordBatch
 
 
 async def _exactly(options: SinkOptions, writer: Sink, version: int, parts: Sequence[Sequence[pa.RecordBatch]]) -> None:
-    attempts = [TaskAttempt(writer, short_run("benchmark"), version, partition, 0) for partition in range(len(parts))]
+    attempts = [TaskAttempt(writer, short_run("benchmark"), version, partition, partition) for partition in range(len(parts))]
     reports = await asyncio.gather(*(task.write_task(options, attempt, iter(part)) for attempt, part in zip(attempts, parts, strict=True)))
     assert await driver.commit_batch(options, reports, version)
 

@@ -20,7 +20,7 @@ from aioprod.spark._versions import DataSourceStreamArrowWriter, stream_batches
 from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once.driver import abort_batch, commit_batch
 from aioprod.spark.exactly_once.ids import Sink, short_run
-from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
+from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport, stream_number
 from aioprod.spark.exactly_once.task import write_task
 from aioprod.spark.reading import event_loop_factory
 from aioprod.spark.sending import RowSender
@@ -67,7 +67,7 @@ class KafkaWriter(DataSourceArrowWriter):
         if self.options.delivery != EXACTLY_ONCE:
             return write_batches(self.options, iterator)
         context = _task_context()
-        attempt = TaskAttempt(self._sink, self._run, self._version, context.partitionId(), context.attemptNumber())
+        attempt = TaskAttempt(self._sink, self._run, self._version, context.partitionId(), context.taskAttemptId())
         return _written(self.options, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -93,7 +93,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         if query is None or batch is None or run is None:
             raise SinkError(f"Spark does not tell which batch this is ({_QUERY_ID}={query}, {_BATCH_ID}={batch}): use delivery=at-least-once")
         sink = Sink(self.options.transactional_id_prefix, query)
-        return _written(self.options, TaskAttempt(sink, short_run(run), int(batch), context.partitionId(), context.attemptNumber()), batches)
+        number = stream_number(context.taskAttemptId())
+        return _written(self.options, TaskAttempt(sink, short_run(run), int(batch), context.partitionId(), number), batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _commit(self.options, messages, batchId)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aioprod.errors import KafkaError, ProtocolError
@@ -24,14 +24,14 @@ class DecidedTransaction:
     """A task's transaction that belongs to the batch.
 
     Attributes:
-        partition, attempt, worker: the task's number, which of its attempts it was, and where it ran.
+        partition: the task's number.
+        number: of the attempt, as in `reports.TaskAttempt`.
         producer_id, epoch, v2: as in :class:`aioprod.PreparedTransaction`.
         rows: how many were written in it.
     """
 
     partition: int
-    attempt: int
-    worker: str
+    number: int
     producer_id: int
     epoch: int
     v2: bool
@@ -62,34 +62,27 @@ class Decision:
     def prepared(self, sink: Sink) -> list[PreparedTransaction]:
         """What each transaction is ended with, in the same order."""
         return [
-            PreparedTransaction(
-                sink.transactional_id(self.run, self.version, each.partition, each.attempt, each.worker), each.producer_id, each.epoch, each.v2
-            )
+            PreparedTransaction(sink.transactional_id(self.run, self.version, each.number), each.producer_id, each.epoch, each.v2)
             for each in self.transactions
         ]
 
 
 def encode(decision: Decision) -> str:
-    """The decision as text: about 12 characters per transaction and 5 per worker, because partitions and producer ids are mostly neighbours."""
+    """The decision as text: about 12 characters per transaction, because partitions, attempts and producer ids are mostly neighbours."""
     writer = Writer()
     writer.int64(decision.version)
     writer.uint32(int(decision.run, 16))
     writer.uint32(decision.digest >> 32)
     writer.uint32(decision.digest & 0xFFFFFFFF)
-    workers = {worker: place for place, worker in enumerate(sorted({each.worker for each in decision.transactions}))}
-    writer.uvarint(len(workers))
-    for worker in workers:
-        writer.uint32(int(worker, 16))
     writer.uvarint(len(decision.transactions))
-    partition = producer_id = 0
+    partition = number = producer_id = 0
     for each in decision.transactions:
         writer.varlong(each.partition - partition)
-        writer.uvarint(each.attempt << 1 | each.v2)
-        writer.uvarint(workers[each.worker])
+        writer.varlong(each.number - number)
         writer.varlong(each.producer_id - producer_id)
-        writer.uvarint(each.epoch)
+        writer.uvarint(each.epoch << 1 | each.v2)
         writer.varlong(each.rows)
-        partition, producer_id = each.partition, each.producer_id
+        partition, number, producer_id = each.partition, each.number, each.producer_id
     return _MARK + base64.b85encode(writer.buffer).decode()
 
 
@@ -105,19 +98,19 @@ def decode(text: str) -> Decision:
         reader = Reader(base64.b85decode(text.removeprefix(_MARK)))
         version, run = reader.int64(), f"{reader.uint32():08x}"
         digest = reader.uint32() << 32 | reader.uint32()
-        transactions = tuple(_transactions(reader, [f"{reader.uint32():08x}" for _ in range(reader.uvarint())]))
+        transactions = tuple(_transactions(reader))
         if reader.offset != len(reader.data):
             raise ProtocolError("it goes on after its end")
-    except (ValueError, IndexError, ProtocolError) as error:
+    except (ValueError, ProtocolError) as error:
         raise DecisionError(f"a decision is damaged: {text[:40]!r}: {error}") from error
     return Decision(version, run, digest, transactions)
 
 
-def _transactions(reader: Reader, workers: Sequence[str]) -> Iterable[DecidedTransaction]:
-    partition = producer_id = 0
+def _transactions(reader: Reader) -> Iterable[DecidedTransaction]:
+    partition = number = producer_id = 0
     for _ in range(reader.uvarint()):
         partition += reader.varlong()
-        attempt, v2 = divmod(reader.uvarint(), 2)
-        worker = workers[reader.uvarint()]
+        number += reader.varlong()
         producer_id += reader.varlong()
-        yield DecidedTransaction(partition, attempt, worker, producer_id, reader.uvarint(), bool(v2), reader.varlong())
+        epoch, v2 = divmod(reader.uvarint(), 2)
+        yield DecidedTransaction(partition, number, producer_id, epoch, bool(v2), reader.varlong())

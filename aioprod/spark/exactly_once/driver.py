@@ -17,7 +17,7 @@ from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
 from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.digest import MODULUS
 from aioprod.spark.exactly_once.ending import end_decided
-from aioprod.spark.exactly_once.ids import Sink
+from aioprod.spark.exactly_once.ids import NUMBERS, Sink
 from aioprod.spark.exactly_once.reports import TaskReport
 from aioprod.spark.exactly_once.sweeping import finish_earlier, sweep
 from aioprod.spark.exactly_once.task import check_not_newer
@@ -159,7 +159,7 @@ def decision_of(reports: Sequence[TaskReport], run: str, version: int) -> Decisi
 
 def _decided(report: TaskReport, transaction: PreparedTransaction) -> DecidedTransaction:
     by = report.attempt
-    return DecidedTransaction(by.partition, by.attempt, by.worker, transaction.producer_id, transaction.epoch, transaction.v2, report.rows)
+    return DecidedTransaction(by.partition, by.number, transaction.producer_id, transaction.epoch, transaction.v2, report.rows)
 
 
 def _totals(reports: Sequence[TaskReport]) -> tuple[int, int]:
@@ -171,8 +171,14 @@ async def check_transactions(coordination: Coordination, written: Collection[Tas
 
     Raises:
         TransactionTimedOutError: one does not.
+        SinkError: two tasks had the same transactional id.
     """
     expected = {report.transaction.transactional_id: report for report in written if report.transaction is not None}
+    if len(expected) < len(written):
+        raise SinkError(
+            f"batch {next(iter(written)).attempt.version}: {len(written)} tasks have only {len(expected)} transactional ids: the application began "
+            f"more than {NUMBERS} task attempts meanwhile. Nothing of the batch is visible. Make batches smaller, or use delivery=at-least-once"
+        )
     found = await transactions.describe_transactions(coordination, list(expected))
     now = time.time()
     for name, report in expected.items():

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import uuid
 from dataclasses import dataclass
 from typing import NamedTuple
 
 # Ids are used again after so many versions: a late request of an attempt that Spark has given up must not hit a batch that is being written,
 # and brokers keep each id for transactional.id.expiration.ms (7 days).
 SLOTS = 8
-# With the process id, for a process that was forked has its parent's.
-_process = uuid.uuid4()
+#: Of Spark's numbers of task attempts a stream's ids have the remainder: a run has at most this many ids for each slot.
+NUMBERS = 16_384
 
 
 class AttemptId(NamedTuple):
@@ -21,9 +19,7 @@ class AttemptId(NamedTuple):
 
     run: str
     slot: int
-    partition: int
-    attempt: int
-    worker: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +44,14 @@ class Sink:
         """The consumer group whose committed offsets hold the decisions."""
         return self.driver_id
 
-    def transactional_id(self, run: str, version: int, partition: int, attempt: int, worker: str) -> str:
-        """The id of one attempt of one task."""
-        return f"{self.driver_id}-{run}-{version % SLOTS}-{partition}-{attempt}-{worker}"
+    def transactional_id(self, run: str, version: int, number: int) -> str:
+        """The id of one attempt of a task."""
+        return f"{self.driver_id}-{run}-{version % SLOTS}-{number}"
 
     def parse(self, transactional_id: str) -> AttemptId | None:
         """What an attempt's id says; None of other ids, also of those of sinks whose names only begin alike."""
-        found = re.fullmatch(re.escape(self.driver_id) + r"-([0-9a-f]{8})-(\d)-(\d+)-(\d+)-([0-9a-f]{8})", transactional_id)
-        return AttemptId(found[1], int(found[2]), int(found[3]), int(found[4]), found[5]) if found else None
-
-
-def this_worker() -> str:
-    """Eight hexadecimal digits for this process.
-
-    Spark counts attempts from 0 again where it runs a stage a second time, beside what is left of the first: only the process tells such two apart.
-    The processes are used for many tasks, so that there are few.
-    """
-    return hashlib.sha256(f"{_process}-{os.getpid()}".encode()).hexdigest()[:8]
+        found = re.fullmatch(re.escape(self.driver_id) + r"-([0-9a-f]{8})-(\d)-(\d+)", transactional_id)
+        return AttemptId(found[1], int(found[2]), int(found[3])) if found else None
 
 
 def short_run(run_id: str) -> str:

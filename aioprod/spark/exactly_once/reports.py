@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from aioprod.spark.exactly_once.ids import Sink, this_worker
+from aioprod.spark.exactly_once.ids import NUMBERS, Sink
 from aioprod.types import PreparedTransaction
 
 
@@ -15,21 +15,28 @@ class TaskAttempt:
     Attributes:
         run: which run of the query, as `ids.short_run` has it.
         version: the number of the batch.
-        partition, attempt: the task's number, and which of its attempts this is.
-        worker: which process runs it, as `ids.this_worker` has it.
+        partition: the task's number.
+        number: of the attempt; no two that are alive at the same time have the same.
     """
 
     sink: Sink
     run: str
     version: int
     partition: int
-    attempt: int
-    worker: str = field(default_factory=this_worker)
+    number: int
 
     @property
     def transactional_id(self) -> str:
         """The id of this attempt's transaction."""
-        return self.sink.transactional_id(self.run, self.version, self.partition, self.attempt, self.worker)
+        return self.sink.transactional_id(self.run, self.version, self.number)
+
+
+def stream_number(task_attempt_id: int) -> int:
+    """The number of a stream's task attempt: Spark's own, which is new for each attempt of a whole application, modulo `ids.NUMBERS`.
+
+    Its attempt number is none: it begins at 0 again where Spark runs a stage a second time, beside what is left of the first.
+    """
+    return task_attempt_id % NUMBERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ COLUMNS = [each.name for each in fields(Row)]
 class _Crash:
     step: str
     master: str
+    rows: range
     outcome: Outcome
 
 
@@ -60,6 +61,7 @@ class Campaign:
         self,
         *points: Point,
         fresh: bool = True,
+        rows: int = ROWS,
         master: str | None = None,
         kill_after_s: float | None = None,
         answer: Callable[[Event], int] | None = None,
@@ -68,19 +70,21 @@ class Campaign:
         """Feed rows and run into a crash.
 
         Args:
-            fresh: the points are for micro-batches that no run has begun before; False: for the first that comes.
+            fresh: ``from_batch`` of the points counts from the first micro-batch that no run has begun before; False: from the query's first.
+            rows: how many to feed; ``ROWS`` are a micro-batch.
             master: Spark's master URL; None: another than the run before had.
             kill_after_s, answer, options: as for `Life.run`.
         """
         usual_master, min_partitions, repartition = SHAPES[self.life.runs % len(SHAPES)]
-        self.life.feed(ROWS)
+        fed, first = self.life.fed, self.life.next_batch() if fresh else 0
+        self.life.feed(rows)
         outcome = self.life.run(
-            *(replace(point, from_batch=self.life.next_batch() if fresh else 0) for point in points),
+            *(replace(point, from_batch=first + point.from_batch) for point in points),
             master=master or usual_master, min_partitions=min_partitions, repartition=repartition,
             kill_after_s=kill_after_s, answer=answer, options=options,
         )  # fmt: skip
         what = [point.name for point in points] or ["nothing" if kill_after_s is None else f"after {kill_after_s:.1f} s"]
-        self._crashes.append(_Crash(", ".join(what), master or usual_master, outcome))
+        self._crashes.append(_Crash(", ".join(what), master or usual_master, range(fed, self.life.fed), outcome))
         return outcome
 
     def finish(self, options: dict[str, str] | None = None) -> list[Row]:
@@ -99,11 +103,11 @@ class Campaign:
                 step=crash.step,
                 kills=crash.outcome.kills,
                 replayed=len(crash.outcome.replayed),
-                rows=ROWS,
-                duplicates=sum(number // ROWS == run for number in verdict.duplicates),
-                missing=sum(number // ROWS == run for number in verdict.missing),
+                rows=len(crash.rows),
+                duplicates=sum(number in crash.rows for number in verdict.duplicates),
+                missing=sum(number in crash.rows for number in verdict.missing),
                 master=crash.master,
                 seconds=round(crash.outcome.seconds, 1),
             )
-            for run, crash in enumerate(self._crashes)
+            for crash in self._crashes
         ]

@@ -225,12 +225,11 @@ class _Run:
             return 0
 
     def _answer(self, answer: Callable[[Event], int] | None) -> None:
-        for number, point in enumerate(self._spec.points):
-            if point.action in ("ask", "orphan") and self.log.asked(number):
-                event = next(event for event in self.log.read_run() if event.point == number)
+        for event in self.log.read_run():
+            if event.point >= 0 and self._spec.points[event.point].action in ("ask", "orphan") and self.log.asked(event.point):
                 assert answer is not None
                 self.kills += answer(event)
-                self.log.answer(number)
+                self.log.answer(event.point)
 
 
 def _processes_of_session(session: int) -> list[int]:

@@ -136,9 +136,8 @@ def test_tasks_killed(life: Life, report: Report) -> None:
 def test_executors_killed(life: Life, report: Report) -> None:
     """One before its task has sent, one after, one when the task's transaction is prepared; the query itself goes on."""
     campaign = Campaign(life)
-    life.feed(2 * ROWS)
     points = [Point(step, "write", from_batch=batch) for batch, step in enumerate(("begin", "PRODUCE:after", "end"))]
-    outcome = life.run(*points, master="local-cluster[2,1,1024]")
+    outcome = campaign.crash(*points, rows=3 * ROWS, master="local-cluster[2,1,1024]")
     assert outcome.error is None, outcome.error
     assert outcome.fired == [0, 1, 2]
     rows = campaign.finish()

@@ -51,7 +51,7 @@ class Job:
         """One attempt of a task; its rows come in batches of two."""
         table = pa.table({"value": pa.array(rows, pa.string()), **(columns or {})})
         batches = table.to_batches(max_chunksize=2) if rows else []
-        return await write_task(self.options, TaskAttempt(self.sink, self.run, version, partition, attempt), iter(batches))
+        return await write_task(self.options, TaskAttempt(self.sink, self.run, version, partition, number_of(partition, attempt)), iter(batches))
 
     async def tasks(self, version: int, parts: Sequence[Rows]) -> list[TaskReport]:
         """All tasks of a batch, at the same time."""
@@ -68,6 +68,11 @@ class Job:
     async def batch(self, version: int, parts: Sequence[Rows]) -> bool:
         """A whole batch. Returns whether it was written now."""
         return await self.commit(version, await self.tasks(version, parts))
+
+
+def number_of(partition: int, attempt: int = 0) -> int:
+    """The number of a task attempt, as Spark might count them."""
+    return attempt * 1000 + partition
 
 
 def rows_of(version: int, count: int = 12) -> list[str]:

@@ -17,8 +17,7 @@ from aioprod.spark.errors import LostTransactionsError, NewerDecisionError, Tran
 from aioprod.spark.exactly_once import decision_log, driver, task, transactions
 from aioprod.spark.exactly_once.coordination import open_coordination
 from aioprod.spark.exactly_once.decision_log import read_decided
-from aioprod.spark.exactly_once.ids import this_worker
-from tests.spark.exactly_once.job import Job, killed_at, rows_of, split
+from tests.spark.exactly_once.job import Job, killed_at, number_of, rows_of, split
 
 LIMIT_S = 30.0
 
@@ -109,7 +108,7 @@ async def test_a_transaction_that_is_aborted_after_the_decision_is_lost_loudly(s
     with killed_at(driver, "end_decided", "before"):
         await job.batch(0, split(rows_of(0), 3))
     async with open_coordination(job.options.producer, "test") as coordination:
-        await transactions.abort_transaction(coordination, job.sink.transactional_id(job.run, 0, 1, 0, this_worker()))
+        await transactions.abort_transaction(coordination, job.sink.transactional_id(job.run, 0, number_of(1)))
     with pytest.raises(LostTransactionsError, match="4 of 12 rows are lost"):
         await job.again().batch(0, split(rows_of(0), 3))
     assert not await job.again(skipLostBatch="0").batch(0, split(rows_of(0), 2))

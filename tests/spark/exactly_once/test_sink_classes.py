@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import pickle
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
 from aioprod.spark.errors import SinkError
+from aioprod.spark.exactly_once.ids import NUMBERS
 from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, Written
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
@@ -24,9 +26,9 @@ QUERY = {"sql.streaming.queryId": "q-1", "streaming.sql.batchId": "7", "spark.jo
 class FakeContext:
     """What a task asks Spark for."""
 
-    def __init__(self, partition: int, attempt: int, properties: dict[str, str]) -> None:
+    def __init__(self, partition: int, task_attempt: int, properties: dict[str, str]) -> None:
         self.partitionId = lambda: partition
-        self.attemptNumber = lambda: attempt
+        self.taskAttemptId = lambda: task_attempt
         self.getLocalProperty = properties.get
 
 
@@ -39,9 +41,10 @@ def broker() -> Iterator[ThreadedCluster]:
 
 @pytest.fixture
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Calls are made in task 3, attempt 1; the properties may be changed."""
+    """Calls are made in task 3, each in an attempt of its own; the properties may be changed."""
     properties = dict(QUERY)
-    monkeypatch.setattr(TaskContext, "get", lambda: FakeContext(3, 1, properties))
+    attempts = itertools.count(NUMBERS + 5)
+    monkeypatch.setattr(TaskContext, "get", lambda: FakeContext(3, next(attempts), properties))
     yield properties
 
 
@@ -72,7 +75,7 @@ def test_a_stream_is_its_query_and_the_batch_its_number(broker: ThreadedCluster,
     message = sent(stream_writer(broker).write(rows("a", "b")))
     assert isinstance(message, Written) and message.report is not None
     attempt = message.report.attempt
-    assert (attempt.sink.group, attempt.version, attempt.partition, attempt.attempt) == ("aioprod-spark-q-1", 7, 3, 1)
+    assert (attempt.sink.group, attempt.version, attempt.partition, attempt.number) == ("aioprod-spark-q-1", 7, 3, 5)
     assert committed(broker) == []
     stream_writer(broker).commit([message], 7)
     assert committed(broker) == [b"a", b"b"]
@@ -80,6 +83,15 @@ def test_a_stream_is_its_query_and_the_batch_its_number(broker: ThreadedCluster,
     again = sent(stream_writer(broker).write(rows("b", "a")))
     stream_writer(broker).commit([again], 7)
     assert committed(broker) == [b"a", b"b"]
+
+
+def test_no_two_attempts_have_the_same_transactional_id(broker: ThreadedCluster, in_task: dict[str, str]) -> None:
+    """Not even of one task of one batch: Spark's attempt numbers begin anew where it runs a stage a second time."""
+    stream, batch = stream_writer(broker), batch_writer(broker)
+    messages = [write(rows("a")) for write in (stream.write, stream.write, batch.write, batch.write)]
+    names = [message.report.attempt.transactional_id for message in messages if isinstance(message, Written) and message.report]
+    assert len(set(names)) == 4
+    assert [name.rpartition("-")[2] for name in names] == ["5", "6", str(NUMBERS + 7), str(NUMBERS + 8)]
 
 
 def test_a_stream_that_does_not_know_its_batch_is_refused(broker: ThreadedCluster, in_task: dict[str, str]) -> None:
