@@ -22,6 +22,7 @@ from aioprod.spark.session import register
 
 _POLL_S = 0.1
 _PROGRESS_LIMIT_S = 10.0
+_SOURCE_LIMIT_S = 20.0
 _CHECKPOINTS = ("delays", "routes", "dead-letters")
 _REJECTED = "dead letters"
 
@@ -130,6 +131,7 @@ def _run(writers: Sequence[DataStreamWriter], stop: threading.Event | None, *, f
     try:
         for writer in writers:
             queries.append(writer.start())
+            _wait_for_source(queries[-1])
         _wait(queries, stop, None if follow else timeout_s)
     except KeyboardInterrupt:
         if not follow:
@@ -138,6 +140,13 @@ def _run(writers: Sequence[DataStreamWriter], stop: threading.Event | None, *, f
         for query in queries:
             query.stop()
     return queries
+
+
+def _wait_for_source(query: StreamingQuery) -> None:
+    """Until a query's source runs. Spark gives up a source's Python process that has not come up within 10 s, as several at once may not."""
+    deadline = time.monotonic() + _SOURCE_LIMIT_S
+    while query.isActive and query.status["message"].startswith("Initializing") and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
 
 
 def _wait(queries: Sequence[StreamingQuery], stop: threading.Event | None, limit_s: float | None) -> None:
