@@ -34,8 +34,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-        # One process has all that needs Spark, one all else that needs Kafka: one session, and a broker for each of the two.
-        group = next((marker for marker in ("spark", "kafka") if item.get_closest_marker(marker)), None)
+        # One process has all that shares the Spark session, one what shares the broker, also where that starts a Spark of its own.
+        markers = ("spark", "kafka") if "spark" in getattr(item, "fixturenames", ()) else ("kafka", "spark")
+        group = next((marker for marker in markers if item.get_closest_marker(marker)), None)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
     unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]

@@ -15,6 +15,8 @@ from benchmarks.process_tree import tree_cpu_s
 REPOSITORY = Path(broker.__file__).parents[1]
 WORKERS = REPOSITORY / "benchmarks" / "spark_workers"
 BURN_S = 0.2
+# The kernel tells CPU time in ticks of 10 ms, each figure rounded down.
+SEEN_S = BURN_S - 0.03
 BURN = f"""
 import time
 while time.process_time() < {BURN_S}:
@@ -42,7 +44,7 @@ def test_the_time_of_processes_that_have_ended_counts() -> None:
     own, below = tree_cpu_s(os.getpid())
     subprocess.run([sys.executable, "-c", BURN], check=True, timeout=30)
     own_after, below_after = tree_cpu_s(os.getpid())
-    assert below_after - below >= BURN_S
+    assert below_after - below >= SEEN_S
     assert own_after >= own
 
 
@@ -52,7 +54,7 @@ def test_spark_forgets_the_time_of_its_workers_and_the_benchmark_does_not(seen: 
     below = tree_cpu_s(os.getpid())[1]
     environment = {**os.environ, "PYTHONPATH": str(WORKERS)}
     subprocess.run([sys.executable, "-c", FORKING, module], check=True, timeout=30, env=environment)
-    assert (tree_cpu_s(os.getpid())[1] - below >= BURN_S) == seen
+    assert (tree_cpu_s(os.getpid())[1] - below >= SEEN_S) == seen
 
 
 @pytest.mark.benchmarks
