@@ -104,6 +104,21 @@ class ConsumerRecord(NamedTuple):
     leader_epoch: int = -1
 
 
+class PreparedTransaction(NamedTuple):
+    """A transaction that is written and still open: with this, any process may end it (KIP-939's name; EndTxn needs no more).
+
+    Attributes:
+        transactional_id: of the producer that wrote it; a newer producer with this id aborts it.
+        producer_id, epoch: the identity it was written under.
+        v2: whether it follows the second transaction protocol (KIP-890), which ends it by another version of the request.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    v2: bool
+
+
 class ConsumerGroupMetadata(NamedTuple):
     """Who commits offsets in a transaction (KIP-447): the group, and the member's generation and ids so that a member that was replaced is fenced."""
 

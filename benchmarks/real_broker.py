@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
@@ -22,6 +22,7 @@ _HEAP_MB = 512
 _JAVA_OPTIONS = ("-XX:+UseParallelGC", "-Xshare:auto")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 _ERRORS_ONLY = 3
+_MOST_AT_ONCE = 10_000
 _numbers = itertools.count(1)
 
 
@@ -87,6 +88,33 @@ def check_record_count(
     found = record_count(servers, [topic], range(partitions)) - before
     if found < acknowledged or (found > acknowledged and not more_allowed):
         raise RecordsMissingError(f"{topic}: {acknowledged} records were acknowledged, and the end offsets say {found}")
+
+
+def check_committed_records(servers: str, topic: str, partitions: int, written: int) -> None:
+    """Read the topic as far as its end, and raise RecordsMissingError unless exactly so many records of it can be seen (read_committed).
+
+    For transactions: their end takes up an offset of each partition, so that end offsets say too much.
+    """
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed", "enable.partition.eof": True,
+                         "enable.auto.commit": False, "log_level": _ERRORS_ONLY})  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+        found, ended, deadline = 0, 0, time.monotonic() + _TIMEOUT_S
+        while ended < partitions:
+            if time.monotonic() > deadline:
+                raise RecordsMissingError(f"{topic}: {found} of {written} records were read within {_TIMEOUT_S} s")
+            for message in consumer.consume(_MOST_AT_ONCE, timeout=1):
+                error = message.error()
+                if error is None:
+                    found += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended += 1
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    if found != written:
+        raise RecordsMissingError(f"{topic}: {written} records were written, and {found} can be read")
 
 
 def _wait_for_leaders(servers: str, names: Sequence[str], partitions: int) -> None:

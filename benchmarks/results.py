@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.measures import Figures
 
-_PACKAGES = ("aioprod", "aiokafka", "confluent-kafka", "kafka-python", "uvloop", "pyarrow")
+_PACKAGES = ("aioprod", "aiokafka", "confluent-kafka", "kafka-python", "uvloop", "pyarrow", "pyspark")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-        if any(item.get_closest_marker(marker) for marker in ("kafka", "spark")):  # one process has all that needs a JVM: one broker, one session
-            item.add_marker(pytest.mark.xdist_group("java"))
+        # One process has all that shares the Spark session, one what shares the broker, also where that starts a Spark of its own.
+        markers = ("spark", "kafka") if "spark" in getattr(item, "fixturenames", ()) else ("kafka", "spark")
+        group = next((marker for marker in markers if item.get_closest_marker(marker)), None)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
     unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unasked)]
     if left_out:

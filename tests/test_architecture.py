@@ -86,6 +86,7 @@ PUBLIC_NAMES = {
     "OffsetOutOfRangeError",
     "Partitioner",
     "Partitions",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosedError",
     "ProducerFencedError",

@@ -21,6 +21,7 @@ def add_demo(commands: Commands[Parser]) -> None:
     where = demo.add_mutually_exclusive_group()
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this running cluster")
     where.add_argument("--real-kafka", action="store_true", help="start a real Kafka 4.1 (44 MB are downloaded the first time)")
+    demo.add_argument("--cluster", action="store_true", help="Spark as a master with two workers, and Kafka as three nodes unless it is given")
     demo.add_argument("--flights", type=positive_int, metavar="N", help="send only the first N flights of the year")
     demo.add_argument("--rate", type=positive_float, metavar="R", help="send at most R records per second")
     demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the results go (default: %(default)s)")
@@ -30,6 +31,8 @@ def add_demo(commands: Commands[Parser]) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    if arguments.cluster and (arguments.follow or arguments.real_kafka):
+        arguments.parser.error("argument --cluster: not allowed with --follow or --real-kafka")
     try:
         from aioprod.demo.options import DemoError, DemoOptions, check_extras
 
@@ -45,6 +48,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         DemoOptions(
             bootstrap_servers=arguments.bootstrap_servers,
             real_kafka=arguments.real_kafka,
+            cluster=arguments.cluster,
             flights=arguments.flights,
             rate=arguments.rate,
             out=arguments.out,

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable
 from typing import Any, Self, TypeVar, cast
 
+from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import ClientConfig, check_names
@@ -27,6 +28,9 @@ class ClusterClient:
         create_topics: whether asking for an unknown topic's metadata may create it.
         settings: the fields of :class:`aioprod.config.ClientConfig`.
 
+    Attributes:
+        coordinators: requests to those who look after groups and transactional ids.
+
     Raises:
         ConfigError: a setting is unknown or out of range.
     """
@@ -37,6 +41,7 @@ class ClusterClient:
         rng = random.Random()
         self._brokers = Brokers(self.config, rng)
         self._metadata = Metadata(self.config, self._brokers, rng, create_topics=create_topics)
+        self.coordinators = Coordinators(self.config, self._brokers, rng)
         self._looking: asyncio.Task[None] | None = None
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 from functools import partial
 from typing import TypeVar
@@ -146,32 +146,53 @@ class Coordinators:
                     raise
             await asyncio.sleep(pause)
 
+    async def nodes(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
+        """The node id of each one's coordinator; those that are not known are asked for together, where brokers allow that (KIP-699).
+
+        Raises:
+            KafkaError: as :meth:`request` does, but without trying again.
+        """
+        missing = [key for key in keys if (kind, key) not in self._known]
+        if missing:
+            found = await self._brokers.ask_any(partial(_ask_for_coordinators, kind, missing))
+            for key, node in found.items():
+                self._brokers.learn(node)
+                self._known[kind, key] = node
+        return {key: self._known[kind, key].node_id for key in keys}
+
     async def _find(self, kind: CoordinatorType, key: str) -> Node:
-        node = await self._brokers.ask_any(partial(_ask_for_coordinator, kind, key))
+        node = (await self._brokers.ask_any(partial(_ask_for_coordinators, kind, [key])))[key]
         self._brokers.learn(node)
         self._known[kind, key] = node
         log.debug("the coordinator of %s %r is broker %d at %s:%d", kind.name.lower(), key, *node)
         return node
 
 
-async def _ask_for_coordinator(kind: CoordinatorType, key: str, connection: Connection) -> Node:
+async def _ask_for_coordinators(kind: CoordinatorType, keys: Collection[str], connection: Connection) -> dict[str, Node]:
     version = connection.pick_version(FindCoordinatorRequest)
     if version < _TRANSACTIONS_FROM and kind is not CoordinatorType.GROUP:
         raise UnsupportedVersionError(f"{connection.address} is too old for transactions")
-    request = FindCoordinatorRequest(key_type=kind)
-    if version >= _SEVERAL_KEYS_FROM:
-        request.coordinator_keys = [key]
-    else:
-        request.key = key
-    reply = await connection.request(request, version=version)
-    if version >= _SEVERAL_KEYS_FROM:
-        found = next((told for told in reply.coordinators if told.key == key), None)
-        if found is None:
+    if version < _SEVERAL_KEYS_FROM:
+        return {key: await _ask_for_one(kind, key, connection, version) for key in keys}
+    reply = await connection.request(FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys)), version=version)
+    told = {found.key: found for found in reply.coordinators}
+    nodes = {}
+    for key in keys:
+        if key not in told:
             raise ProtocolError(f"{connection.address}: the answer to FindCoordinator leaves out {key!r}")
-        error_code, message, node = found.error_code, found.error_message, Node(found.node_id, found.host, found.port)
-    else:
-        error_code, message, node = reply.error_code, reply.error_message, Node(reply.node_id, reply.host, reply.port)
+        found = told[key]
+        _check(kind, key, found.error_code, found.error_message)
+        nodes[key] = Node(found.node_id, found.host, found.port)
+    return nodes
+
+
+async def _ask_for_one(kind: CoordinatorType, key: str, connection: Connection, version: int) -> Node:
+    reply = await connection.request(FindCoordinatorRequest(key_type=kind, key=key), version=version)
+    _check(kind, key, reply.error_code, reply.error_message)
+    return Node(reply.node_id, reply.host, reply.port)
+
+
+def _check(kind: CoordinatorType, key: str, error_code: int, message: str | None) -> None:
     code = ErrorCode.of(error_code)
     if code != ErrorCode.NONE:
         raise BrokerError(code, f"no coordinator of {kind.name.lower()} {key!r}" + (f" ({message})" if message else ""))
-    return node

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from aioprod.demo.planting import PLANTED
+
 if TYPE_CHECKING:
     from aioprod.demo.expected import Delays, Expected
     from aioprod.demo.sending import FlightTopics, SendReport
@@ -16,11 +18,11 @@ _NAMED_AT_MOST = 3
 
 
 def check_sending(report: SendReport, expected: Expected, stored: Mapping[str, int], topics: FlightTopics) -> list[str]:
-    """What is wrong with the records in the topics; empty where nothing is. ``stored`` are the topics' numbers of records."""
+    """What is wrong with the records in the topics, planted ones among them; empty where nothing is. ``stored``: how many each topic has."""
     found = _Differences()
     found.compare("records sent", report.sent, expected.departed + expected.cancelled)
     found.compare("records acknowledged", report.acknowledged, report.sent)
-    found.compare(f"records in topic {topics.flights}", stored[topics.flights], expected.departed)
+    found.compare(f"records in topic {topics.flights}", stored[topics.flights], expected.departed + len(PLANTED))
     found.compare(f"records in topic {topics.cancelled}", stored[topics.cancelled], expected.cancelled)
     return found.lines
 
@@ -28,7 +30,9 @@ def check_sending(report: SendReport, expected: Expected, stored: Mapping[str, i
 def check_result(result: PipelineResult, expected: Expected) -> list[str]:
     """What Spark read or computed other than the CSV says; empty where nothing is."""
     found = _Differences()
-    found.compare("rows read by Spark", result.rows_read, expected.departed)
+    found.compare("rows read by Spark", result.rows_read, expected.departed + len(PLANTED))
+    found.compare("dead letters", result.dead_letters, len(PLANTED))
+    found.compare("rows dropped as late", result.late, 0)
     found.compare("flights counted by Spark", sum(delay.flights for delay in result.delays), expected.departed)
     found.compare("carriers by hours", len(result.delays), len(expected.by_hour))
     wrong = [(delay.carrier, delay.time_hour) for delay in result.delays if not _same(delay, expected.by_hour.get((delay.carrier, delay.time_hour)))]

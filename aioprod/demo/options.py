@@ -25,6 +25,7 @@ class DemoOptions:
     Attributes:
         bootstrap_servers: a cluster that runs already; None starts one.
         real_kafka: start a real Kafka instead of the embedded broker.
+        cluster: run Spark as a master and two workers, by ``spark-submit``; on a real Kafka of three nodes where no cluster is given.
         flights: send only so many flights, the earliest of 2013; None sends all 336,776.
         rate: records per second at most; None sends as fast as it goes.
         out: directory of the picture, the page and the Parquet files.
@@ -34,6 +35,7 @@ class DemoOptions:
 
     bootstrap_servers: str | None = None
     real_kafka: bool = False
+    cluster: bool = False
     flights: int | None = None
     rate: float | None = None
     out: Path = Path("demo-out")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from aioprod.demo.summary import Cell, DelayTable
     from aioprod.spark.pipeline import RouteDelay
 
-_REFRESHES_PER_SECOND = 4  # each takes a few ms of the sender's time
+REFRESHES_PER_SECOND = 4
+"""Of what is drawn while work goes on: each takes a few ms of the sender's time."""
 
 
 class _RateColumn(ProgressColumn):
@@ -39,7 +40,7 @@ def progress_bar(console: Console) -> Progress:
         _RateColumn(),
         TimeElapsedColumn(),
         console=console,
-        refresh_per_second=_REFRESHES_PER_SECOND,
+        refresh_per_second=REFRESHES_PER_SECOND,
     )
 
 

@@ -23,6 +23,7 @@ from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
 from aioprod.demo.interrupt import INTERRUPTED, Interrupt, Interrupted, in_thread
 from aioprod.demo.options import DemoError, DemoOptions, prepare_out
+from aioprod.demo.planting import PLANTED, BadRecord, check_dead_letters, plant, read_dead_letters
 from aioprod.demo.report import describe_sending, facts, progress_bar, result_tables
 from aioprod.demo.sending import FlightSender, FlightTopics, SendReport
 from aioprod.demo.spark_job import SparkJob
@@ -32,9 +33,11 @@ from aioprod.producer_config import ProducerSettings
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.java import find_java
+from aioprod.testing.real_cluster import RealCluster
 from aioprod.testing.real_kafka import RealKafka
 
 if TYPE_CHECKING:
+    from aioprod.demo.submitted_job import SubmittedJob
     from aioprod.spark.pipeline import PipelineResult
 
 _CONNECT_LIMIT_S = 10.0
@@ -78,6 +81,7 @@ class _Demo:
         prefix = options.topic_prefix
         self._topics = FlightTopics(f"{prefix}flights", f"{prefix}flights.cancelled")
         self._sink_topic = f"{prefix}flights.delays"
+        self._dead_letters = f"{prefix}flights.dead-letters"
 
     async def run(self) -> int:
         interrupt = Interrupt(on_second=lambda: self._console.show_cursor(True))
@@ -98,6 +102,7 @@ class _Demo:
                 result = await self._analyse(servers, Path(work_dir), report, interrupt)
                 if result is not None:
                     problems = self._show(result, report, expected)
+                    problems += check_dead_letters(await self._read_dead_letters(servers))
             return self._end(problems, interrupt, result is not None)
 
     # -- the cluster ---------------------------------------------------------------------------------------------
@@ -106,8 +111,8 @@ class _Demo:
     async def _cluster(self, interrupt: Interrupt) -> AsyncIterator[str]:
         if self._options.bootstrap_servers is not None:
             yield self._options.bootstrap_servers
-        elif self._options.real_kafka:
-            async with _real_kafka(self._console, interrupt) as servers:
+        elif self._options.real_kafka or self._options.cluster:
+            async with _real_kafka(self._console, interrupt, RealCluster() if self._options.cluster else RealKafka()) as servers:
                 yield servers
         else:
             async with EmbeddedCluster() as broker:
@@ -116,10 +121,10 @@ class _Demo:
 
     async def _make_topics(self, client: ClusterClient) -> None:
         try:
-            await create_topics(client, [*self._topics, self._sink_topic])
+            await create_topics(client, [*self._topics, self._sink_topic, self._dead_letters])
         except TimeoutError:
             raise DemoError("the cluster did not make the topics in time") from None
-        for name, count in (await count_records(client, self._topics)).items():
+        for name, count in (await count_records(client, [*self._topics, self._dead_letters])).items():
             if count:
                 raise DemoError(f"topic {name} already holds {count:,} records: choose topics of your own with --topic-prefix TEXT")
 
@@ -134,6 +139,7 @@ class _Demo:
                 )
                 try:
                     await interrupt.guard(sender.run())
+                    await interrupt.guard(plant(producer, self._topics.flights))
                 except Interrupted:
                     await producer.close(timeout_ms=_CLOSE_LIMIT_MS)
                 return sender.report()
@@ -142,27 +148,31 @@ class _Demo:
 
     async def _analyse(self, servers: str, work_dir: Path, report: SendReport, interrupt: Interrupt) -> PipelineResult | None:
         """Run the pipeline. After Ctrl-C: what it has so far, or None where that can't be had within seconds."""
-        job = SparkJob(work_dir, self._options.out / "spark.log")
-        with progress_bar(self._console) as progress:
-            bar = progress.add_task("starting Spark", total=report.acknowledged_flights)
+        from aioprod.demo.spark_progress import SparkProgress  # loads Spark
+
+        job = self._job(work_dir)
+        with SparkProgress(self._console, self._topics.flights, report.acknowledged_flights + len(PLANTED)) as progress:
             work = asyncio.ensure_future(
-                in_thread(
-                    lambda: job.run(
-                        servers,
-                        self._topics.flights,
-                        self._sink_topic,
-                        follow=self._options.follow,
-                        on_started=lambda: progress.reset(bar, description="Spark reads"),
-                        on_rows=lambda rows: progress.update(bar, completed=rows),
-                    )
-                )
+                in_thread(lambda: job.run(servers, self._topics.flights, self._sink_topic, on_started=progress.started, on_progress=progress.add))
             )
             try:
                 return await interrupt.guard(_wait_for(work))
             except Interrupted:
-                progress.update(bar, description="ending Spark")
+                progress.ending()
                 # Who follows ends by Ctrl-C and wants the results; who does not would wait for unfinished ones.
-                return await _end_spark(job, work, _FOLLOW_END_LIMIT_S if self._options.follow else 0)
+                return await _end_spark(job, work, follow=self._options.follow)
+
+    def _job(self, work_dir: Path) -> SparkJob | SubmittedJob:
+        log = self._options.out / "spark.log"
+        if not self._options.cluster:
+            return SparkJob(work_dir, log, follow=self._options.follow)
+        from aioprod.demo.submitted_job import SubmittedJob
+
+        return SubmittedJob(work_dir, log)
+
+    async def _read_dead_letters(self, servers: str) -> list[BadRecord]:
+        async with _connected(servers) as client:
+            return await read_dead_letters(client, self._dead_letters)
 
     # -- results -------------------------------------------------------------------------------------------------
 
@@ -197,7 +207,7 @@ def _save(out: Path, result: PipelineResult, report: SendReport) -> list[Path]:
     save_png(figure, png)
     save_page(figure, page, table, names, result.routes, facts(report))
     saved = [png, page]
-    for source in (result.delays_path, result.routes_path):
+    for source in (Path(result.delays_path), Path(result.routes_path)):
         if source.exists():
             target = out / f"{source.name}.parquet"
             shutil.rmtree(target, ignore_errors=True)  # of an earlier run
@@ -221,8 +231,7 @@ async def _connected(servers: str) -> AsyncIterator[ClusterClient]:
 
 
 @asynccontextmanager
-async def _real_kafka(console: Console, interrupt: Interrupt) -> AsyncIterator[str]:
-    kafka = RealKafka()
+async def _real_kafka(console: Console, interrupt: Interrupt, kafka: RealCluster) -> AsyncIterator[str]:
     try:
         with console.status("starting Apache Kafka (its jars are fetched the first time)"):
             started_at = time.perf_counter()
@@ -248,9 +257,10 @@ async def _wait_for(work: asyncio.Future[PipelineResult]) -> PipelineResult:
     return await asyncio.shield(work)
 
 
-async def _end_spark(job: SparkJob, work: asyncio.Future[PipelineResult], limit_s: float) -> PipelineResult | None:
-    job.stop()
-    done, _ = await asyncio.wait({work}, timeout=limit_s)
+async def _end_spark(job: SparkJob | SubmittedJob, work: asyncio.Future[PipelineResult], *, follow: bool) -> PipelineResult | None:
+    if follow and isinstance(job, SparkJob):
+        job.stop()
+    done, _ = await asyncio.wait({work}, timeout=_FOLLOW_END_LIMIT_S if follow else 0)
     if not done:
         await in_thread(job.kill)
         await asyncio.wait({work}, timeout=_KILLED_END_LIMIT_S)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from aioprod.spark.pipeline import PipelineResult
+    from aioprod.spark.progress import QueryProgress
 
 _JVM_END_LIMIT_S = 5.0
 _TERMINATE_LIMIT_S = 2.0
@@ -25,22 +26,24 @@ _TERMINATE_LIMIT_S = 2.0
 class SparkJob:
     """One run of the pipeline. `run` blocks and belongs in a thread; `stop` and `kill` may be called from another one."""
 
-    def __init__(self, work_dir: Path, log: Path) -> None:
-        """``work_dir`` takes Parquet, checkpoints and Spark's temporary files; ``log`` takes what Java prints."""
+    def __init__(self, work_dir: Path, log: Path, *, follow: bool) -> None:
+        """``work_dir`` takes Parquet, checkpoints and Spark's temporary files; ``log`` takes what Java prints; ``follow`` reads on until `stop`."""
+        self._follow = follow
         self._work_dir = work_dir
         self._log = log
         self._stop = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(
-        self, servers: str, topic: str, sink_topic: str, *, follow: bool, on_started: Callable[[], None], on_rows: Callable[[int], None]
+        self, servers: str, topic: str, sink_topic: str, *, on_started: Callable[[], None], on_progress: Callable[[QueryProgress], None]
     ) -> PipelineResult:
         """Start Spark, run the pipeline and end Spark.
 
         Raises:
             DemoError: Java or Spark did not start or the pipeline failed; the text names the log.
         """
-        from aioprod.spark.pipeline import run_pipeline
+        from aioprod.spark.pipeline import PipelineOptions, run_pipeline
+        from aioprod.spark.pipeline.failure import failure_reason
 
         gateway: Any = None
         session: SparkSession | None = None
@@ -48,22 +51,19 @@ class SparkJob:
             gateway = self._launch()
             session = self._session()
             on_started()
-            return run_pipeline(
-                session,
+            options = PipelineOptions(
                 bootstrap_servers=servers,
-                out_dir=self._work_dir / "parquet",
-                checkpoint_dir=self._work_dir / "checkpoint",
-                follow=follow,
+                out_dir=str(self._work_dir / "parquet"),
+                checkpoint_dir=str(self._work_dir / "checkpoint"),
                 topic=topic,
                 sink_topic=sink_topic,
-                stop=self._stop,
-                on_rows=on_rows,
             )
+            return run_pipeline(session, options, follow=self._follow, stop=self._stop, on_progress=on_progress)
         except Exception as error:
             text = str(error)  # asks Java, which ends below
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(text)
-            raise DemoError(f"Spark failed: {_reason(text) or type(error).__name__} (more in {self._log})") from error
+            raise DemoError(f"Spark failed: {failure_reason(text) or type(error).__name__} (more in {self._log})") from error
         finally:
             if session is not None and not self._ended():
                 session.stop()
@@ -140,14 +140,6 @@ class SparkJob:
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait(_JVM_END_LIMIT_S)
-
-
-def _reason(text: str) -> str:
-    """The line of a Java stack trace that says most: the last cause, else the first line that is not py4j's own."""
-    lines = [line.strip() for line in text.splitlines()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    first = [line.removeprefix(": ") for line in lines if line and not line.startswith("An error occurred while calling")]
-    return (causes[-1:] or first[:1] or [""])[0]
 
 
 def _expect_lost_connections() -> None:

@@ -88,21 +88,7 @@ class Producer(TransactionInterface):
         self._brokers.on_connection = self._connection_changed
         self._metadata = Metadata(config, self._brokers, rng, create_topics=True)
         self._accumulator = RecordAccumulator(config, self._pool, state, rng, self._wake)
-        self._transactions: TransactionManager | None = None
-        if config.transactional_id is not None:
-            self._transactions = TransactionManager(
-                config,
-                state,
-                Coordinators(config, self._brokers, rng),
-                rng,
-                wake=lambda: self._wake(0.0),
-                drop_unsent=self._drop_unsent,
-                wait_for_sent=self._accumulator.flush,
-                on_fatal=self._fatal,
-            )
-            self._accumulator.check_open = self._transactions.check_may_send
-            self._accumulator.on_open = self._batch_opened
-            self._accumulator.may_drain = self._transactions.may_send
+        self._transactions = self._transaction_manager(state, rng) if config.transactional_id is not None else None
         self._compressor = Compressor(lambda: self._wake(0.0))
         self._accumulator.is_compressed = self._compressor.is_ready
         self._sender = Sender(
@@ -134,6 +120,22 @@ class Producer(TransactionInterface):
         self._starting = asyncio.Lock()
         self._closing: KafkaError | None = None
         self._closed: asyncio.Future[None] | None = None
+
+    def _transaction_manager(self, state: ProducerState, rng: random.Random) -> TransactionManager:
+        transactions = TransactionManager(
+            self.config,
+            state,
+            Coordinators(self.config, self._brokers, rng),
+            rng,
+            wake=lambda: self._wake(0.0),
+            drop_unsent=self._drop_unsent,
+            wait_for_sent=self._accumulator.flush,
+            on_fatal=self._fatal,
+        )
+        self._accumulator.check_open = transactions.check_may_send
+        self._accumulator.on_open = self._batch_opened
+        self._accumulator.may_drain = transactions.may_send
+        return transactions
 
     @classmethod
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
@@ -191,8 +193,8 @@ class Producer(TransactionInterface):
     async def close(self, timeout_ms: float | None = None) -> None:
         """Deliver what was sent, for at most ``timeout_ms``; fail the rest with ProducerClosedError; close all connections.
 
-        Without ``timeout_ms`` the limit is ``delivery_timeout_ms``. An open transaction is aborted. Closing twice is fine; a cancelled
-        ``close`` still closes, at once.
+        Without ``timeout_ms`` the limit is ``delivery_timeout_ms``. An open transaction is aborted, a prepared one left as it is. Closing
+        twice is fine; a cancelled ``close`` still closes, at once.
         """
         if self._closed is not None:
             await asyncio.shield(self._closed)

@@ -86,9 +86,9 @@ def read_batch_records(data: bytes | bytearray | memoryview, offset: int, header
 
 def read_columns(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool = True) -> RecordColumns:
     """As ``read_batch_records``, in columns: for readers that build tables, such as Arrow's."""
-    body = _plain_body(data, offset, header, check_crc)
+    body = plain_body(data, offset, header, check_crc)
     try:
-        columns = _parse(body, header.record_count, header.base_offset, header.last_offset_delta, header.base_timestamp)
+        columns = _parse(bytes(body), header.record_count, header.base_offset, header.last_offset_delta, header.base_timestamp)
     except (IndexError, UnicodeDecodeError) as error:
         raise CorruptRecordError(f"batch at offset {header.base_offset}: a record runs past its end or has a malformed header") from error
     except CorruptRecordError as error:
@@ -98,7 +98,12 @@ def read_columns(data: bytes | bytearray | memoryview, offset: int, header: Batc
     return columns
 
 
-def _plain_body(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool) -> bytes:
+def plain_body(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool) -> bytes | memoryview:
+    """The records' bytes of the batch that starts at byte ``offset``, checked and decompressed: a view of ``data`` where they were not compressed.
+
+    Raises:
+        CorruptRecordError: bytes lack, the checksum differs, or a number in the header is impossible.
+    """
     end = offset + header.size_in_bytes
     if end > len(data):
         raise CorruptRecordError(f"batch at offset {header.base_offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
@@ -107,8 +112,8 @@ def _plain_body(data: bytes | bytearray | memoryview, offset: int, header: Batch
     if not (0 <= header.base_offset < _LIMIT and -_LIMIT <= header.base_timestamp < _LIMIT):
         raise CorruptRecordError(f"batch with impossible base offset {header.base_offset} or base timestamp {header.base_timestamp}")
     codec = header.codec
-    with memoryview(data) as view, view[offset + HEADER_SIZE : end] as packed:
-        body = bytes(packed) if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
+    packed = memoryview(data)[offset + HEADER_SIZE : end]
+    body = packed if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
     if header.record_count * _SMALLEST_RECORD > len(body):
         raise CorruptRecordError(f"batch at offset {header.base_offset} has {header.record_count} records in {len(body)} bytes")
     return body
@@ -219,7 +224,7 @@ def _unsigned(number: int, what: str) -> int:
 
 
 def _read_headers(body: bytes, position: int) -> tuple[tuple[Header, ...], int]:
-    number, position = _read_varint(body, position)
+    number, position = read_varint(body, position)
     count = _unsigned(number, "number of headers")
     if count > len(body) - position:
         raise CorruptRecordError(f"{count} record headers in {len(body) - position} bytes")
@@ -246,6 +251,7 @@ def _read_headers(body: bytes, position: int) -> tuple[tuple[Header, ...], int]:
     return tuple(headers), position
 
 
-def _read_varint(body: bytes, position: int) -> tuple[int, int]:
+def read_varint(body: bytes, position: int) -> tuple[int, int]:
+    """The zig-zag form of the number at ``position``, not decoded, and where it ends; IndexError where the bytes end before it."""
     first = body[position]
     return (first, position + 1) if first < 0x80 else _rest_of_varint(body, position + 1, first)

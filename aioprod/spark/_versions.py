@@ -1,9 +1,41 @@
-"""What newer PySpark versions added: read limits and availableNow for Python sources came with 4.2."""
+"""What newer PySpark versions added, and what stands in for it on older ones.
+
+=====  ==========================================================================================================
+4.1    stream writers that get Arrow batches; before, each row comes as an object of its own
+4.2    limits on what a micro-batch reads, and ``availableNow`` in more than one micro-batch
+=====  ==========================================================================================================
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+INSTALL_HINT = "python -m pip install 'aioprod[spark]'"
+"""What brings all that `aioprod.spark` needs."""
+
 try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql.datasource import DataSourceStreamWriter
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import Row, StructType
+except ImportError as error:
+    raise ImportError(f"aioprod.spark needs PySpark 4.0 or newer, and pyarrow ({error}): {INSTALL_HINT}") from error
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+    _STREAM_WRITERS_GET_ROWS = False
+except ImportError:  # Spark 4.0
+    _STREAM_WRITERS_GET_ROWS = True
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter):  # type: ignore[no-redef]
+        """Stands in for Spark 4.1's class. Its ``write`` is given rows, which `stream_batches` makes Arrow batches of."""
+
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 except ImportError:  # Spark 4.1: it asks for the latest offset without arguments and never uses these
 
     class ReadLimit:  # type: ignore[no-redef]
@@ -18,8 +50,49 @@ except ImportError:  # Spark 4.1: it asks for the latest offset without argument
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
 
+    class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
+        """Stands in for Spark 4.2's class."""
+
+        def __init__(self, min_rows: int) -> None:
+            self.min_rows = min_rows
+
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Stands in for Spark 4.2's class."""
 
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+__all__ = [
+    "INSTALL_HINT",
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+    "stream_batches",
+]
+
+ROWS_PER_BATCH = 10_000
+"""As many as newer versions put into an Arrow batch (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
+
+_COLUMNS = ("key", "value", "topic", "partition", "headers")
+
+
+def stream_batches(rows_or_batches: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """What a stream writer's ``write`` is given, as Arrow batches: on Spark 4.0 made of rows by their declared ``schema``, else as it came.
+
+    Only the columns that a sink knows are kept: other ones may be of any type.
+    """
+    return batches_of_rows(rows_or_batches, schema) if _STREAM_WRITERS_GET_ROWS else rows_or_batches
+
+
+def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Arrow batches of up to 10,000 rows."""
+    fields = [(position, field) for position, field in enumerate(schema.fields) if field.name in _COLUMNS]
+    while chunk := list(islice(rows, ROWS_PER_BATCH)):
+        columns = {field.name: pa.array([_plain(row[position]) for row in chunk], to_arrow_type(field.dataType)) for position, field in fields}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _plain(value: Any) -> Any:
+    """A cell as Arrow takes it; headers are lists of rows."""
+    return [header.asDict() for header in value] if isinstance(value, list) else value

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from aioprod.protocol.record_reader import RecordColumns
-from aioprod.types import Header
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.arrow_reader import HEADERS_TYPE, RecordArrays, numbers_column
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _FIELDS: list[tuple[str, pa.DataType]] = [
     ("key", pa.binary()),
     ("value", pa.binary()),
@@ -22,7 +22,7 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
 ]
 _SINK_COLUMNS = ("value", "key", "partition", "headers")
 _SCHEMA = pa.schema(_FIELDS)
-_SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, ("headers", _HEADERS)])
+_SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, ("headers", HEADERS_TYPE)])
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
@@ -30,52 +30,38 @@ def arrow_schema(*, include_headers: bool) -> pa.Schema:
     return _SCHEMA_WITH_HEADERS if include_headers else _SCHEMA
 
 
-class SourceRows:
-    """Collects decoded batches and makes one Arrow batch of them."""
+def source_rows(records: RecordArrays, topic: str, partition: int) -> pa.RecordBatch:
+    """Records of a partition as rows of the source; with the column ``headers`` where they were read.
 
-    def __init__(self, *, include_headers: bool) -> None:
-        self._schema = arrow_schema(include_headers=include_headers)
-        self._include_headers = include_headers
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
-        self._timestamp_types: list[pa.Array] = []
-        self._headers: list[tuple[Header, ...]] = []
-
-    def extend(self, columns: RecordColumns, wanted: slice, timestamp_type: int) -> None:
-        """Add the wanted rows of one Kafka batch."""
-        offsets = columns.offsets[wanted]
-        self._offsets += offsets
-        self._keys += columns.keys[wanted]
-        self._values += columns.values[wanted]
-        self._timestamps += columns.timestamps[wanted]
-        self._timestamp_types.append(pa.repeat(pa.scalar(timestamp_type, pa.int32()), len(offsets)))
-        if self._include_headers:
-            self._headers += columns.headers[wanted]
-
-    def record_batch(self, topic: str, partition: int) -> pa.RecordBatch:
-        """All rows so far."""
-        count = len(self._offsets)
+    Raises:
+        CorruptRecordError: a time that Spark's timestamps can't hold: 292,000 years from 1970 on.
+    """
+    count = len(records.offsets)
+    try:
         # Arrow's milliseconds to Spark's microseconds: a multiplication in C.
-        timestamps = pa.array(self._timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(_SCHEMA.field("timestamp").type)
-        arrays = [
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
-            pa.repeat(pa.scalar(topic, pa.string()), count),
-            pa.repeat(pa.scalar(partition, pa.int32()), count),
-            pa.array(self._offsets, pa.int64()),
-            timestamps,
-            pa.concat_arrays(self._timestamp_types) if self._timestamp_types else pa.array([], pa.int32()),
-        ]
-        if self._include_headers:
-            arrays.append(_header_array(self._headers))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        timestamps = numbers_column(pa.timestamp("ms", "UTC"), records.timestamps).cast(_SCHEMA.field("timestamp").type)
+    except pa.ArrowInvalid as error:
+        raise CorruptRecordError(f"{topic}-{partition}, offsets {records.offsets[0]} to {records.offsets[-1]}: {error}") from None
+    columns = [
+        records.keys,
+        records.values,
+        _repeated(topic, count),
+        numbers_column(pa.int32(), np.full(count, partition, np.int32)),
+        numbers_column(pa.int64(), records.offsets),
+        timestamps,
+        numbers_column(pa.int32(), records.timestamp_types),
+    ]
+    if records.headers is None:
+        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, records.headers], schema=_SCHEMA_WITH_HEADERS)
 
 
-def _header_array(rows: Sequence[tuple[Header, ...]]) -> pa.Array:
-    # A record without headers has null, as in Spark's own source.
-    return pa.array([[{"key": key, "value": value} for key, value in row] if row else None for row in rows], _HEADERS)
+def _repeated(text: str, count: int) -> pa.StringArray:
+    data = text.encode()
+    ends = np.arange(0, (count + 1) * len(data), len(data), dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise CorruptRecordError(f"a batch of {count} records is too large for Arrow")
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data * count)])
 
 
 class NoTopicError(ValueError):

@@ -23,17 +23,19 @@ class DataLossError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Where to begin or end.
+    """Where to begin or end, by offsets.
 
     Attributes:
+        option: the option that said so.
         default: -2 (earliest) or -1 (latest) for every partition; None where each has its own.
         explicit: offset per partition; -2 and -1 as above.
     """
 
+    option: str
     default: int | None = None
     explicit: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    def targets(self, option: str, partitions: Collection[TopicPartition]) -> Offsets:
+    def targets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """The offset, or -1 or -2, of each partition.
 
         Raises:
@@ -41,14 +43,49 @@ class OffsetSpec:
         """
         if self.default is not None:
             return dict.fromkeys(partitions, self.default)
-        missing = sorted(set(partitions) - set(self.explicit))
-        foreign = sorted(set(self.explicit) - set(partitions))
-        if missing or foreign:
+        return _each(self.option, self.explicit, partitions, "Use -2 for earliest, -1 for latest")
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampSpec:
+    """Where to begin or end, by time: the first record of each partition whose timestamp is the same or later.
+
+    Attributes:
+        option: the option that said so.
+        timestamp: for every partition, in milliseconds since 1970; None where each has its own.
+        explicit: timestamp per partition.
+        latest_if_none: whether a partition without such a record counts as read to its end; else that is an error.
+    """
+
+    option: str
+    timestamp: int | None = None
+    explicit: Mapping[TopicPartition, int] = field(default_factory=dict)
+    latest_if_none: bool = True
+
+    def timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The timestamp of each partition.
+
+        Raises:
+            ConfigError: explicit timestamps that leave a partition out, or name one that is not read.
+        """
+        if self.timestamp is not None:
+            return dict.fromkeys(partitions, self.timestamp)
+        return _each(self.option, self.explicit, partitions, "Use startingTimestamp or endingTimestamp for one time for all")
+
+    def targets(self, found: Offsets) -> Offsets:
+        """What the brokers answered, -1 where a partition has no such record, to offsets or -1 for the end.
+
+        Raises:
+            ConfigError: a partition has no such record, and that is an error.
+        """
+        none = sorted(tp for tp, offset in found.items() if offset == LATEST)
+        if none and not self.latest_if_none:
+            timestamps = self.timestamps(found.keys())
             raise ConfigError(
-                f"option {option} must name each partition that is read and no other; "
-                f"missing: {_names(missing)}; not read: {_names(foreign)}. Use -2 for earliest, -1 for latest"
+                f"option {self.option}: no record at or after " + ", ".join(f"{timestamps[tp]} in {tp.topic}-{tp.partition}" for tp in none)
+                + ". Set the option startingOffsetsByTimestampStrategy=latest to begin at the end there"
             )
-        return dict(self.explicit)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +110,31 @@ def parse_offsets(option: str, text: str | None, *, default: int) -> OffsetSpec:
         ConfigError: none of these.
     """
     if text is None:
-        return OffsetSpec(default)
+        return OffsetSpec(option, default)
     word = text.strip().lower()
     if word in ("earliest", "latest"):
-        return OffsetSpec(EARLIEST if word == "earliest" else LATEST)
+        return OffsetSpec(option, EARLIEST if word == "earliest" else LATEST)
     expected = f'option {option} must be earliest, latest or JSON like {{"topic":{{"0":23,"1":-2}}}}, got {text!r}'
+    return OffsetSpec(option, None, _parse_numbers(text, EARLIEST, expected))
+
+
+def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
+    """Parse ``{"topic": {"0": 1700000000000}}``: milliseconds since 1970.
+
+    Raises:
+        ConfigError: another shape, or a negative number.
+    """
+    return _parse_numbers(text, 0, f'option {option} must be JSON like {{"topic":{{"0":1700000000000}}}}, in milliseconds since 1970, got {text!r}')
+
+
+def _parse_numbers(text: str, least: int, expected: str) -> dict[TopicPartition, int]:
     try:
-        explicit = offsets_from_json(json.loads(text))
+        numbers = offsets_from_json(json.loads(text))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(expected) from error
-    if not explicit or min(explicit.values()) < EARLIEST:
+    if not numbers or min(numbers.values()) < least:
         raise ConfigError(expected)
-    return OffsetSpec(None, explicit)
+    return numbers
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
@@ -131,13 +181,45 @@ def limit_offsets(start: Mapping[TopicPartition, int], latest: Mapping[TopicPart
     return {tp: start.get(tp, 0) + max(1, max_offsets * size // total) if size else latest[tp] for tp, size in backlog.items()}
 
 
-def plan_ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], min_partitions: int | None = None) -> list[OffsetRange]:
-    """The tasks of a read: one per partition that has something, more by splitting where `min_partitions` asks for it."""
+def plan_ranges(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """The tasks of a read: one per partition that has something, and more by splitting, as Spark's connector does.
+
+    Args:
+        min_partitions: about how many tasks there should be at least; partitions with much are split in proportion.
+        max_records: most offsets in a task; it comes first.
+    """
     ranges = [OffsetRange(tp.topic, tp.partition, start[tp], end[tp]) for tp in sorted(end) if end[tp] > start[tp]]
-    if min_partitions is None or len(ranges) >= min_partitions or not ranges:
+    if max_records is not None:
+        ranges = [part for item in ranges for part in _split(item, -(-item.size // max_records))]
+    if min_partitions is None or len(ranges) >= min_partitions:
         return ranges
     total = sum(item.size for item in ranges)
-    return [part for item in ranges for part in _split(item, max(1, round(min_partitions * item.size / total)))]
+    small = [item for item in ranges if _share(item.size, total, min_partitions) == 1]
+    # What is too small to be split takes its one task; the others share the rest.
+    total -= sum(item.size for item in small)
+    left = max(min_partitions - len(small), 1)
+    return [part for item in ranges for part in _split(item, 1 if item in small else _share(item.size, total, left))]
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    return max((2 * size * parts + total) // (2 * total), 1)  # rounded, a half up
+
+
+def backwards(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[str]:
+    """One sentence for each partition that is gone, or ends before the query's position: the topic was made anew, or records were lost."""
+    gone = [f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})" for tp, offset in start.items() if tp not in end]
+    return gone + [
+        f"{tp.topic}-{tp.partition} ends at offset {end[tp]} now, the query stands at {offset}"
+        for tp, offset in start.items()
+        if offset > end.get(tp, offset)
+    ]
+
+
+def missed(start: Mapping[TopicPartition, int], begin: Mapping[TopicPartition, int]) -> list[str]:
+    """One sentence for each partition that came since ``start`` and has lost its first records already."""
+    return [f"{tp.topic}-{tp.partition} is new and begins at offset {offset}" for tp, offset in begin.items() if offset > 0 and tp not in start]
 
 
 def check_not_lost(
@@ -168,6 +250,16 @@ def _split(item: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     parts = min(parts, item.size)
     bounds = [item.start + item.size * index // parts for index in range(parts + 1)]
     return [OffsetRange(item.topic, item.partition, low, high) for low, high in itertools.pairwise(bounds)]
+
+
+def _each(option: str, given: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], hint: str) -> dict[TopicPartition, int]:
+    missing = sorted(set(partitions) - set(given))
+    foreign = sorted(set(given) - set(partitions))
+    if missing or foreign:
+        raise ConfigError(
+            f"option {option} must name each partition that is read and no other; missing: {_names(missing)}; not read: {_names(foreign)}. {hint}"
+        )
+    return dict(given)
 
 
 def _whole(value: object) -> int:

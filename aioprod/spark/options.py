@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any
@@ -18,34 +19,42 @@ SOURCE_NAMES = (
     "subscribePattern",
     "assign",
     "startingOffsets",
-    "endingOffsets",
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "failOnDataLoss",
-    "includeHeaders",
-)
-SINK_NAMES = ("topic", "includeHeaders")
-# Spark adds these to the options by itself.
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "paths", "table"})
-# Known to Spark's own connector, and refused rather than ignored: to ignore them would read other rows than asked for.
-_NOT_SUPPORTED = (
-    "startingTimestamp",
-    "endingTimestamp",
     "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
+    "startingTimestamp",
     "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "minPartitions",
     "maxRecordsPerPartition",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
-    "groupIdPrefix",
+    "failOnDataLoss",
+    "includeHeaders",
 )
+SINK_NAMES = (
+    "topic",
+    "includeHeaders",
+    "delivery",
+    "transactionalIdPrefix",
+    "txnAppId",
+    "txnVersion",
+    "decisionTopic",
+    "onReplayMismatch",
+    "skipLostBatch",
+)
+# Spark adds these to the options by itself.
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "paths", "table"})
+# Known to Spark's own connector, and refused rather than ignored.
+_NOT_SUPPORTED = {"groupIdPrefix": "reads are members of no consumer group; kafka.group.id names one to commit a stream's positions to"}
 # Settings whose default is None, so that it does not tell their type.
 _WHOLE_NUMBERS = frozenset({"compression_level"})
 _SET_BY_SPARK = {
-    "group.id": "the source uses no consumer group: Spark's checkpoint holds the offsets",
+    "group.id": "only reads can have a consumer group, to commit a stream's positions to",
     "auto.offset.reset": "use the option startingOffsets",
     "enable.auto.commit": "the source commits no offsets: Spark's checkpoint holds them",
     "key.deserializer": "keys arrive as binary; cast or decode the column",
@@ -53,7 +62,7 @@ _SET_BY_SPARK = {
     "key.serializer": "make the column key string or binary",
     "value.serializer": "make the column value string or binary",
     "interceptor.classes": "Java interceptors cannot run in Python",
-    "transactional.id": "the sink is idempotent per task but not transactional",
+    "transactional.id": "the sink makes an id for each task; the option transactionalIdPrefix says how they begin",
 }
 
 
@@ -65,7 +74,7 @@ def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
 def client_settings(given: Mapping[str, str], allowed: Collection[str] | None) -> dict[str, str]:
     client = {name.removeprefix(CLIENT_PREFIX): value for name, value in given.items() if name.startswith(CLIENT_PREFIX)}
     for name in client:
-        if name in _SET_BY_SPARK:
+        if name in _SET_BY_SPARK and name not in (allowed or ()):
             raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported: {_SET_BY_SPARK[name]}")
         if allowed is not None and name not in allowed:
             raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported for reads{_hint(name, allowed, CLIENT_PREFIX)}")
@@ -82,9 +91,9 @@ def check_option_names(given: Mapping[str, str], names: Collection[str], *, kind
         for foreign in other:
             if name == foreign.lower():
                 raise ConfigError(f"option {foreign} is for {other_kind}s only, this is a {kind}")
-        for refused in _NOT_SUPPORTED:
+        for refused, reason in _NOT_SUPPORTED.items():
             if name == refused.lower():
-                raise ConfigError(f"option {refused} of Spark's Kafka connector is not supported by aioprod")
+                raise ConfigError(f"option {refused} of Spark's Kafka connector is not supported: {reason}")
         raise ConfigError(f"unknown option {name}{_hint(name, (*names, BOOTSTRAP_SERVERS))}")
 
 
@@ -104,16 +113,35 @@ def boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def positive(given: Mapping[str, str], name: str) -> int | None:
+    return whole(given, name, least=1)
+
+
+def whole(given: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None
     try:
         number = int(text)
     except ValueError:
-        number = 0
-    if number < 1:
-        raise ConfigError(f"option {name} must be a whole number of at least 1, got {json.dumps(text)}")
+        number = least - 1
+    if number < least:
+        raise ConfigError(f"option {name} must be a whole number of at least {least}, got {json.dumps(text)}")
     return number
+
+
+_TIME = re.compile(r"(\d+)\s*(ms|s|m|min|h|d|)")
+_MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
+    """A time as Spark writes it: ``500ms``, ``90s``, ``15m``, ``1h``."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None:
+        raise ConfigError(f"option {name} must be a time such as 500ms, 90s, 15m or 1h, got {json.dumps(text)}")
+    return int(match[1]) * _MILLISECONDS[match[2]]
 
 
 def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:

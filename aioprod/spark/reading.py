@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import FetchedRecords, FetchSettings, PartitionReader, list_offsets
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
-from aioprod.protocol.record_reader import read_columns
-from aioprod.spark.arrow import SourceRows
+from aioprod.protocol.arrow_reader import numbers_column, read_arrays
+from aioprod.spark.arrow import source_rows
+from aioprod.spark.driver_client import open_client
 from aioprod.spark.offsets import EARLIEST, OffsetRange
-from aioprod.spark.planning import open_client, report_losses
+from aioprod.spark.planning import report_losses
 from aioprod.spark.source_options import SourceOptions, fetch_settings
 from aioprod.types import TopicPartition
 
@@ -32,7 +34,7 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range as Arrow batches, one per reply of the broker.
+    """The records of a range as Arrow batches of about 4 MiB.
 
     The event loop runs only while the next batch is asked for, so that nothing is fetched faster than Spark takes it.
     """
@@ -50,14 +52,15 @@ async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch
 
 
 async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[pa.RecordBatch, None]:
-    settings = fetch_settings(options.client)
+    settings = fetch_settings(options)
     async with open_client(options) as client:
         start: int | None = item.start
         while start is not None:
             reader = PartitionReader(client, TopicPartition(item.topic, item.partition), start, item.end, settings)
             try:
                 async for fetched in reader:
-                    yield _to_arrow(fetched, item, settings, include_headers=options.include_headers)
+                    for rows in _to_arrow(fetched, item, settings, include_headers=options.include_headers):
+                        yield rows
                 return
             except BrokerError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -73,11 +76,9 @@ async def _after_loss(client: ClusterClient, reader: PartitionReader, end: int, 
     return earliest if reader.position < earliest < end else None
 
 
-def _to_arrow(fetched: FetchedRecords, item: OffsetRange, settings: FetchSettings, *, include_headers: bool) -> pa.RecordBatch:
-    rows = SourceRows(include_headers=include_headers)
-    for header, place in fetched.batches:
-        columns = read_columns(fetched.data, place, header, settings.check_crcs)
-        first = sum(offset < fetched.start for offset in columns.offsets) if header.base_offset < fetched.start else 0
-        last = sum(offset < fetched.end for offset in columns.offsets) if header.last_offset >= fetched.end else None
-        rows.extend(columns, slice(first, last), header.timestamp_type)
-    return rows.record_batch(item.topic, item.partition)
+def _to_arrow(fetched: FetchedRecords, item: OffsetRange, settings: FetchSettings, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+    for records in read_arrays(fetched.data, fetched.batches, check_crc=settings.check_crcs, include_headers=include_headers):
+        rows = source_rows(records, item.topic, item.partition)
+        # The outer batches may hold others than those that were asked for.
+        wanted = (records.offsets >= fetched.start) & (records.offsets < fetched.end)
+        yield rows if wanted.all() else rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))

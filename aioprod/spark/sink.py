@@ -1,34 +1,39 @@
-"""What a write task does: send its rows with a producer, and answer only when each is acknowledged."""
+"""The classes that Spark calls for a write. What they do is in sending.py and exactly_once/."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, ByteType, DataType, IntegerType, LongType, ShortType, StringType, StructType
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
-from aioprod import Deliveries, Producer
-from aioprod.errors import ConfigError, KafkaError
-from aioprod.spark.arrow import NoTopicError, by_topic, payload_bytes
+from aioprod.errors import KafkaError
+from aioprod.producer.producer import Producer
+from aioprod.spark._versions import DataSourceStreamArrowWriter, stream_batches
+from aioprod.spark.errors import SinkError
+from aioprod.spark.exactly_once.driver import abort_batch, commit_batch
+from aioprod.spark.exactly_once.ids import Sink, short_run
+from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport, stream_number
+from aioprod.spark.exactly_once.task import write_task
 from aioprod.spark.reading import event_loop_factory
-from aioprod.spark.sink_options import SinkOptions
+from aioprod.spark.sending import RowSender
+from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
 
 log = logging.getLogger(__name__)
 
-_COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
-    "value": (StringType, BinaryType),
-    "key": (StringType, BinaryType),
-    "topic": (StringType,),
-    "partition": (IntegerType, ShortType, ByteType, LongType),
-}
+# Where Spark tells a task which query it belongs to.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"
 
-
-class SinkError(KafkaError):
-    """Rows that could not be written: the task fails, and Spark retries it or fails the query."""
+T = TypeVar("T")
 
 
 @dataclass
@@ -38,133 +43,134 @@ class Written(WriterCommitMessage):
     Attributes:
         rows: records that the brokers acknowledged.
         payload_bytes: bytes of their keys and values.
+        report: what the driver needs to make them visible; None where they are already (``delivery=at-least-once``).
     """
 
     rows: int
     payload_bytes: int
+    report: TaskReport | None = None
+
+
+Messages = Sequence[WriterCommitMessage | None]
 
 
 class KafkaWriter(DataSourceArrowWriter):
-    """Batch writes."""
+    """Batch writes. One object is made for each, and copied to tasks and driver."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
+        self._sink = Sink(options.transactional_id_prefix, options.txn_app_id or uuid.uuid4().hex)
+        self._run = short_run(uuid.uuid4().hex)
+        self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_batches(self.options, iterator)
+        if self.options.delivery != EXACTLY_ONCE:
+            return write_batches(self.options, iterator)
+        context = _task_context()
+        attempt = TaskAttempt(self._sink, self._run, self._version, context.partitionId(), context.taskAttemptId())
+        return _written(self.options, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        log.info("%s", summary(messages))
+        _commit(self.options, messages, self._version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        log.warning("the write failed; already written and not taken back: %s", summary(messages))
+        _abort(self.options, messages, "the write")
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Stream writes."""
+    """Stream writes. An object is made for each micro-batch and its tasks, and another one for its end."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
+        self._schema = schema
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_batches(self.options, iterator)
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        batches = stream_batches(iterator, self._schema)
+        if self.options.delivery != EXACTLY_ONCE:
+            return write_batches(self.options, batches)
+        context = _task_context()
+        query, batch, run = (context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID))
+        if query is None or batch is None or run is None:
+            raise SinkError(f"Spark does not tell which batch this is ({_QUERY_ID}={query}, {_BATCH_ID}={batch}): use delivery=at-least-once")
+        sink = Sink(self.options.transactional_id_prefix, query)
+        number = stream_number(context.taskAttemptId())
+        return _written(self.options, TaskAttempt(sink, short_run(run), int(batch), context.partitionId(), number), batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        log.info("micro-batch %d: %s", batchId, summary(messages))
+        _commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        log.warning("micro-batch %d failed; already written and not taken back: %s", batchId, summary(messages))
+        _abort(self.options, messages, f"micro-batch {batchId}")
 
 
-def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
+def summary(messages: Messages) -> str:
     """What the tasks wrote, in words."""
     written = [message for message in messages if isinstance(message, Written)]
     rows = sum(message.rows for message in written)
     return f"{rows} rows of {sum(message.payload_bytes for message in written)} bytes written by {len(written)} of {len(messages)} tasks"
 
 
-def check_columns(schema: StructType, topic: str | None) -> None:
-    """Check the columns of a write, on the driver and before anything is sent.
-
-    Raises:
-        ConfigError: ``value`` is missing, there is neither column nor option ``topic``, or a column has the wrong type.
-    """
-    types = {field.name: field.dataType for field in schema.fields}
-    if "value" not in types:
-        raise ConfigError(f"the column value (string or binary) is required; the data has {', '.join(types) or 'no columns'}")
-    if topic is None and "topic" not in types:
-        raise ConfigError("where to write? Set the option topic, or add a string column topic")
-    for name, allowed in _COLUMN_TYPES.items():
-        if name in types and not isinstance(types[name], allowed):
-            wanted = " or ".join(kind().simpleString() for kind in allowed[:2])
-            raise ConfigError(f"the column {name} must be {wanted}, it is {types[name].simpleString()}")
-    headers = types.get("headers")
-    if headers is not None and not _is_header_type(headers):
-        raise ConfigError(f"the column headers must be array<struct<key:string,value:binary>>, it is {headers.simpleString()}")
-
-
 def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Send all rows and wait until each is acknowledged.
+    """Send all rows and wait until each is acknowledged: at-least-once.
 
     Raises:
         SinkError: a row could not be sent; the text says which one and why.
     """
-    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-        return runner.run(_write(options, batches))
+    return _run(_write_batches(options, batches))
 
 
-async def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    written = Written(0, 0)
+async def _write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     producer = Producer(**options.producer)
     await producer.start()
+    sender = RowSender(producer, options.topic)
     try:
-        before: list[Deliveries] = []
         # Spark hands out batches over a blocking socket, so that a thread has to wait for them.
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            sent = await _send(producer, options.topic, batch, written)
-            # One batch behind: the brokers work on this one while Spark makes the next.
-            await _check(before)
-            before = sent
-        await producer.flush()
-        await _check(before)
+            await sender.send(batch)
+        await sender.finish()
     except BaseException:
         await producer.close(timeout_ms=0)
         raise
     await producer.close()
-    return written
+    return Written(sender.rows, sender.payload_bytes)
 
 
-async def _send(producer: Producer, topic: str | None, batch: pa.RecordBatch, written: Written) -> list[Deliveries]:
-    sent: list[Deliveries] = []
+def _written(options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Written:
+    report = _run(write_task(options, attempt, batches))
+    return Written(report.rows, report.payload_bytes, report)
+
+
+def _commit(options: SinkOptions, messages: Messages, version: int) -> None:
+    reports = _reports(messages)
+    if options.delivery == EXACTLY_ONCE and not _run(commit_batch(options, reports, version)):
+        log.info("batch %d: nothing to write, or written before: %s", version, summary(messages))
+    else:
+        log.info("batch %d: %s", version, summary(messages))
+
+
+def _abort(options: SinkOptions, messages: Messages, what: str) -> None:
+    if options.delivery != EXACTLY_ONCE:
+        log.warning("%s failed; already written and not taken back: %s", what, summary(messages))
+        return
     try:
-        for row_topic, numbers, rows in by_topic(batch, topic):
-            try:
-                deliveries = await producer.send_arrow(row_topic, rows)
-            except KafkaError as error:
-                raise SinkError(f"rows {written.rows} to {written.rows + batch.num_rows - 1} of this task, for topic {row_topic}: {error}") from error
-            # What can't be sent at all is known at once, and by its row.
-            for number, refusal in deliveries.exceptions().items():
-                raise SinkError(f"row {written.rows + numbers[number]} of this task, for topic {row_topic}: {refusal}") from refusal
-            sent.append(deliveries)
-    except NoTopicError as error:
-        row = written.rows + int(error.args[0])
-        raise SinkError(f"row {row} of this task: topic is null; set the option topic or fill the column") from None
-    written.rows += batch.num_rows
-    written.payload_bytes += payload_bytes(batch)
-    return sent
+        _run(abort_batch(options, _reports(messages)))
+    except KafkaError as error:
+        # Spark knows already that the batch failed, and the next run's first batch clears up.
+        log.warning("%s failed, and not all of it could be cleared up; what is open hides later records until it times out: %s", what, error)
+    else:
+        log.warning("%s failed; what its tasks left open is aborted, unless the batch was decided: %s", what, summary(messages))
 
 
-async def _check(sent: Sequence[Deliveries]) -> None:
-    """Wait for each acknowledgement; the first failure ends the task."""
-    for deliveries in sent:
-        try:
-            await deliveries.wait()
-        except KafkaError as error:
-            raise SinkError(f"a row was not acknowledged: {error}") from error
+def _reports(messages: Messages) -> list[TaskReport]:
+    return [message.report for message in messages if isinstance(message, Written) and message.report is not None]
 
 
-def _is_header_type(given: DataType) -> bool:
-    if not isinstance(given, ArrayType) or not isinstance(given.elementType, StructType):
-        return False
-    fields = [(field.name, field.dataType) for field in given.elementType.fields]
-    return fields == [("key", StringType()), ("value", BinaryType())]
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in tasks only"
+    return context
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+        return runner.run(work)

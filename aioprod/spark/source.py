@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -18,13 +18,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from aioprod.errors import ConfigError
-from aioprod.spark._versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from aioprod.spark.offsets import OffsetRange, Offsets, offsets_from_json, offsets_to_json
-from aioprod.spark.planning import initial_offsets, latest_offsets, next_offsets, plan_batch, plan_stream
+from aioprod.spark._versions import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
+from aioprod.spark.driver_client import DriverClient
+from aioprod.spark.offsets import OffsetRange, offsets_from_json, offsets_to_json
+from aioprod.spark.planning import plan_batch
 from aioprod.spark.reading import read_range
-from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, check_columns
+from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter
+from aioprod.spark.sink_columns import check_columns
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source_options import SourceOptions, parse_source_options, wants_headers
+from aioprod.spark.stream_offsets import StreamOffsets
 
 _COLUMNS = [
     StructField("key", BinaryType()),
@@ -47,8 +50,9 @@ class KafkaDataSource(DataSource):
     """Kafka topics for ``spark.read``, ``spark.readStream``, ``df.write`` and ``df.writeStream`` under ``format("aioprod")``.
 
     Options and columns are those of Spark's own Kafka connector. Reading: ``kafka.bootstrap.servers``, one of ``subscribe``,
-    ``subscribePattern`` and ``assign``, ``startingOffsets``, ``endingOffsets`` (batch), ``maxOffsetsPerTrigger`` (stream), ``minPartitions``,
-    ``failOnDataLoss``, ``includeHeaders``. Writing: ``kafka.bootstrap.servers``, ``topic``. Further ``kafka.*`` options go to the client.
+    ``subscribePattern`` and ``assign``, ``startingOffsets`` and ``endingOffsets`` with their forms by timestamp, ``maxOffsetsPerTrigger``,
+    ``minOffsetsPerTrigger``, ``minPartitions``, ``failOnDataLoss``, ``includeHeaders`` and more: see docs/spark.md. Writing:
+    ``kafka.bootstrap.servers``, ``topic``. Further ``kafka.*`` options go to the client.
 
     Spark gives Python sinks the output modes append and complete, not update; write updates from ``foreachBatch`` with ``df.write``.
     """
@@ -78,9 +82,9 @@ class KafkaDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         # Output mode complete asks for overwriting; as in Spark's own sink each result is appended.
-        options = parse_sink_options(self.options)
+        options = parse_sink_options(self.options, streaming=True)
         check_columns(schema, options.topic)
-        return KafkaStreamWriter(options)
+        return KafkaStreamWriter(options, schema)
 
 
 class RangePartition(InputPartition):
@@ -98,7 +102,8 @@ class KafkaReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [RangePartition(item) for item in asyncio.run(plan_batch(self._options))]
+        with DriverClient(self._options) as brokers:
+            return [RangePartition(item) for item in brokers.run(lambda client: plan_batch(client, self._options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one empty partition of an empty list.
@@ -106,35 +111,44 @@ class KafkaReader(DataSourceReader):
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stream reads. One object serves a query on the driver; each task gets a copy."""
+    """Stream reads. One object serves a query on the driver; each task gets a copy of one that was never asked anything."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._target: Offsets | None = None
+        self._stream = StreamOffsets(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        return offsets_to_json(asyncio.run(initial_offsets(self._options)))
+        return offsets_to_json(self._stream.initial())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = asyncio.run(latest_offsets(self._options))
+        self._stream.end_at_present()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        # Spark hands it back to latestOffset, or ReadAllAvailable for one micro-batch of everything.
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         if start is None:
-            if self._options.max_offsets_per_trigger is not None:
-                raise ConfigError("option maxOffsetsPerTrigger needs Spark 4.2 or newer: older versions don't limit Python sources")
-            return offsets_to_json(asyncio.run(latest_offsets(self._options)))
-        max_offsets = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = asyncio.run(next_offsets(self._options, offsets_from_json(start), self._target, max_offsets))
-        return offsets_to_json(end)
+            if self._options.limits.limited:
+                raise ConfigError(f"maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or newer, this is {pyspark.__version__}")
+            return offsets_to_json(self._stream.latest())
+        return offsets_to_json(self._stream.next(offsets_from_json(start), limited=not isinstance(limit, ReadAllAvailable)))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._stream.last_seen is None else offsets_to_json(self._stream.last_seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges = asyncio.run(plan_stream(self._options, offsets_from_json(start), offsets_from_json(end)))
-        return [RangePartition(item) for item in ranges]
+        return [RangePartition(item) for item in self._stream.plan(offsets_from_json(start), offsets_from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
         return read_range(self._options, partition.item)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._stream.processed(offsets_from_json(end))
+
+    def stop(self) -> None:
+        self._stream.close()

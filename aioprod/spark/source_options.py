@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,9 +11,24 @@ from typing import Any
 from aioprod.config import ClientConfig
 from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
-from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, parse_assignment, parse_offsets
-from aioprod.spark.options import SINK_NAMES, SOURCE_NAMES, boolean, check_option_names, client_settings, lower_keys, positive, typed_settings
+from aioprod.spark.admission import TriggerLimits
+from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec, parse_assignment, parse_offsets, parse_timestamps
+from aioprod.spark.options import (
+    CLIENT_PREFIX,
+    SINK_NAMES,
+    SOURCE_NAMES,
+    boolean,
+    check_option_names,
+    client_settings,
+    lower_keys,
+    milliseconds,
+    positive,
+    typed_settings,
+    whole,
+)
 from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
 
 _FETCH_NAMES = {
     "default.api.timeout.ms": "retry_limit_ms",
@@ -25,7 +41,7 @@ _FETCH_NAMES = {
 }
 # A task reads one partition, so that the whole reply is one partition's; Kafka's 1 MiB would cost a round trip per 10,000 small records.
 _PARTITION_FETCH_BYTES = 4 * 1024 * 1024
-_SOURCE_CLIENT_NAMES = (*(item.name.replace("_", ".") for item in fields(ClientConfig)), *_FETCH_NAMES)
+_SOURCE_CLIENT_NAMES = ("group.id", *(item.name.replace("_", ".") for item in fields(ClientConfig)), *_FETCH_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +76,30 @@ class SourceOptions:
         selection: topics or partitions to read.
         starting: where to begin; default earliest (batch) or latest (stream).
         ending: where a batch read stops (exclusive); default latest.
-        max_offsets_per_trigger: most offsets in one micro-batch, over all partitions.
+        limits: how much a micro-batch takes.
         min_partitions: least number of Spark tasks; partitions are split to reach it.
+        max_records_per_partition: most offsets in a Spark task.
         fail_on_data_loss: whether offsets that are gone fail the query (default) or are skipped with a warning.
         include_headers: adds the column ``headers``.
-        client: the ``kafka.*`` settings without the prefix.
+        fetch_offset_retries, fetch_offset_retry_interval_ms: how often, and how long after, to ask again for ends that went backwards.
+        poll_timeout_ms: longest time without progress in a task (``kafkaConsumer.pollTimeoutMs``); None: as ``kafka.default.api.timeout.ms`` says.
+        group: the consumer group that positions are committed to (``kafka.group.id``), for those who watch its lag; None: nowhere.
+        client: the other ``kafka.*`` settings without the prefix.
     """
 
     bootstrap_servers: str
     selection: TopicSelection
-    starting: OffsetSpec
-    ending: OffsetSpec
-    max_offsets_per_trigger: int | None = None
+    starting: OffsetSpec | TimestampSpec
+    ending: OffsetSpec | TimestampSpec
+    limits: TriggerLimits = field(default_factory=TriggerLimits)
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    fetch_offset_retries: int = 3
+    fetch_offset_retry_interval_ms: int = 1000
+    poll_timeout_ms: int | None = None
+    group: str | None = None
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
 
@@ -87,25 +112,79 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
     given = lower_keys(options)
     client = client_settings(given, _SOURCE_CLIENT_NAMES)
     check_option_names(given, SOURCE_NAMES, kind="read", other=SINK_NAMES, other_kind="write")
-    starting = parse_offsets("startingOffsets", given.get("startingoffsets"), default=LATEST if streaming else EARLIEST)
-    ending = parse_offsets("endingOffsets", given.get("endingoffsets"), default=LATEST)
-    if streaming and "endingoffsets" in given:
-        raise ConfigError("option endingOffsets is for batch reads only; a stream has no end")
-    if not streaming and starting.default == LATEST:
-        raise ConfigError("option startingOffsets=latest would read nothing in a batch; use earliest or offsets per partition")
-    if ending.default == EARLIEST or EARLIEST in ending.explicit.values():
-        raise ConfigError("option endingOffsets cannot be earliest (-2); use latest or offsets per partition")
+    if streaming:
+        _refuse_ends(given)
+    else:
+        _warn_of_stream_options(given)
     return SourceOptions(
         bootstrap_servers=client["bootstrap.servers"],
         selection=_selection(given),
-        starting=starting,
-        ending=ending,
-        max_offsets_per_trigger=positive(given, "maxOffsetsPerTrigger"),
+        starting=_starting(given, streaming),
+        ending=_ending(given),
+        limits=_limits(given),
         min_partitions=positive(given, "minPartitions"),
+        max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         fail_on_data_loss=boolean(given, "failOnDataLoss", default=True),
         include_headers=boolean(given, "includeHeaders", default=False),
+        fetch_offset_retries=positive(given, "fetchOffset.numRetries") or 3,
+        fetch_offset_retry_interval_ms=1000 if (interval := whole(given, "fetchOffset.retryIntervalMs")) is None else interval,
+        poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
+        group=client.pop("group.id", "").strip() or None,
         client=client,
     )
+
+
+def _refuse_ends(given: Mapping[str, str]) -> None:
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if name.lower() in given:
+            raise ConfigError(f"option {name} is for batch reads only; a stream has no end")
+
+
+def _warn_of_stream_options(given: Mapping[str, str]) -> None:
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", CLIENT_PREFIX + "group.id"):
+        if name.lower() in given:
+            log.warning("option %s has no effect on a batch read", name)
+
+
+def _starting(given: Mapping[str, str], streaming: bool) -> OffsetSpec | TimestampSpec:
+    strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise ConfigError(f"option startingOffsetsByTimestampStrategy must be error or latest, got {strategy!r}")
+    by_time = _by_time(given, "starting", latest_if_none=strategy == "latest")
+    if by_time is not None:
+        return by_time
+    starting = parse_offsets("startingOffsets", given.get("startingoffsets"), default=LATEST if streaming else EARLIEST)
+    if not streaming and starting.default == LATEST:
+        raise ConfigError("option startingOffsets=latest would read nothing in a batch; use earliest or offsets per partition")
+    return starting
+
+
+def _ending(given: Mapping[str, str]) -> OffsetSpec | TimestampSpec:
+    by_time = _by_time(given, "ending", latest_if_none=True)
+    if by_time is not None:
+        return by_time
+    ending = parse_offsets("endingOffsets", given.get("endingoffsets"), default=LATEST)
+    if ending.default == EARLIEST or EARLIEST in ending.explicit.values():
+        raise ConfigError("option endingOffsets cannot be earliest (-2); use latest or offsets per partition")
+    return ending
+
+
+def _by_time(given: Mapping[str, str], which: str, *, latest_if_none: bool) -> TimestampSpec | None:
+    """One time for all goes before times per partition, and both before offsets, as in Spark."""
+    option = f"{which}Timestamp"
+    if (timestamp := whole(given, option)) is not None:
+        return TimestampSpec(option, timestamp, latest_if_none=latest_if_none)
+    option = f"{which}OffsetsByTimestamp"
+    if (text := given.get(option.lower())) is not None:
+        return TimestampSpec(option, None, parse_timestamps(option, text), latest_if_none)
+    return None
+
+
+def _limits(given: Mapping[str, str]) -> TriggerLimits:
+    least, most = positive(given, "minOffsetsPerTrigger"), positive(given, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(f"option minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
+    return TriggerLimits(most, least, milliseconds(given, "maxTriggerDelay", default=TriggerLimits().max_delay_ms))
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
@@ -142,13 +221,15 @@ def client_config(client: Mapping[str, str]) -> dict[str, Any]:
     return typed_settings(ClientConfig, given)
 
 
-def fetch_settings(client: Mapping[str, str]) -> FetchSettings:
-    """The ``kafka.*`` settings of a read that tell how to fetch.
+def fetch_settings(options: SourceOptions) -> FetchSettings:
+    """The settings of a read that tell how to fetch.
 
     Raises:
         ConfigError: a value that is not of its type or outside its limits.
     """
-    renamed = {_FETCH_NAMES[name]: text for name, text in client.items() if name in _FETCH_NAMES}
+    renamed = {_FETCH_NAMES[name]: text for name, text in options.client.items() if name in _FETCH_NAMES}
     settings = typed_settings(FetchSettings, renamed)
+    if options.poll_timeout_ms is not None:
+        settings["retry_limit_ms"] = options.poll_timeout_ms
     settings.setdefault("max_partition_fetch_bytes", _PARTITION_FETCH_BYTES)
     return FetchSettings(**settings)

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -167,6 +168,32 @@ async def test_an_answer_about_another_key_is_refused(cluster: EmbeddedCluster, 
     impatient = Coordinators(config(cluster, request_timeout_ms=50), brokers, random.Random(1))
     with pytest.raises(ProtocolError, match="leaves out 'x'"):
         await identity(impatient)
+
+
+async def test_coordinators_of_many_are_found_with_one_request(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+    names = [f"id-{number}" for number in range(50)]
+    for number, name in enumerate(names):
+        cluster.move_coordinator("transaction", name, 1 + number % 3)
+    assert await coordinators.nodes(TRANSACTION, names) == {name: 1 + number % 3 for number, name in enumerate(names)}
+    assert await coordinators.nodes(TRANSACTION, [*names[:3], "another"]) == {**dict(zip(names[:3], (1, 2, 3), strict=True)), "another": ANY}
+    assert searches(cluster) == 2, "known ones are not asked for again"
+    coordinators.forget(TRANSACTION, names[0])
+    cluster.move_coordinator("transaction", names[0], 3)
+    assert await coordinators.nodes(TRANSACTION, names[:1]) == {names[0]: 3}
+
+
+async def test_brokers_that_take_one_name_a_request_are_asked_for_each(
+    cluster: EmbeddedCluster, coordinators: Coordinators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FindCoordinatorRequest, "MAX_VERSION", 3)
+    assert set(await coordinators.nodes(TRANSACTION, ["a", "b", "c"])) == {"a", "b", "c"}
+    assert searches(cluster) == 3
+
+
+async def test_one_coordinator_that_is_refused_fails_all(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+    cluster.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match="no coordinator of transaction 'a'"):
+        await coordinators.nodes(TRANSACTION, ["a", "b"])
 
 
 async def test_cancelled_at_every_step_it_can_be_asked_again(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:

@@ -16,11 +16,12 @@ from aioprod.demo.charts import draw, save_page, save_png
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Delays, Expected, expect
 from aioprod.demo.flights import read_airlines, read_flights
+from aioprod.demo.planting import PLANTED
 from aioprod.demo.report import describe_sending, facts, result_tables
 from aioprod.demo.sending import FlightTopics, SendReport
-from aioprod.demo.spark_job import _reason
 from aioprod.demo.summary import summarise
 from aioprod.spark.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
+from aioprod.spark.pipeline.failure import failure_reason
 
 TOPICS = FlightTopics("flights", "flights.cancelled")
 
@@ -36,7 +37,7 @@ def right(expected: Expected) -> PipelineResult:
     delays = [CarrierHourDelay(*place, group.count, *_figures(group)) for place, group in expected.by_hour.items()]
     worst = [(place, expected.by_route[place]) for place in expected.worst_routes()]
     routes = [RouteDelay(*place, group.count, *_figures(group)) for place, group in worst]
-    return PipelineResult(expected.departed, delays, routes, Path("delays"), Path("routes"))
+    return PipelineResult(expected.departed + len(PLANTED), len(PLANTED), 0, delays, routes, "delays", "routes")
 
 
 def _figures(group: Delays) -> tuple[float, float, float]:
@@ -56,6 +57,8 @@ def _first_delay(**changes: float) -> Callable[[PipelineResult], PipelineResult]
     ("change", "complaint"),
     [
         (lambda result: dataclasses.replace(result, rows_read=result.rows_read + 1), "rows read by Spark"),
+        (lambda result: dataclasses.replace(result, dead_letters=2), "dead letters: 2, expected 3"),
+        (lambda result: dataclasses.replace(result, late=1), "rows dropped as late: 1, expected 0"),
         (lambda result: dataclasses.replace(result, delays=result.delays[1:]), "flights counted by Spark"),
         (lambda result: dataclasses.replace(result, delays=[]), "carriers by hours"),
         (_first_delay(flights=1000), "flights counted by Spark"),
@@ -75,11 +78,11 @@ def test_any_wrong_figure_is_found(
 @pytest.mark.parametrize(
     ("report", "stored", "complaint"),
     [
-        ((9, 9, 1, 0), (8, 1), None),
-        ((8, 8, 1, 0), (7, 1), "records sent: 8, expected 9"),
-        ((9, 8, 1, 1), (7, 1), "records acknowledged: 8, expected 9"),
-        ((9, 9, 1, 0), (9, 1), "records in topic flights: 9, expected 8"),
-        ((9, 9, 1, 0), (8, 0), "records in topic flights.cancelled: 0, expected 1"),
+        ((9, 9, 1, 0), (11, 1), None),
+        ((8, 8, 1, 0), (10, 1), "records sent: 8, expected 9"),
+        ((9, 8, 1, 1), (10, 1), "records acknowledged: 8, expected 9"),
+        ((9, 9, 1, 0), (12, 1), "records in topic flights: 12, expected 11"),
+        ((9, 9, 1, 0), (11, 0), "records in topic flights.cancelled: 0, expected 1"),
     ],
 )
 def test_sent_and_stored_are_compared(report: tuple[int, int, int, int], stored: tuple[int, int], complaint: str | None) -> None:
@@ -156,9 +159,10 @@ def test_failures_are_in_the_text_about_sending() -> None:
     [
         ("An error occurred while calling o1.start.\n: java.io.IOException: disk full\n\tat x\n", "java.io.IOException: disk full"),
         ("An error occurred while calling o1.start.\n: a.B: c\n\tat x\nCaused by: d.E: f\n\tat y\nCaused by: g.H: i\n\tat z\n", "g.H: i"),
+        (": a.B: failed: Traceback (most recent call last):\n  File 'x'\n    f()\nd.E: f\n\tat y\nCaused by: g.H: i\n", "d.E: f"),
         ("the pipeline did not end within timeout_s=600", "the pipeline did not end within timeout_s=600"),
         ("", ""),
     ],
 )
 def test_the_reason_is_taken_out_of_a_java_stack_trace(text: str, reason: str) -> None:
-    assert _reason(text) == reason
+    assert failure_reason(text) == reason

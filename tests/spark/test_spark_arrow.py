@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from aioprod import ConfigError
-from aioprod.protocol.record_reader import RecordColumns
-from aioprod.spark.arrow import NoTopicError, SourceRows, arrow_schema, by_topic, payload_bytes
-from aioprod.spark.sink import Written, check_columns, summary
+from aioprod import ConfigError, CorruptRecordError
+from aioprod.protocol.arrow_reader import RecordArrays, read_arrays
+from aioprod.protocol.record_batch import set_base_offset
+from aioprod.protocol.record_reader import iter_batches
+from aioprod.protocol.record_writer import RecordBatchWriter
+from aioprod.spark.arrow import NoTopicError, arrow_schema, by_topic, payload_bytes, source_rows
+from aioprod.spark.sink import Written, summary
+from aioprod.spark.sink_columns import check_columns
 from aioprod.spark.source import source_columns
 
 HEADERS = source_columns(include_headers=True)["headers"].dataType
@@ -30,16 +33,26 @@ def test_the_arrow_schema_is_what_spark_demands_for_the_declared_columns(include
     assert to_arrow_schema(declared, timezone="UTC").equals(arrow_schema(include_headers=include_headers))
 
 
-def test_kafka_batches_become_one_arrow_batch() -> None:
-    rows = SourceRows(include_headers=True)
-    kafka_batch = RecordColumns([5, 6, 7], [1_000, 2_500, 3_000], [b"a", None, b""], [b"x", b"y", None], [(), (("h", b"1"), ("h", None)), ()])
-    rows.extend(kafka_batch, slice(0, None), 0)
-    rows.extend(kafka_batch, slice(1, 2), 1)
-    batch = rows.record_batch("t", 3)
-    assert batch.schema.equals(arrow_schema(include_headers=True))
-    got: list[dict[str, Any]] = batch.to_pylist()
-    assert [row["offset"] for row in got] == [5, 6, 7, 6]
-    assert got[1] == {
+def records(timestamps: list[int], include_headers: bool) -> RecordArrays:
+    """Records from offset 5 on, the last with headers, and all in one batch."""
+    writer = RecordBatchWriter(timestamps[0])
+    for number, timestamp in enumerate(timestamps):
+        writer.append(timestamp, None if number else b"a", b"y" * number, [("h", b"1"), ("h", None)] if number else [])
+    data = bytearray(writer.build())
+    set_base_offset(data, 0, 5, 0)
+    (arrays,) = read_arrays(bytes(data), iter_batches(data), include_headers=include_headers)
+    return arrays
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_records_become_rows(include_headers: bool) -> None:
+    batch = source_rows(records([1_000, 2_500], include_headers), "t", 3)
+    batch.validate(full=True)
+    assert batch.schema.equals(arrow_schema(include_headers=include_headers))
+    first, second = batch.to_pylist()
+    assert (first["key"], first["value"], first["offset"], first.pop("headers", None)) == (b"a", b"", 5, None)
+    assert second.pop("headers", None) == ([{"key": "h", "value": b"1"}, {"key": "h", "value": None}] if include_headers else None)
+    assert second == {
         "key": None,
         "value": b"y",
         "topic": "t",
@@ -47,14 +60,12 @@ def test_kafka_batches_become_one_arrow_batch() -> None:
         "offset": 6,
         "timestamp": datetime.datetime(1970, 1, 1, 0, 0, 2, 500_000, tzinfo=datetime.UTC),
         "timestampType": 0,
-        "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
     }
-    assert got[0]["headers"] is None
-    assert (got[2]["key"], got[2]["value"], got[3]["timestampType"]) == (b"", None, 1)
 
 
-def test_no_rows_make_an_empty_batch() -> None:
-    assert SourceRows(include_headers=False).record_batch("t", 0).num_rows == 0
+def test_a_time_that_spark_cannot_hold_is_named() -> None:
+    with pytest.raises(CorruptRecordError, match=r"t-3, offsets 5 to 6: .*out of bounds"):
+        source_rows(records([0, 2**60], False), "t", 3)
 
 
 def test_sink_columns_of_text_and_bytes() -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import aioprod
-from aioprod.spark import configure
+from aioprod.spark import configure, spark_session_builder
 
 HOME = str(Path(aioprod.__file__).resolve().parent.parent)
 
 
 @pytest.fixture
 def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "SPARK_LOCAL_IP"):
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "SPARK_LOCAL_IP", "PYSPARK_GATEWAY_PORT"):
         # Set first, so that what configure() sets is undone too.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -32,9 +32,9 @@ def test_workers_run_this_python_and_find_this_package(clean: pytest.MonkeyPatch
     configure()
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert (Path(os.environ["JAVA_HOME"]) / "bin" / "java").exists()
-    expected = [str(tmp_path)] if HOME in site.getsitepackages() else [HOME, str(tmp_path)]
+    expected = [str(tmp_path)] if HOME in site.getsitepackages() else [HOME, f"{HOME}/aioprod/spark/registration", str(tmp_path)]
     assert os.environ["PYTHONPATH"].split(os.pathsep) == expected
-    command = [sys.executable, "-c", "import aioprod; print(aioprod.__file__)"]
+    command = [sys.executable, "-c", "import aioprod, pyspark_aioprod; print(aioprod.__file__)"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
     assert Path(found).resolve() == Path(aioprod.__file__).resolve()
 
@@ -43,3 +43,39 @@ def test_an_address_that_is_set_is_kept(clean: pytest.MonkeyPatch) -> None:
     clean.setenv("SPARK_LOCAL_IP", "10.0.0.7")
     configure()
     assert os.environ["SPARK_LOCAL_IP"] == "10.0.0.7"
+
+
+def settings(master: str | None = None) -> dict[str, str]:
+    """What the builder would set; its dictionary is the only place that tells."""
+    builder = spark_session_builder(master)
+    return dict(builder._options)
+
+
+@pytest.mark.parametrize("master", [None, "local[2]", "local-cluster[2,1,1024]"])
+def test_on_one_machine_only_that_machine_is_listened_on(clean: pytest.MonkeyPatch, master: str | None) -> None:
+    given = settings(master)
+    assert given["spark.master"] == (master or "local[*]")
+    assert given["spark.driver.host"] == given["spark.driver.bindAddress"] == os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert given["spark.sql.shuffle.partitions"] == "2"
+
+
+def test_executors_of_a_cluster_reach_the_driver_and_keep_their_own_python(clean: pytest.MonkeyPatch) -> None:
+    clean.setenv("PYSPARK_PYTHON", "/opt/python/bin/python")
+    given = settings("spark://10.0.0.7:7077")
+    assert given == {
+        "spark.master": "spark://10.0.0.7:7077",
+        "spark.app.name": "aioprod",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    assert "SPARK_LOCAL_IP" not in os.environ
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python/bin/python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_what_spark_submit_was_told_stands(clean: pytest.MonkeyPatch) -> None:
+    clean.setenv("PYSPARK_GATEWAY_PORT", "12345")
+    clean.setenv("JAVA_HOME", "/chosen")
+    given = settings()
+    assert "spark.master" not in given and "spark.driver.host" not in given
+    assert os.environ["JAVA_HOME"] == "/chosen"

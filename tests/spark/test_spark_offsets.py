@@ -14,6 +14,8 @@ from aioprod.spark.offsets import (
     LATEST,
     OffsetRange,
     OffsetSpec,
+    TimestampSpec,
+    backwards,
     check_not_lost,
     limit_offsets,
     offsets_from_json,
@@ -38,17 +40,31 @@ def test_json_and_back_changes_nothing(offsets: dict[TopicPartition, int]) -> No
 
 
 def test_words_and_explicit_offsets() -> None:
-    assert parse_offsets("startingOffsets", None, default=LATEST) == OffsetSpec(LATEST)
-    assert parse_offsets("startingOffsets", " Earliest ", default=LATEST) == OffsetSpec(EARLIEST)
+    assert parse_offsets("startingOffsets", None, default=LATEST) == OffsetSpec("startingOffsets", LATEST)
+    assert parse_offsets("startingOffsets", " Earliest ", default=LATEST) == OffsetSpec("startingOffsets", EARLIEST)
     spec = parse_offsets("startingOffsets", '{"a":{"0":23,"1":-2}}', default=LATEST)
-    assert spec.targets("startingOffsets", [A0, A1]) == {A0: 23, A1: EARLIEST}
-    assert OffsetSpec(EARLIEST).targets("startingOffsets", [A0, B0]) == {A0: EARLIEST, B0: EARLIEST}
+    assert spec.targets([A0, A1]) == {A0: 23, A1: EARLIEST}
+    assert OffsetSpec("startingOffsets", EARLIEST).targets([A0, B0]) == {A0: EARLIEST, B0: EARLIEST}
 
 
 def test_explicit_offsets_must_name_exactly_what_is_read() -> None:
-    spec = OffsetSpec(None, {A0: 1, B0: 2})
-    with pytest.raises(ConfigError, match=r"option startingOffsets must name each partition .* missing: a-1; not read: b-0"):
-        spec.targets("startingOffsets", [A0, A1])
+    message = r"must name each partition .* missing: a-1; not read: b-0"
+    with pytest.raises(ConfigError, match="option endingOffsets " + message):
+        OffsetSpec("endingOffsets", None, {A0: 1, B0: 2}).targets([A0, A1])
+    with pytest.raises(ConfigError, match="option startingOffsetsByTimestamp " + message):
+        TimestampSpec("startingOffsetsByTimestamp", None, {A0: 1, B0: 2}).timestamps([A0, A1])
+
+
+def test_times_of_all_partitions_or_each() -> None:
+    assert TimestampSpec("startingTimestamp", 7).timestamps([A0, A1]) == {A0: 7, A1: 7}
+    assert TimestampSpec("startingOffsetsByTimestamp", None, {A0: 1, A1: 2}).timestamps([A0, A1]) == {A0: 1, A1: 2}
+
+
+def test_a_partition_without_a_record_so_late_is_read_from_its_end_or_an_error() -> None:
+    found = {A0: 5, A1: LATEST}
+    assert TimestampSpec("startingTimestamp", 7).targets(found) == found
+    with pytest.raises(ConfigError, match=r"option startingTimestamp: no record at or after 7 in a-1\. Set .*Strategy=latest"):
+        TimestampSpec("startingTimestamp", 7, latest_if_none=False).targets(found)
 
 
 def test_a_limit_is_shared_in_proportion_to_the_backlog() -> None:
@@ -83,19 +99,47 @@ def test_a_task_per_partition_that_has_something() -> None:
     assert plan_ranges({}, {}, 4) == []
 
 
-@given(st.dictionaries(PARTITIONS, st.integers(1, 500), min_size=1), st.integers(1, 20))
-def test_split_ranges_cover_the_same_offsets_once(sizes: dict[TopicPartition, int], min_partitions: int) -> None:
+@given(
+    st.dictionaries(PARTITIONS, st.integers(1, 500), min_size=1), st.none() | st.integers(1, 20), st.none() | st.integers(1, 200)
+)
+def test_split_ranges_cover_the_same_offsets_once(sizes: dict[TopicPartition, int], min_partitions: int | None, max_records: int | None) -> None:
     start = dict.fromkeys(sizes, 7)
     end = {tp: 7 + size for tp, size in sizes.items()}
-    ranges = plan_ranges(start, end, min_partitions)
+    ranges = plan_ranges(start, end, min_partitions, max_records)
     covered = [(item.topic, item.partition, offset) for item in ranges for offset in range(item.start, item.end)]
     assert sorted(covered) == sorted((tp.topic, tp.partition, offset) for tp in sizes for offset in range(7, end[tp]))
-    assert all(item.size > 0 for item in ranges)
+    assert all(0 < item.size <= (max_records or 500) for item in ranges)
 
 
-def test_large_partitions_are_split() -> None:
-    ranges = plan_ranges({A0: 0, A1: 0}, {A0: 900, A1: 100}, 10)
-    assert [item.size for item in ranges] == [100] * 10
+# test_spark_source_equality.py compares with Spark itself.
+@pytest.mark.parametrize(
+    ("sizes", "min_partitions", "max_records", "tasks"),
+    [
+        ((900, 100), 10, None, [100] * 10),
+        ((1,), 4, None, [1]),
+        ((5,), 3, None, [1, 2, 2]),
+        ((1, 1, 100), 3, None, [1, 1, 100]),
+        ((1, 100), 4, None, [1, 33, 33, 34]),  # the small one has a task of its own and does not count for the others' shares
+        ((9, 91), 10, None, [9, 10, 10, 10, 10, 10, 10, 10, 10, 11]),
+        ((100, 10), None, 50, [50, 50, 10]),
+        ((100, 10), None, 60, [50, 50, 10]),
+        ((100, 10), 2, 50, [50, 50, 10]),
+        ((100, 10), 6, 50, [16, 17, 17, 16, 17, 17, 10]),  # both at their most: first pieces of 50, then each a half rounded up
+    ],
+)
+def test_tasks_are_as_many_and_as_large_as_sparks(
+    sizes: tuple[int, ...], min_partitions: int | None, max_records: int | None, tasks: list[int]
+) -> None:
+    end = {TopicPartition("t", number): size for number, size in enumerate(sizes)}
+    ranges = plan_ranges(dict.fromkeys(end, 0), end, min_partitions, max_records)
+    assert sorted(item.size for item in ranges) == sorted(tasks)
+
+
+def test_a_query_that_stands_behind_the_end_or_nowhere_is_told() -> None:
+    assert backwards({A0: 5, A1: 50, B0: 3}, {A0: 5, A1: 40}) == [
+        "b-0 is gone (the query stands at offset 3)",
+        "a-1 ends at offset 40 now, the query stands at 50",
+    ]
 
 
 def test_what_is_gone_is_told_and_the_start_moved() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aioprod import ConfigError, TopicPartition
-from aioprod.spark.offsets import EARLIEST, LATEST
+from aioprod.spark.admission import TriggerLimits
+from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source_options import SourceOptions, client_config, fetch_settings, parse_source_options, wants_headers
 
@@ -18,9 +19,9 @@ def source(streaming: bool = False, /, **more: str) -> SourceOptions:
 
 
 def test_a_batch_reads_from_earliest_to_latest_and_a_stream_from_latest() -> None:
-    assert source().starting.default == EARLIEST
-    assert source().ending.default == LATEST
-    assert source(True).starting.default == LATEST
+    assert source().starting == OffsetSpec("startingOffsets", EARLIEST)
+    assert source().ending == OffsetSpec("endingOffsets", LATEST)
+    assert source(True).starting == OffsetSpec("startingOffsets", LATEST)
     assert source().fail_on_data_loss
     assert not source().include_headers
 
@@ -29,10 +30,10 @@ def test_names_do_not_mind_their_case_as_in_spark() -> None:
     given = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "x", "startingoffsets": "EARLIEST", "INCLUDEHEADERS": "True", "MaxOffsetsPerTrigger": "7"}
     options = parse_source_options(given, streaming=True)
     assert options.bootstrap_servers == "a:1"
-    assert options.starting.default == EARLIEST
+    assert options.starting == OffsetSpec("startingOffsets", EARLIEST)
     assert options.include_headers
     assert wants_headers(given)
-    assert options.max_offsets_per_trigger == 7
+    assert options.limits.max_offsets == 7
 
 
 def test_topics_by_name_partition_and_pattern() -> None:
@@ -57,7 +58,18 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "startingOffset": "earliest"}, r"unknown option startingoffset; did you mean startingOffsets\?"),
         ({**SOURCE, "quux": "1"}, "unknown option quux$"),
         ({**SOURCE, "topic": "a"}, "option topic is for writes only, this is a read"),
-        ({**SOURCE, "startingTimestamp": "1"}, "startingTimestamp of Spark's Kafka connector is not supported"),
+        ({**SOURCE, "groupIdPrefix": "g"}, "groupIdPrefix of Spark's Kafka connector is not supported: reads are members of no consumer group"),
+        ({**SOURCE, "startingTimestamp": "soon"}, "option startingTimestamp must be a whole number of at least 0"),
+        ({**SOURCE, "startingTimestamp": "-1"}, "option startingTimestamp must be a whole number of at least 0"),
+        ({**SOURCE, "startingOffsetsByTimestamp": "7"}, r'startingOffsetsByTimestamp must be JSON like \{"topic":'),
+        ({**SOURCE, "endingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "endingOffsetsByTimestamp must be JSON"),
+        ({**SOURCE, "startingOffsetsByTimestampStrategy": "earliest"}, "must be error or latest, got 'earliest'"),
+        ({**SOURCE, "minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"}, "minOffsetsPerTrigger=8 is above maxOffsetsPerTrigger=7"),
+        ({**SOURCE, "maxTriggerDelay": "soon"}, "option maxTriggerDelay must be a time such as 500ms"),
+        ({**SOURCE, "maxRecordsPerPartition": "0"}, "must be a whole number of at least 1"),
+        ({**SOURCE, "fetchOffset.numRetries": "0"}, "must be a whole number of at least 1"),
+        ({**SOURCE, "fetchOffset.retryIntervalMs": "-1"}, "must be a whole number of at least 0"),
+        ({**SOURCE, "kafkaConsumer.pollTimeoutMs": "0"}, "must be a whole number of at least 1"),
         ({**SOURCE, "startingOffsets": "latest"}, "would read nothing in a batch"),
         ({**SOURCE, "startingOffsets": "sometime"}, r'must be earliest, latest or JSON like \{"topic":'),
         ({**SOURCE, "startingOffsets": '{"a":{"0":-3}}'}, "must be earliest, latest or JSON"),
@@ -68,7 +80,7 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "maxOffsetsPerTrigger": "0"}, "must be a whole number of at least 1"),
         ({**SOURCE, "minPartitions": "many"}, "must be a whole number of at least 1"),
         ({**SOURCE, "failOnDataLoss": "no"}, "must be true or false"),
-        ({**SOURCE, "kafka.group.id": "g"}, "Spark's checkpoint holds the offsets"),
+        ({**SOURCE, "kafka.enable.auto.commit": "true"}, "Spark's checkpoint holds them"),
         ({**SOURCE, "kafka.auto.offset.reset": "latest"}, "use the option startingOffsets"),
         ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config is not supported for reads"),
         ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
@@ -80,17 +92,49 @@ def test_a_wrong_option_of_a_read_is_named(options: dict[str, str], message: str
         parse_source_options(options, streaming=False)
 
 
-def test_a_stream_has_no_ending_offsets() -> None:
-    with pytest.raises(ConfigError, match="for batch reads only"):
-        source(True, endingOffsets="latest")
+@pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
+def test_a_stream_has_no_end(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"option {option} is for batch reads only"):
+        source(True, **{option: "latest"})
+
+
+def test_one_time_goes_before_times_per_partition_and_both_before_offsets() -> None:
+    given = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    given |= {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "endingOffsetsByTimestamp": '{"a":{"0":9}}'}
+    options = source(**given)
+    assert options.starting == TimestampSpec("startingOffsetsByTimestamp", None, {TopicPartition("a", 0): 5}, latest_if_none=False)
+    assert options.ending == TimestampSpec("endingOffsetsByTimestamp", None, {TopicPartition("a", 0): 9})
+    options = source(**given, startingTimestamp="6", endingTimestamp="8", startingOffsetsByTimestampStrategy="Latest")
+    assert options.starting == TimestampSpec("startingTimestamp", 6, latest_if_none=True)
+    assert options.ending == TimestampSpec("endingTimestamp", 8)
+
+
+@pytest.mark.parametrize(("text", "delay_ms"), [("500ms", 500), ("90s", 90_000), ("15m", 900_000), ("2min", 120_000), ("1h", 3_600_000), ("7", 7)])
+def test_times_are_written_as_in_spark(text: str, delay_ms: int) -> None:
+    assert source(True, minOffsetsPerTrigger="3", maxTriggerDelay=text).limits == TriggerLimits(None, 3, delay_ms)
+
+
+def test_a_consumer_group_is_only_for_positions() -> None:
+    options = source(True, kafka__group__id=" watched ")
+    assert options.group == "watched"
+    assert client_config(options.client) == {}
+
+
+def test_what_has_no_effect_on_a_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    source(maxOffsetsPerTrigger="5", kafka__group__id="g")
+    assert [record.getMessage() for record in caplog.records] == [
+        "option maxOffsetsPerTrigger has no effect on a batch read",
+        "option kafka.group.id has no effect on a batch read",
+    ]
 
 
 def test_client_settings_get_their_types() -> None:
-    client = source(kafka__request__timeout__ms="5000", kafka__client__id="me", kafka__fetch__max__bytes="1e6", kafka__check__crcs="false").client
-    assert client_config(client) == {"request_timeout_ms": 5000, "client_id": "me"}
-    fetch = fetch_settings(client)
+    options = source(kafka__request__timeout__ms="5000", kafka__client__id="me", kafka__fetch__max__bytes="1e6", kafka__check__crcs="false")
+    assert client_config(options.client) == {"request_timeout_ms": 5000, "client_id": "me"}
+    fetch = fetch_settings(options)
     assert (fetch.fetch_max_bytes, fetch.check_crcs) == (1_000_000, False)
-    assert fetch.max_partition_fetch_bytes == 4 * 1024 * 1024
+    assert (fetch.max_partition_fetch_bytes, fetch.retry_limit_ms) == (4 * 1024 * 1024, 60_000)
+    assert fetch_settings(source(**{"kafkaConsumer.pollTimeoutMs": "7000", "kafka__default__api__timeout__ms": "5000"})).retry_limit_ms == 7000
 
 
 @pytest.mark.parametrize(
@@ -103,9 +147,9 @@ def test_client_settings_get_their_types() -> None:
 )
 def test_a_client_setting_of_the_wrong_type_is_named(name: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        client = source(**{name: value}).client
-        client_config(client)
-        fetch_settings(client)
+        options = source(**{name: value})
+        client_config(options.client)
+        fetch_settings(options)
 
 
 def test_sink_options_become_the_producers_arguments() -> None:
@@ -120,6 +164,7 @@ def test_sink_options_become_the_producers_arguments() -> None:
         "compression_type": "zstd",
         "compression_level": 5,
         "batch_size": 131_072,
+        "transaction_timeout_ms": 900_000,
     }
 
 
@@ -132,7 +177,7 @@ def test_sink_options_become_the_producers_arguments() -> None:
         ({**SERVERS, "topics": "t"}, r"unknown option topics; did you mean topic\?"),
         ({**SERVERS, "kafka.linger": "5"}, "linger_ms"),
         ({**SERVERS, "kafka.linger.ms": "x"}, "must be a number"),
-        ({**SERVERS, "kafka.transactional.id": "x"}, "not transactional"),
+        ({**SERVERS, "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ({**SERVERS, "kafka.value.serializer": "x"}, "make the column value string or binary"),
     ],
 )

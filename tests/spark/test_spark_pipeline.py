@@ -12,8 +12,10 @@ import uuid
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -21,7 +23,18 @@ from pyspark.sql import SparkSession
 
 from aioprod import ErrorCode, Producer
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.spark.pipeline import PipelineResult, delays_by_carrier_hour, parse_events, read_events, run_pipeline, worst_routes
+from aioprod.spark import QueryProgress
+from aioprod.spark.pipeline import (
+    PipelineOptions,
+    PipelineResult,
+    SourceFormat,
+    delays_by_carrier_hour,
+    judge_records,
+    parse_events,
+    read_records,
+    run_pipeline,
+    worst_routes,
+)
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 Flight = dict[str, Any]
@@ -50,11 +63,16 @@ def broker() -> Iterator[ThreadedCluster]:
         yield running
 
 
+def options(servers: str, directory: Path, topic: str = "flights", **changes: Any) -> PipelineOptions:
+    places = {"out_dir": str(directory / "out"), "checkpoint_dir": str(directory / "checkpoint"), "sink_topic": f"{topic}.delays"}
+    return PipelineOptions(bootstrap_servers=servers, topic=topic, **{**places, **changes})
+
+
 def send(servers: str, topic: str, flights: list[Flight], *extra: bytes) -> None:
     async def produce() -> None:
         async with Producer(servers, batch_size=65_536) as producer:
             sent = [await producer.send(topic, json.dumps(flight).encode(), flight["carrier"].encode()) for flight in flights]
-            sent += [await producer.send(topic, value) for value in extra]
+            sent += [await producer.send(topic, value, b"extra", headers=[("trace", b"1")]) for value in extra]
             for delivery in sent:
                 await delivery
 
@@ -105,37 +123,50 @@ def last_per_key(values: list[tuple[bytes | None, bytes | None]]) -> dict[tuple[
     return latest
 
 
+@pytest.mark.timeout(240)
 def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
     half = len(flights) // 2
-    rows: list[int] = []
+    seen: list[QueryProgress] = []
 
     def run() -> PipelineResult:
-        rows.clear()
-        return run_pipeline(
-            session,
-            bootstrap_servers=broker.bootstrap_servers,
-            out_dir=tmp_path / "out",
-            checkpoint_dir=tmp_path / "checkpoint",
-            max_offsets_per_trigger=1_500,
-            on_rows=rows.append,
-        )
+        seen.clear()
+        chosen = options(broker.bootstrap_servers, tmp_path, max_offsets_per_trigger=1_600)
+        return run_pipeline(session, chosen, on_progress=seen.append)
 
     send(broker.bootstrap_servers, "flights", flights[:half], b"no json", b"{}", b'{"carrier":"XX"}')
     first = run()
-    assert first.rows_read == half + 3 == rows[-1]
+    assert first.rows_read == half + 3 == sum(progress.rows for progress in seen if progress.query == "flights: delays")
+    assert len([progress for progress in seen if progress.query == "flights: routes" and progress.rows]) == 2
+    assert (first.dead_letters, first.late) == (3, 0)
     check(first, flights[:half])
     # The rest falls into the same hours again in part: figures that were there before must be those of all flights now.
     send(broker.bootstrap_servers, "flights", flights[half:], *(json.dumps(flight).encode() for flight in flights[:50]))
     second = run()
-    assert second.rows_read == len(flights) - half + 50
+    assert (second.rows_read, second.dead_letters) == (len(flights) - half + 50, 0)
     check(second, flights + flights[:50])
-    sunk = last_per_key([(record.key, record.value) for record in broker.records("flights.delays")])
+    sunk = last_per_key([(record.key, record.value) for record in broker.records("flights.delays", committed_only=True)])
     assert {key: (row["flights"], row["mean_delay"], row["p90_delay"], row["late_share"]) for key, row in sunk.items()} == grouped(
         flights + flights[:50], "carrier", "time_hour"
     )
     assert run().rows_read == 0
+    check_dead_letters(broker)
+
+
+def check_dead_letters(broker: ThreadedCluster) -> None:
+    """Each is the record that is at the place that its headers name, with what that record had."""
+    given = {(partition, record.offset): record for partition in range(3) for record in broker.records("flights", partition)}
+    reasons = {}
+    for letter in broker.records("flights.dead-letters", committed_only=True):
+        (trace, *notes), (key, value) = letter.headers, (letter.key, letter.value)
+        named = {name.removeprefix("dead-letter."): text.decode() for name, text in notes if text is not None}
+        assert named["topic"] == "flights"
+        record = given[int(named["partition"]), int(named["offset"])]
+        assert (key, value, trace, int(named["timestamp"])) == (record.key, record.value, record.headers[0], record.timestamp)
+        assert value is not None and value not in reasons
+        reasons[value] = named["reason"]
+    assert reasons == {b"no json": "not JSON", b"{}": "carrier missing", b'{"carrier":"XX"}': "time_hour missing"}
 
 
 @pytest.mark.parametrize("source_format", ["aioprod", "kafka"])
@@ -146,24 +177,20 @@ def test_this_source_and_sparks_own_give_the_same_figures_on_a_real_broker(
     create_topic: Callable[[str, str, int], None],
     flights: list[Flight],
     tmp_path: Path,
-    source_format: Literal["aioprod", "kafka"],
+    source_format: SourceFormat,
 ) -> None:
     topic = f"flights-{uuid.uuid4()}"
     create_topic(kafka, topic, 3)
-    create_topic(kafka, f"{topic}.delays", 3)
-    send(kafka, topic, flights[:2_000])
-    result = run_pipeline(
-        session,
-        bootstrap_servers=kafka,
-        source_format=source_format,
-        out_dir=tmp_path / "out",
-        checkpoint_dir=tmp_path / "checkpoint",
-        topic=topic,
-        sink_topic=f"{topic}.delays",
-    )
-    assert result.rows_read == 2_000
+    for name in ("delays", "dead-letters"):
+        create_topic(kafka, f"{topic}.{name}", 3)
+    send(kafka, topic, flights[:2_000], b"no json")
+    chosen = options(kafka, tmp_path, topic, source_format=source_format)
+    result = run_pipeline(session, chosen)
+    assert (result.rows_read, result.dead_letters) == (2_001, 1)
     check(result, flights[:2_000])
-    sunk = read_events(session, bootstrap_servers=kafka, topic=f"{topic}.delays", source_format=source_format, streaming=False).collect()
+    letters = read_records(session, replace(chosen, topic=chosen.dead_letters), streaming=False, headers=True).collect()
+    assert [(row["value"], row["headers"][1]["value"]) for row in letters] == [(b"no json", b"not JSON")]
+    sunk = read_records(session, replace(chosen, topic=chosen.sink_topic), streaming=False).collect()
     assert last_per_key([(row["key"], row["value"]) for row in sunk]).keys() == grouped(flights[:2_000], "carrier", "time_hour").keys()
 
 
@@ -171,48 +198,121 @@ def test_sparks_own_connector_works_against_the_embedded_broker(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
     send(broker.bootstrap_servers, "flights", flights[:2_000])
-    result = run_pipeline(
-        session, bootstrap_servers=broker.bootstrap_servers, source_format="kafka", out_dir=tmp_path / "out", checkpoint_dir=tmp_path / "checkpoint"
-    )
+    result = run_pipeline(session, options(broker.bootstrap_servers, tmp_path, source_format="kafka"))
     check(result, flights[:2_000])
 
 
-def test_the_same_functions_work_on_a_batch(session: SparkSession, broker: ThreadedCluster, flights: list[Flight]) -> None:
+def test_the_same_functions_work_on_a_batch(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
     send(broker.bootstrap_servers, "flights", flights[:1_000])
-    events = parse_events(read_events(session, bootstrap_servers=broker.bootstrap_servers, streaming=False))
+    events = parse_events(read_records(session, options(broker.bootstrap_servers, tmp_path), streaming=False))
     expected = grouped(flights[:1_000], "carrier", "time_hour")
     assert delays_by_carrier_hour(events).count() == len(expected)
     ranked = [row["mean_delay"] for row in worst_routes(events, limit=3, min_flights=5).collect()]
     assert ranked == sorted(ranked, reverse=True) and len(ranked) == 3
 
 
+def event(**changes: object) -> bytes:
+    """A flight's event with some fields changed, or without those that are given as ``...``."""
+    fields = {"carrier": "UA", "origin": "EWR", "dest": "IAH", "dep_delay": 2, "time_hour": "2013-01-01T10:00:00Z", "tailnum": None} | changes
+    return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode()
+
+
+JUDGED: list[tuple[bytes | None, str | None]] = [
+    (event(), None),
+    (event(dep_delay=-3.5), None),
+    (event(dep_delay=None), None),  # cancelled
+    (event(dep_delay=...), None),
+    (event(time_hour="2013-01-01T05:00:00-05:00"), None),
+    (None, "no value"),
+    (b"", "not JSON"),
+    (b"no json", "not JSON"),
+    (event()[:-1], "not JSON"),
+    (b"\x00\x00\x00\x00\x01\xff\xfe", "not JSON"),
+    (event().replace(b": 2,", b": NaN,"), "not JSON"),
+    (b"42", "not a JSON object"),
+    (b"null", "not a JSON object"),
+    (b"[" + event() + b"]", "not a JSON object"),
+    (b"{}", "carrier missing"),
+    (event(carrier=...), "carrier missing"),
+    (event(carrier=None), "carrier missing"),
+    (event(time_hour=...), "time_hour missing"),
+    (event(origin=None), "origin missing"),
+    (event(dest=...), "dest missing"),
+    (event(dep_delay="late"), "dep_delay is not a number"),
+    (event(dep_delay="2"), "dep_delay is not a number"),
+    (event(dep_delay="NaN"), "dep_delay is not a number"),
+    (event(dep_delay=True), "dep_delay is not a number"),
+    (event(dep_delay=[2]), "dep_delay is not a number"),
+    (event().replace(b": 2,", b": 1e999,"), "dep_delay is not a number"),
+    (event(time_hour="yesterday"), "time_hour is not a time"),
+    (event(time_hour={"year": 2013}), "time_hour is not a time"),
+    (event(time_hour="9999-01-01T10:00:00Z"), "time_hour is in the future"),
+]
+
+
+def test_every_record_that_is_no_event_is_told_why(session: SparkSession) -> None:
+    now = datetime.now(UTC)
+    rows = [(number, value, now) for number, (value, _) in enumerate(JUDGED)]
+    records = session.createDataFrame(rows, "number int, value binary, timestamp timestamp")
+    reasons = {row["number"]: row["reason"] for row in judge_records(records).select("number", "reason").collect()}
+    assert {JUDGED[number][0]: reason for number, reason in reasons.items()} == dict(JUDGED)
+    events = [row.asDict() for row in parse_events(records).collect()]
+    assert [row["dep_delay"] for row in events] == [2.0, -3.5, 2.0]
+    assert {row["time_hour"].timestamp() for row in events} == {datetime(2013, 1, 1, 10, tzinfo=UTC).timestamp()}
+
+
+def test_each_record_is_parsed_once(session: SparkSession) -> None:
+    records = session.createDataFrame([(b"{}", datetime.now(UTC))], "value binary, timestamp timestamp")
+    plan = parse_events(records).groupBy("carrier").count()._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json") == 1
+
+
 def test_following_reads_on_until_it_is_stopped(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
     send(broker.bootstrap_servers, "flights", flights[:300])
     stop, sent_more = threading.Event(), threading.Event()
+    rows = 0
 
-    def on_rows(count: int) -> None:
-        if count >= 300 and not sent_more.is_set():
+    def on_progress(progress: QueryProgress) -> None:
+        nonlocal rows
+        rows += progress.rows if progress.query == "flights: delays" else 0
+        if rows >= 300 and not sent_more.is_set():
             sent_more.set()
-            send(broker.bootstrap_servers, "flights", flights[300:500])
-        if count >= 500:
+            late = {**flights[300], "time_hour": "2011-01-01T10:00:00Z"}  # older than the newest by more than the watermark
+            send(broker.bootstrap_servers, "flights", [*flights[300:500], late])
+        if rows >= 501:
             stop.set()
 
-    result = run_pipeline(
-        session,
-        bootstrap_servers=broker.bootstrap_servers,
-        out_dir=tmp_path / "out",
-        checkpoint_dir=tmp_path / "checkpoint",
-        follow=True,
-        stop=stop,
-        on_rows=on_rows,
-    )
-    assert result.rows_read == 500
+    chosen = options(broker.bootstrap_servers, tmp_path, watermark="500 days")
+    result = run_pipeline(session, chosen, follow=True, stop=stop, on_progress=on_progress)
+    assert (result.rows_read, result.dead_letters, result.late) == (501, 0, 1)
     assert found_delays(result) == grouped(flights[:500], "carrier", "time_hour")
+
+
+def test_a_batch_that_runs_again_writes_its_figures_once(
+    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
+) -> None:
+    """It fails after its figures are in the topic: Parquet can't be written. The next run has the same batch again."""
+    send(broker.bootstrap_servers, "flights", flights[:500], b"no json")
+    in_the_way = tmp_path / "out" / "updates"
+    in_the_way.parent.mkdir()
+    in_the_way.write_text("a file where a directory should be")
+    chosen = options(broker.bootstrap_servers, tmp_path)
+    with pytest.raises(StreamingQueryException):
+        run_pipeline(session, chosen)
+    first = broker.records("flights.delays", committed_only=True)
+    assert first
+    in_the_way.unlink()
+    result = run_pipeline(session, chosen)
+    assert found_delays(result) == grouped(flights[:500], "carrier", "time_hour")
+    assert [(record.key, record.value) for record in broker.records("flights.delays", committed_only=True)] == [
+        (record.key, record.value) for record in first
+    ]
+    assert len(broker.records("flights.dead-letters", committed_only=True)) == 1
 
 
 def test_a_query_that_fails_fails_the_run_and_says_why(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
     send(broker.bootstrap_servers, "flights", flights[:100])
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
     with pytest.raises(StreamingQueryException, match="TOPIC_AUTHORIZATION_FAILED"):
-        run_pipeline(session, bootstrap_servers=broker.bootstrap_servers, out_dir=tmp_path / "out", checkpoint_dir=tmp_path / "checkpoint")
+        run_pipeline(session, options(broker.bootstrap_servers, tmp_path))
     assert not [query for query in session.streams.active if query.isActive]

@@ -20,7 +20,7 @@ from aioprod.producer.transactions.requests import Peer
 from aioprod.producer.transactions.verdicts import Api
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.message import Request
-from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +152,10 @@ class Conversation:
             if reply.producer_id >= 0:
                 self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
                 self.epoch_needed = False
+
+    def prepared(self) -> PreparedTransaction | None:
+        """What the transaction that is written can be ended with by anybody; None where there is nothing to end."""
+        return PreparedTransaction(self._id, *self._identity, self.v2) if self.perhaps_begun else None
 
     def forget_transaction(self) -> None:
         """It has ended: the next one starts with nothing."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 from aioprod.errors import KafkaError, TransactionStateError
 from aioprod.metrics import ProducerMetrics, TransactionStep
 from aioprod.producer.transactions.manager import TransactionManager
-from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
 
 class TransactionInterface:
@@ -59,6 +59,22 @@ class TransactionInterface:
             AbortableTransactionError: the member was replaced, or the group refuses: abort.
         """
         await self._timed("send-offsets", self._transactional().send_offsets(offsets, group_metadata))
+
+    async def prepare_transaction(self) -> PreparedTransaction | None:
+        """Have all records written, and leave the transaction open for whoever is to end it, here or in another process.
+
+        ``close`` leaves a prepared transaction alone, so that it outlives the producer until ``transaction_timeout_ms`` is over. This producer
+        may still commit or abort it, and can begin no other before.
+
+        Returns:
+            What the transaction is ended with; None where nothing was written, so that there is nothing to end.
+
+        Raises:
+            TransactionStateError: no transaction is open.
+            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on waiting.
+            KafkaError: a record of the transaction failed; abort.
+        """
+        return await self._transactional().prepare()
 
     async def commit_transaction(self) -> None:
         """Send what is left, then make all of the transaction visible. After a time-out call it again.

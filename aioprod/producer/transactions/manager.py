@@ -27,16 +27,18 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import CoordinatorRequests, Repetition
 from aioprod.producer.transactions.conversation import Conversation
-from aioprod.producer.transactions.operations import Operation
+from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, may_follow, refusal
 from aioprod.producer.transactions.verdicts import batch_failure
 from aioprod.producer_config import ProducerConfig
-from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
 log = logging.getLogger(__name__)
 
 _S = TransactionState
 _CLOSE_TIMEOUT_S = 1.0
+# What fails in these is a failure of the transaction.
+_WRITING = (_S.IN_TRANSACTION, _S.PREPARING, _S.COMMITTING)
 
 
 class TransactionManager:
@@ -79,13 +81,12 @@ class TransactionManager:
         self._conversation = Conversation(config, producer, coordinators, rng)
         self._wake = wake
         self._drop_unsent = drop_unsent
-        self._wait_for_sent = wait_for_sent
+        self._flush = Flush(wait_for_sent, self._spawn)
         self._on_fatal = on_fatal
         self._adding: Repetition | None = None
         self._offsets: Operation | None = None
         self._ending: Operation | None = None
         self._initializing: Operation | None = None
-        self._flushing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: ProducerClosedError | None = None
         producer.on_epoch_needed = self._need_epoch
@@ -95,7 +96,7 @@ class TransactionManager:
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open that no commit or abort is ending yet."""
-        return self.state in (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR)
+        return self.state in (_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR)
 
     @property
     def produce_adds_partitions(self) -> bool:
@@ -115,7 +116,7 @@ class TransactionManager:
     def partition_used(self, tp: TopicPartition) -> None:
         """A batch was opened for the partition: it becomes part of the transaction."""
         conversation = self._conversation
-        if not conversation.v2 and tp not in conversation.added and self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
+        if not conversation.v2 and tp not in conversation.added and self.state in _WRITING:
             conversation.to_add.add(tp)
             self._ensure_adding()
 
@@ -212,6 +213,15 @@ class TransactionManager:
         self._offsets.task.add_done_callback(self._offsets_ended)
         await self._join(self._offsets, deadline, Call.SEND_OFFSETS)
 
+    async def prepare(self) -> PreparedTransaction | None:
+        """Have all records written, and leave the transaction open; None where nothing was written. Raises what :meth:`commit` does."""
+        deadline = self._deadline()
+        if not self._succeeded_unseen(Call.PREPARE):
+            self._check(Call.PREPARE, _S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED)
+            if self.state is not _S.PREPARED:
+                await self._join(self._towards(_S.PREPARING), deadline, Call.PREPARE)
+        return self._conversation.prepared()
+
     async def commit(self) -> None:
         """Have all records written, then make them visible together.
 
@@ -224,11 +234,8 @@ class TransactionManager:
         """
         deadline = self._deadline()
         if not self._succeeded_unseen(Call.COMMIT):
-            self._check(Call.COMMIT, _S.IN_TRANSACTION, _S.COMMITTING)
-            if self.state is _S.IN_TRANSACTION:
-                self._go(_S.COMMITTING)
-                self._ending = None
-            await self._join(self._running_end(), deadline, Call.COMMIT)
+            self._check(Call.COMMIT, _S.IN_TRANSACTION, _S.PREPARED, _S.COMMITTING)
+            await self._join(self._towards(_S.COMMITTING), deadline, Call.COMMIT)
 
     async def abort(self) -> None:
         """Drop what was not sent, and have the rest never shown to consumers that read committed records.
@@ -242,24 +249,25 @@ class TransactionManager:
         """
         deadline = self._deadline()
         if not self._succeeded_unseen(Call.ABORT):
-            if self.state is _S.COMMITTING and self._ending is not None and not self._ending.repetition.attempts:
+            if self.state in (_S.PREPARING, _S.COMMITTING) and self._ending is not None and not self._ending.repetition.attempts:
                 self._ending.overtaken = True
                 self._ending.task.cancel()
             else:
-                self._check(Call.ABORT, _S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING)
-            if self.state is not _S.ABORTING:
-                self._go(_S.ABORTING)
-                self._ending = None
-            await self._join(self._running_end(), deadline, Call.ABORT)
+                self._check(Call.ABORT, _S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR, _S.ABORTING)
+            await self._join(self._towards(_S.ABORTING), deadline, Call.ABORT)
 
     async def settle(self) -> None:
         """Leave no transaction open, before the producer closes: wait for the commit or abort under way, abort one that neither is called for.
+
+        One that is prepared belongs to whoever was told so, and is left alone.
 
         Raises:
             KafkaError: as :meth:`commit` and :meth:`abort` do.
         """
         if self.state is _S.COMMITTING:
             await self._join(self._running_end(), self._deadline(), Call.COMMIT)
+        elif self.state is _S.PREPARED and self._ending is not None and self._ending.seen:
+            return
         elif self.in_transaction or self.state is _S.ABORTING:
             await self.abort()
 
@@ -325,12 +333,20 @@ class TransactionManager:
             running = self._initializing = self._start(Call.INIT, self._initialize(repetition), repetition)
         return running
 
+    def _towards(self, state: TransactionState) -> Operation:
+        """The operation that goes with a state, which is entered where that is not done yet."""
+        if self.state is not state:
+            self._go(state)
+            self._ending = None
+        return self._running_end()
+
     def _running_end(self) -> Operation:
-        """The operation that ends the transaction, started where it is not under way."""
+        """The operation that prepares or ends the transaction, as the state says; started where it is not under way."""
         running = self._ending
         if running is None or not running.under_way:
             repetition = Repetition()
-            call, work = (Call.COMMIT, self._commit) if self.state is _S.COMMITTING else (Call.ABORT, self._abort)
+            works = {_S.PREPARING: (Call.PREPARE, self._prepare), _S.COMMITTING: (Call.COMMIT, self._commit), _S.ABORTING: (Call.ABORT, self._abort)}
+            call, work = works[self.state]
             running = self._ending = self._start(call, work(repetition), repetition)
         return running
 
@@ -367,16 +383,18 @@ class TransactionManager:
             await self._conversation.commit_offsets(repetition, offsets, group)
 
     def _offsets_ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and self._closed is None and self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
+        if task.cancelled() and self._closed is None and self.state in _WRITING:
             # Killed from outside, so they may be missing: a commit must not pass them by.
             self._fail(AbortableTransactionError(ErrorCode.TRANSACTION_ABORTABLE, "send_offsets_to_transaction() was cancelled from outside"))
 
+    async def _prepare(self, repetition: Repetition) -> None:
+        with self._failures_noted():
+            await self._all_written(Call.PREPARE, _S.PREPARING)
+            self._go(_S.PREPARED)
+
     async def _commit(self, repetition: Repetition) -> None:
         with self._failures_noted():
-            await self._flush()
-            if self._offsets is not None:
-                await asyncio.wait([self._offsets.task])
-            self._check(Call.COMMIT, _S.COMMITTING)
+            await self._all_written(Call.COMMIT, _S.COMMITTING)
             await self._conversation.end(repetition, commit=True)
             self._ended()
 
@@ -388,28 +406,22 @@ class TransactionManager:
                 if under_way is not None and under_way.task is not None:
                     under_way.stop()
                     await asyncio.wait([under_way.task])
-            await self._flush()
+            await self._outcomes()
             self._check(Call.ABORT, _S.ABORTING)
             await self._conversation.end(repetition, commit=False)
             self._ended()
 
-    async def _flush(self) -> None:
+    async def _all_written(self, call: Call, state: TransactionState) -> None:
+        """Wait until all that belongs to the transaction is written; raises where something of it is not, or the state is another by then."""
+        await self._outcomes()
+        if self._offsets is not None:
+            await asyncio.wait([self._offsets.task])
+        self._check(call, state)
+
+    async def _outcomes(self) -> None:
         """Wait until all batches have their outcome, or until that does not matter any more."""
         state = self.state
-        while self.state is state:
-            self._flushing = flushing = self._spawn(self._all_sent(), "flush-transaction")
-            try:
-                await asyncio.wait([flushing])
-            finally:
-                flushing.cancel()
-                if self._flushing is flushing:
-                    self._flushing = None
-            if not flushing.cancelled():
-                flushing.result()
-                return
-
-    async def _all_sent(self) -> None:
-        await self._wait_for_sent()
+        await self._flush.run(lambda: self.state is state)
 
     def _ended(self) -> None:
         """The transaction is over: make ready for the next."""
@@ -456,7 +468,7 @@ class TransactionManager:
     def _fail(self, error: AbortableTransactionError) -> None:
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
             self._conversation.epoch_needed = True
-        if self.state not in (_S.IN_TRANSACTION, _S.COMMITTING):
+        if self.state not in _WRITING:
             return
         self._go(_S.ABORTABLE_ERROR)
         self.error = error
@@ -481,5 +493,4 @@ class TransactionManager:
         self._conversation.to_add.clear()
         if self._adding is not None:
             self._adding.stop()
-        if self._flushing is not None:
-            self._flushing.cancel()
+        self._flush.give_up()

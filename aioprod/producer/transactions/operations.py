@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from aioprod.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
 from aioprod.producer.transactions.calls import Repetition
@@ -69,3 +71,39 @@ class Operation:
         if error is not None:
             # It may be raised for many callers: without the tracebacks of the others.
             raise error.with_traceback(None)
+
+
+class Flush:
+    """Waits until every batch has its outcome; may be given up from outside.
+
+    Args:
+        wait_for_sent: flushes, and returns when every batch has its outcome.
+        spawn: starts a task that ends with the producer at the latest.
+    """
+
+    def __init__(self, wait_for_sent: Callable[[], Awaitable[None]], spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]) -> None:
+        self._wait_for_sent = wait_for_sent
+        self._spawn = spawn
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self, matters: Callable[[], bool]) -> None:
+        """Wait, as long as it matters."""
+        while matters():
+            self._task = flushing = self._spawn(self._all_sent(), "flush-transaction")
+            try:
+                await asyncio.wait([flushing])
+            finally:
+                flushing.cancel()
+                if self._task is flushing:
+                    self._task = None
+            if not flushing.cancelled():
+                flushing.result()
+                return
+
+    def give_up(self) -> None:
+        """Whoever waits for it looks again whether it still matters."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _all_sent(self) -> None:
+        await self._wait_for_sent()

@@ -13,6 +13,9 @@ class TransactionState(Enum):
     INITIALIZING = "initializing"
     READY = "ready"
     IN_TRANSACTION = "in transaction"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    """Everything is written: whoever knows the identity may end the transaction, this producer or another process (KIP-939)."""
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
@@ -28,6 +31,7 @@ class Call(Enum):
     BEGIN = "begin_transaction"
     SEND = "send"
     SEND_OFFSETS = "send_offsets_to_transaction"
+    PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
 
@@ -39,7 +43,9 @@ _NEXT: dict[TransactionState, frozenset[TransactionState]] = {
     _S.UNINITIALIZED: frozenset({_S.INITIALIZING}),
     _S.INITIALIZING: frozenset({_S.READY, _S.UNINITIALIZED}),
     _S.READY: frozenset({_S.IN_TRANSACTION}),
-    _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR}),
+    _S.IN_TRANSACTION: frozenset({_S.PREPARING, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR}),
+    _S.PREPARING: frozenset({_S.PREPARED, _S.ABORTING, _S.ABORTABLE_ERROR}),
+    _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING}),
     # Until the commit itself is sent, an abort may still overtake it.
     _S.COMMITTING: frozenset({_S.READY, _S.INITIALIZING, _S.ABORTABLE_ERROR, _S.ABORTING}),
     # What fails while aborting is of no interest, unless it is the abort itself: that is fatal, for what else could be tried (KAFKA-19250).
@@ -53,6 +59,8 @@ _ADVICE: dict[TransactionState, str] = {
     _S.INITIALIZING: "no transaction is open: call begin_transaction() first; it waits for the producer id",
     _S.READY: "no transaction is open: call begin_transaction() first",
     _S.IN_TRANSACTION: "a transaction is open: end it with commit_transaction() or abort_transaction() first",
+    _S.PREPARING: "the transaction is being prepared: call prepare_transaction() again to wait for its end, or abort_transaction()",
+    _S.PREPARED: "the transaction is prepared: end it with commit_transaction() or abort_transaction() first",
     _S.COMMITTING: "a commit is under way: call commit_transaction() again to wait for its end",
     _S.ABORTING: "an abort is under way: call abort_transaction() again to wait for its end",
     _S.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction()",

@@ -21,6 +21,7 @@ from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import PartitionSequence
 from aioprod.producer.transactions.conversation import Conversation
 from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.producer.transactions.operations import Flush
 from aioprod.testing.broker.handlers import produce
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import ProducerStates
@@ -82,7 +83,7 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
     patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
 
 
-@mutation("leak", found_by=6)
+@mutation("leak", found_by=10)
 def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     def withdraw(self: BufferPool, waiter: Any) -> None:
         self._waiters.pop(waiter, None)
@@ -92,7 +93,7 @@ def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     patch.setattr(BufferPool, "_withdraw", withdraw)
 
 
-@mutation("leak", "not-live", found_by=16)
+@mutation("leak", "not-live", found_by=8)
 def batch_completed_twice(patch: Patch) -> None:
     def landed(self: ProduceResponseHandler, batch: ProducerBatch) -> bool:
         batch.in_flight = False
@@ -145,7 +146,7 @@ def swapped_batches(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "drain", drain)
 
 
-@mutation("fault", "nonmonotonic-send", "duplicate", found_by=40)
+@mutation("fault", "nonmonotonic-send", "duplicate", found_by=52)
 def new_epoch_before_the_old_one_is_settled(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
@@ -175,7 +176,7 @@ def batches_in_flight_never_expire(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "expired", lambda self, now: [batch for batch in original(self, now) if not batch.in_flight])
 
 
-@mutation("late", found_by=1)
+@mutation("late", found_by=16)
 def nothing_expires(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "expired", lambda self, now: [])
 
@@ -202,7 +203,7 @@ def connections_stay_open_after_close(patch: Patch) -> None:
     patch.setattr(Brokers, "close", close)
 
 
-@mutation("late", found_by=6)
+@mutation("late", found_by=52)
 def close_waits_without_a_limit(patch: Patch) -> None:
     class NoLimit:
         def __init__(self, *_: object) -> None:
@@ -226,12 +227,12 @@ def abort_that_commits(patch: Patch) -> None:
     patch.setattr(Conversation, "end", lambda self, repetition, *, commit: original(self, repetition, commit=True))
 
 
-@mutation("torn-transaction", found_by=3)
+@mutation("torn-transaction", found_by=5)
 def commit_does_not_wait_for_the_records(patch: Patch) -> None:
-    async def flush(self: TransactionManager) -> None:
+    async def run(self: Flush, matters: Callable[[], bool]) -> None:
         pass
 
-    patch.setattr(TransactionManager, "_flush", flush)
+    patch.setattr(Flush, "run", run)
 
 
 @mutation("torn-transaction", found_by=1)

@@ -1,0 +1,54 @@
+"""How much of what there is a micro-batch takes: a decision over offsets and the time, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aioprod.spark.offsets import Offsets, limit_offsets
+from aioprod.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """How many offsets a micro-batch may have, over all partitions, with the meaning of Spark's options of these names.
+
+    Attributes:
+        max_offsets: ``maxOffsetsPerTrigger``; None: no limit.
+        min_offsets: ``minOffsetsPerTrigger``: what is less has to wait.
+        max_delay_ms: ``maxTriggerDelay``: but no longer than this since the last micro-batch.
+    """
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 15 * 60_000
+
+    @property
+    def limited(self) -> bool:
+        return self.max_offsets is not None or self.min_offsets is not None
+
+
+class Admission:
+    """Ends of a query's micro-batches, one after another."""
+
+    def __init__(self, limits: TriggerLimits) -> None:
+        self._limits = limits
+        self._last_at: float | None = None
+
+    def end(self, start: Offsets, latest: Mapping[TopicPartition, int], now: float) -> Offsets | None:
+        """Where the micro-batch ends that begins at ``start``; None while there is too little for one. The first of a run does not wait.
+
+        Args:
+            start: the position of every partition in ``latest``.
+            now: seconds of any clock that does not go back.
+        """
+        if self._too_early(start, latest, now):
+            return None
+        self._last_at = now
+        return limit_offsets(start, latest, self._limits.max_offsets)
+
+    def _too_early(self, start: Offsets, latest: Mapping[TopicPartition, int], now: float) -> bool:
+        least = self._limits.min_offsets
+        if least is None or self._last_at is None or now - self._last_at >= self._limits.max_delay_ms / 1000:
+            return False
+        return sum(end - start[tp] for tp, end in latest.items()) < least

@@ -1,0 +1,43 @@
+"""What a write raises.
+
+KafkaError
+└── SinkError                         rows could not be written: the task or the batch fails
+    ├── TransactionTimedOutError      a transaction was open longer than the broker allows; nothing of the batch is visible
+    ├── ReplayMismatchError           the batch was written before, with other rows
+    ├── NewerDecisionError            a later batch was written before: the checkpoint is older than the topic, or another query runs with it
+    └── LostTransactionsError         rows of a batch that was decided are gone
+"""
+
+from __future__ import annotations
+
+from aioprod.errors import KafkaError
+
+
+class SinkError(KafkaError):
+    """Rows that could not be written: the task fails, and Spark retries it or fails the query."""
+
+
+class TransactionTimedOutError(SinkError):
+    """A transaction was open for longer than ``kafka.transaction.timeout.ms``, and the broker aborted it: nothing of the batch is visible."""
+
+
+class ReplayMismatchError(SinkError):
+    """The batch was written before, and Spark gives other rows for it now. What was written stays; the new rows are not."""
+
+
+class NewerDecisionError(SinkError):
+    """A batch with a higher number was written already: the checkpoint is older than the topic, or another query runs with it."""
+
+
+class LostTransactionsError(SinkError):
+    """A batch was decided, but some of its transactions were aborted before they were committed: their rows are lost, the others are visible.
+
+    Attributes:
+        version: the batch's number.
+        rows: how many rows are lost.
+    """
+
+    def __init__(self, text: str, version: int, rows: int) -> None:
+        super().__init__(text)
+        self.version = version
+        self.rows = rows

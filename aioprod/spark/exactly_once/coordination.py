@@ -1,0 +1,118 @@
+"""Requests about transactions and groups of others, each tried again within a limit. One client and its connections serve a whole batch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.config import ClientConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.net.backoff import Backoff
+from aioprod.net.connection import Connection
+from aioprod.protocol.message import Message, Request
+from aioprod.spark.errors import SinkError
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+T = TypeVar("T")
+
+_CLIENT_FIELDS = frozenset(item.name for item in fields(ClientConfig)) - {"bootstrap_servers"}
+_DEFAULT_LIMIT_MS = 60_000  # of max.block.ms
+_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """A started client, and how long to try.
+
+    Attributes:
+        limit_s: for each call, with all its tries; the setting ``max.block.ms``.
+    """
+
+    client: ClusterClient
+    limit_s: float
+
+    async def ask(
+        self,
+        kind: CoordinatorType,
+        key: str,
+        prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
+        code_of: Callable[[ResponseT], ErrorCode],
+    ) -> ResponseT:
+        """The first answer of a coordinator whose code does not say that it should be asked again.
+
+        Raises:
+            KafkaError: there was none within the limit; this is the last one's.
+        """
+        coordinators = self.client.coordinators
+        retry = Retry(self)
+        while True:
+            try:
+                reply = await coordinators.request(kind, key, prepare)
+            except (AuthenticationError, UnsupportedVersionError):
+                raise
+            except KafkaError as error:
+                if isinstance(error, BrokerError) and not error.code.retriable:
+                    raise
+                await retry.pause(error)
+                continue
+            code = code_of(reply)
+            if not code.retriable:
+                return reply
+            if code in _MOVED:
+                coordinators.forget(kind, key)
+            await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do all at the same time. The first failure ends the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+class Retry:
+    """The pauses between the tries of one call."""
+
+    def __init__(self, coordination: Coordination, limit_s: float | None = None) -> None:
+        config = coordination.client.config
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
+        self._deadline = asyncio.get_running_loop().time() + (coordination.limit_s if limit_s is None else limit_s)
+        self._failures = 0
+
+    async def pause(self, error: KafkaError) -> None:
+        """Wait before the next try; raises the error where none is left."""
+        self._failures += 1
+        # The coordinator is about to be done, mostly: the first pauses are a tenth of the back-off.
+        pause = self._backoff.seconds(self._failures) * min(1.0, 0.1 * self._failures)
+        if asyncio.get_running_loop().time() + pause >= self._deadline:
+            raise error
+        await asyncio.sleep(pause)
+
+
+@contextlib.asynccontextmanager
+async def open_coordination(producer_settings: Mapping[str, Any], client_id: str, *beside: Coroutine[Any, Any, None]) -> AsyncIterator[Coordination]:
+    """Connect with the settings of a producer, as far as they are every client's; do what is ``beside`` at the same time.
+
+    Raises:
+        SinkError: the brokers are too old for exactly-once.
+        KafkaError: no broker can be reached, or none takes this client.
+    """
+    settings = {name: value for name, value in producer_settings.items() if name in _CLIENT_FIELDS}
+    client = ClusterClient(producer_settings["bootstrap_servers"], **settings | {"client_id": client_id})
+    try:
+        await together([client.start(), *beside])
+        yield Coordination(client, producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000)
+    except UnsupportedVersionError as error:
+        raise SinkError(f"delivery=exactly-once needs brokers of Kafka 3.0 or newer; use delivery=at-least-once ({error})") from error
+    finally:
+        await client.close()

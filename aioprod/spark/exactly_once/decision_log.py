@@ -1,0 +1,97 @@
+"""Where decisions are kept: in the metadata of the offset that a group has committed, or, where that is too short, in a compacted topic."""
+
+from __future__ import annotations
+
+import logging
+
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AbortableTransactionError, BrokerError
+from aioprod.net.connection import Connection
+from aioprod.producer.producer import Producer
+from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from aioprod.spark.exactly_once import decision_topic
+from aioprod.spark.exactly_once.coordination import Coordination
+from aioprod.spark.exactly_once.decision import Decision, decode, encode
+from aioprod.spark.exactly_once.ids import Sink
+from aioprod.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+# Kafka's default of offset.metadata.max.bytes.
+METADATA_LIMIT = 4096
+_SEVERAL_GROUPS_FROM = 8
+
+
+async def read_decided(coordination: Coordination, sink: Sink, *, stable: bool = False) -> Decision | None:
+    """The newest decision of a sink; None where there is none.
+
+    Args:
+        stable: wait for a decision that is being made (KIP-447). A look that must not wait may miss it.
+
+    Raises:
+        DecisionError: it can't be understood.
+        KafkaError: it can't be had within the limit.
+    """
+    committed = await _committed(coordination, sink.group, stable=stable)
+    # Each batch commits an offset of one of its topics; those of other topics are older.
+    newest = max(committed, key=lambda entry: entry.offset, default=None)
+    if newest is None:
+        return None
+    place = decision_topic.place_of(newest.metadata)
+    return decode(newest.metadata if place is None else await decision_topic.read(coordination, place))
+
+
+async def _committed(coordination: Coordination, group: str, *, stable: bool) -> list[OffsetAndMetadata]:
+    def prepare(peer: Connection) -> tuple[OffsetFetchRequest, int]:
+        version = peer.pick_version(OffsetFetchRequest)
+        if version >= _SEVERAL_GROUPS_FROM:
+            return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=stable), version
+        return OffsetFetchRequest(group_id=group, topics=None, require_stable=stable), version
+
+    reply = await coordination.ask(CoordinatorType.GROUP, group, prepare, _code)
+    code = _code(reply)
+    if code:
+        raise BrokerError(code, f"the decisions of group {group!r} can't be read")
+    topics = reply.groups[0].topics if reply.groups else reply.topics
+    return [OffsetAndMetadata(p.committed_offset, p.metadata or "") for topic in topics for p in topic.partitions if p.committed_offset >= 0]
+
+
+def _code(reply: OffsetFetchResponse) -> ErrorCode:
+    """The first error of an answer about one group."""
+    topics = [topic for group in reply.groups for topic in group.topics] if reply.groups else reply.topics
+    codes = [reply.error_code, *(group.error_code for group in reply.groups), *(p.error_code for topic in topics for p in topic.partitions)]
+    return next((ErrorCode.of(code) for code in codes if code), ErrorCode.NONE)
+
+
+async def decide(coordination: Coordination, producer: Producer, sink: Sink, decision: Decision, topic: str, overflow: str) -> None:
+    """Make the decision: from here on the batch is written.
+
+    Args:
+        producer: the driver's, whose id no other driver has taken over.
+        topic: one that the batch writes to; the offset is committed for its partition 0.
+        overflow: option ``decisionTopic``, for what is too long for an offset's metadata.
+
+    Raises:
+        KafkaError: it is not certain whether the decision was made.
+    """
+    text = encode(decision)
+    position = OffsetAndMetadata(decision.version + 1, text)
+    if len(text) <= METADATA_LIMIT:
+        await producer.begin_transaction()
+        try:
+            await _commit(producer, sink, TopicPartition(topic, 0), position)
+            return
+        except AbortableTransactionError as error:
+            if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
+                raise
+        # The brokers' limit is lower than Kafka's default.
+        await producer.abort_transaction()
+    await producer.begin_transaction()
+    place = await decision_topic.write(coordination, producer, overflow, sink, text)
+    await _commit(producer, sink, TopicPartition(topic, 0), position._replace(metadata=place))
+
+
+async def _commit(producer: Producer, sink: Sink, place: TopicPartition, position: OffsetAndMetadata) -> None:
+    await producer.send_offsets_to_transaction({place: position}, sink.group)
+    await producer.commit_transaction()

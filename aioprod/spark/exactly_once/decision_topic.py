@@ -1,0 +1,85 @@
+"""Decisions that are too long for the metadata of an offset: records of a compacted topic, one per sink."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from aioprod.consumer.partition_reader import FetchSettings, PartitionReader
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError
+from aioprod.producer.producer import Producer
+from aioprod.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from aioprod.spark.exactly_once.coordination import Coordination, Retry
+from aioprod.spark.exactly_once.decision import DecisionError
+from aioprod.spark.exactly_once.ids import Sink
+from aioprod.types import TopicPartition
+
+_PARTITIONS = 1
+_BROKERS_DEFAULT = -1
+
+
+class Place(NamedTuple):
+    """Where a decision is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def place_of(text: str) -> Place | None:
+    """Read an offset's metadata that points to a record; None where it is the decision itself."""
+    found = re.fullmatch(r"aioprod1@([\w.-]+)/(\d+)/(\d+)", text)
+    return Place(found[1], int(found[2]), int(found[3])) if found else None
+
+
+async def write(coordination: Coordination, producer: Producer, topic: str, sink: Sink, text: str) -> str:
+    """Put a decision into the topic, as part of the producer's open transaction.
+
+    Returns:
+        what points to it.
+
+    Raises:
+        BrokerError: the topic is missing, and this client may not create it.
+        KafkaError: it could not be written.
+    """
+    await _ensure(coordination, topic)
+    metadata = await producer.send_and_wait(topic, text.encode(), key=sink.driver_id.encode())
+    return f"aioprod1@{metadata.topic}/{metadata.partition}/{metadata.offset}"
+
+
+async def read(coordination: Coordination, place: Place) -> str:
+    """The decision at a place.
+
+    Raises:
+        DecisionError: the record is gone.
+        KafkaError: it can't be read.
+    """
+    settings = FetchSettings(retry_limit_ms=max(1, int(coordination.limit_s * 1000)))
+    reader = PartitionReader(coordination.client, TopicPartition(place.topic, place.partition), place.offset, place.offset + 1, settings)
+    async for fetched in reader:
+        for record in fetched.records():
+            return (record.value or b"").decode()
+    raise DecisionError(f"the decision at offset {place.offset} of {place.topic}-{place.partition} is gone; does it have cleanup.policy=compact?")
+
+
+async def _ensure(coordination: Coordination, topic: str) -> None:
+    """Create the topic where it is missing."""
+    retry = Retry(coordination)
+    while True:
+        snapshot = await coordination.client.refresh_topics([topic])
+        if not (code := snapshot.topics[topic].error):
+            return
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise BrokerError(code, f"decisionTopic {topic}")
+        wanted = CreatableTopic(
+            name=topic,
+            num_partitions=_PARTITIONS,
+            replication_factor=_BROKERS_DEFAULT,
+            configs=[CreatableTopicConfig("cleanup.policy", "compact")],
+        )
+        reply = await coordination.client.request(CreateTopicsRequest(topics=[wanted]), snapshot.controller_id)
+        code = ErrorCode.of(reply.topics[0].error_code)
+        if code and code is not ErrorCode.TOPIC_ALREADY_EXISTS and not code.retriable:
+            raise BrokerError(code, f"decisionTopic {topic} is missing and can't be created; create it with cleanup.policy=compact")
+        await retry.pause(BrokerError(code, f"decisionTopic {topic} is not there yet"))

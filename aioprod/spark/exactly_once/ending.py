@@ -1,0 +1,99 @@
+"""Committing the transactions of a decided batch, which is said and done once the decision is made: it can only be finished."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError
+from aioprod.spark.errors import LostTransactionsError, SinkError
+from aioprod.spark.exactly_once import transactions
+from aioprod.spark.exactly_once.coordination import Coordination, together
+from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
+from aioprod.spark.exactly_once.ids import Sink
+from aioprod.types import PreparedTransaction
+
+log = logging.getLogger(__name__)
+
+# What a coordinator says where it has aborted a transaction, or has forgotten it.
+_LOST = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+_AT_ONCE = 64
+
+
+async def end_decided(
+    coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None = None, only: Collection[str] | None = None
+) -> None:
+    """Commit the transactions that a decision names; those that are committed already are no error.
+
+    Args:
+        skip_lost: option ``skipLostBatch``: the number of a batch whose lost transactions are only logged.
+        only: these transactional ids; None: all.
+
+    Raises:
+        LostTransactionsError: some were aborted before; all others are committed.
+        SinkError: some are not committed yet, and still can be.
+    """
+    chosen = [
+        (transaction, decided)
+        for transaction, decided in zip(decision.prepared(sink), decision.transactions, strict=True)
+        if only is None or transaction.transactional_id in only
+    ]
+    if not chosen:
+        return
+    await _find_coordinators(coordination, [transaction.transactional_id for transaction, _ in chosen])
+    gate = asyncio.Semaphore(_AT_ONCE)
+    outcomes = await together((_commit(coordination, gate, transaction) for transaction, _ in chosen))
+    lost = [(decided, code) for (_, decided), code in zip(chosen, outcomes, strict=True) if code in _LOST]
+    pending = [error for error in outcomes if isinstance(error, KafkaError)]
+    if lost:
+        error = _lost_error(decision, lost, len(chosen))
+        if skip_lost != decision.version:
+            raise error
+        log.error("skipLostBatch=%d: %s", skip_lost, error)
+    if pending:
+        raise SinkError(
+            f"batch {decision.version} is decided, but {len(pending)} of {len(chosen)} transactions are not committed yet: {pending[0]}. "
+            "Start the query again before they time out (kafka.transaction.timeout.ms): it will finish them"
+        )
+
+
+async def _find_coordinators(coordination: Coordination, names: list[str]) -> None:
+    """All with one request. Where that fails each is looked for by itself."""
+    try:
+        await coordination.client.coordinators.nodes(CoordinatorType.TRANSACTION, names)
+    except KafkaError as error:
+        log.debug("coordinators are looked for one by one: %s", error)
+
+
+async def _commit(coordination: Coordination, gate: asyncio.Semaphore, transaction: PreparedTransaction) -> ErrorCode | KafkaError:
+    """NONE, why the transaction is lost, or why it is not committed yet."""
+    async with gate:
+        try:
+            code = await transactions.end_transaction(coordination, transaction, commit=True)
+        except KafkaError as error:
+            return error
+    return code if not code or code in _LOST else BrokerError(code, f"transactional id {transaction.transactional_id!r}")
+
+
+def _lost_error(decision: Decision, lost: list[tuple[DecidedTransaction, ErrorCode]], asked: int) -> LostTransactionsError:
+    rows = sum(each.rows for each, _ in lost)
+    partitions = ", ".join(str(each.partition) for each, _ in lost[:10]) + (", ..." if len(lost) > 10 else "")
+    codes = ", ".join(sorted({code.name for _, code in lost}))
+    return LostTransactionsError(
+        f"batch {decision.version} was decided, but {len(lost)} of {asked} transactions had been aborted before they could be committed ({codes}): "
+        f"{rows} of {decision.rows} rows are lost (tasks {partitions}), the others are visible. The usual reason: between the decision and now the "
+        f"driver was down for longer than kafka.transaction.timeout.ms. To go on without these rows set the option skipLostBatch={decision.version}",
+        decision.version,
+        rows,
+    )

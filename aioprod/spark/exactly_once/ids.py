@@ -1,0 +1,59 @@
+"""Names of a sink's transactional ids and of its group, and what can be read from them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Ids are used again after so many versions: a late request of an attempt that Spark has given up must not hit a batch that is being written,
+# and brokers keep each id for transactional.id.expiration.ms (7 days).
+SLOTS = 8
+#: Of Spark's numbers of task attempts a stream's ids have the remainder: a run has at most this many ids for each slot.
+NUMBERS = 16_384
+
+
+class AttemptId(NamedTuple):
+    """What a transactional id says of its attempt; ``slot`` is the batch's number modulo `SLOTS`."""
+
+    run: str
+    slot: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A query or application that writes, and how its names begin.
+
+    Attributes:
+        prefix: option ``transactionalIdPrefix``.
+        sink_id: the streaming query's id, ``txnAppId``, or a name of this one write.
+    """
+
+    prefix: str
+    sink_id: str
+
+    @property
+    def driver_id(self) -> str:
+        """The transactional id under which decisions are made."""
+        return f"{self.prefix}-{self.sink_id}"
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose committed offsets hold the decisions."""
+        return self.driver_id
+
+    def transactional_id(self, run: str, version: int, number: int) -> str:
+        """The id of one attempt of a task."""
+        return f"{self.driver_id}-{run}-{version % SLOTS}-{number}"
+
+    def parse(self, transactional_id: str) -> AttemptId | None:
+        """What an attempt's id says; None of other ids, also of those of sinks whose names only begin alike."""
+        found = re.fullmatch(re.escape(self.driver_id) + r"-([0-9a-f]{8})-(\d)-(\d+)", transactional_id)
+        return AttemptId(found[1], int(found[2]), int(found[3])) if found else None
+
+
+def short_run(run_id: str) -> str:
+    """Eight hexadecimal digits for a run of a query: as part of an id they tell attempts of one run from those of another."""
+    return hashlib.sha256(run_id.encode()).hexdigest()[:8]

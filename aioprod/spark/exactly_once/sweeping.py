@@ -1,0 +1,61 @@
+"""Clearing up behind attempts and drivers that died: their open transactions hide what others write from readers of committed records.
+
+Nothing is aborted that somebody could still decide for. A driver that lost touch may be about to do so for the batch after the last decision; for
+that batch itself and those before it nobody can any more. So a sweep follows a decision, and spares the next batch's transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aioprod.errors import KafkaError
+from aioprod.spark.exactly_once import transactions
+from aioprod.spark.exactly_once.coordination import Coordination, together
+from aioprod.spark.exactly_once.decision import Decision
+from aioprod.spark.exactly_once.ending import end_decided
+from aioprod.spark.exactly_once.ids import SLOTS, Sink
+
+log = logging.getLogger(__name__)
+
+
+async def sweep(coordination: Coordination, sink: Sink, decision: Decision | None, run: str, *, others: bool = False) -> None:
+    """Abort open transactions that the newest decision does not name. What could not be aborted is only logged.
+
+    Args:
+        run: the one whose transactions these are.
+        others: those of other runs too, but for the batch after the decided one.
+
+    Raises:
+        AuthenticationError, UnsupportedVersionError: the brokers don't tell what is open.
+    """
+    decided = set() if decision is None else {each.transactional_id for each in decision.prepared(sink)}
+    next_slot = None if decision is None else (decision.version + 1) % SLOTS
+
+    def is_orphan(name: str) -> bool:
+        attempt = sink.parse(name)
+        if attempt is None or name in decided:
+            return False
+        return attempt.run == run or (others and next_slot is not None and attempt.slot != next_slot)
+
+    orphans = await transactions.list_transactions(coordination, is_orphan)
+    await together(_abort(coordination, name) for name in orphans)
+
+
+async def finish_earlier(coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None) -> None:
+    """Commit what an earlier run decided, and then did not come to: where a write is never done again, nobody else does.
+
+    Raises:
+        KafkaError: as `ending.end_decided` does.
+    """
+    decided = {each.transactional_id for each in decision.prepared(sink)}
+    left = await transactions.list_transactions(coordination, decided.__contains__)
+    await end_decided(coordination, sink, decision, skip_lost=skip_lost, only=left)
+
+
+async def _abort(coordination: Coordination, transactional_id: str) -> None:
+    try:
+        await transactions.abort_transaction(coordination, transactional_id)
+    except KafkaError as error:
+        log.warning("the open transaction of %r could not be aborted; it hides later records until it times out: %s", transactional_id, error)
+    else:
+        log.info("aborted the open transaction of %r, which belongs to no decided batch", transactional_id)

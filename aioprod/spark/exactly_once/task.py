@@ -1,0 +1,133 @@
+"""One attempt of a write task: its rows in a transaction that is left open for the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from aioprod.errors import KafkaError
+from aioprod.producer.producer import Producer
+from aioprod.spark.arrow import payload_bytes
+from aioprod.spark.errors import NewerDecisionError, SinkError, TransactionTimedOutError
+from aioprod.spark.exactly_once.coordination import open_coordination, together
+from aioprod.spark.exactly_once.decision import Decision
+from aioprod.spark.exactly_once.decision_log import read_decided
+from aioprod.spark.exactly_once.digest import RowDigest
+from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
+from aioprod.spark.sending import RowSender, topics_of
+from aioprod.spark.sink_options import SinkOptions
+from aioprod.types import PreparedTransaction
+
+# A task that fails aborts what it wrote, so that nobody has to wait for its time-out; it is not held up by that for long.
+_ABORT_LIMIT_MS = 5_000
+
+
+async def write_task(options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    """Write all rows and leave their transaction open; where the batch was written before, only count and digest them.
+
+    Raises:
+        SinkError: a row could not be written; the text says which and why.
+        NewerDecisionError: a later batch was written before.
+        KafkaError: no broker takes this client, or does what exactly-once needs.
+    """
+    rest = _batches(batches)
+    first = await anext(rest, None)
+    if first is None:
+        return TaskReport(attempt)
+    producer = Producer(**{**options.producer, "transactional_id": attempt.transactional_id})
+    try:
+        decided, _ = await together([_look(options, attempt), _start(producer)])
+        if decided:
+            return await _count(options, attempt, first, rest)
+        return await _write(options, attempt, producer, first, rest)
+    finally:
+        await producer.close(timeout_ms=_ABORT_LIMIT_MS)
+
+
+async def _batches(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    """Batches with rows. Spark hands them out over a blocking socket, so that a thread has to wait for them."""
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        if batch.num_rows:
+            yield batch
+
+
+async def _start(producer: Producer) -> bool:
+    await producer.start()
+    await producer.begin_transaction()
+    return True
+
+
+async def _look(options: SinkOptions, attempt: TaskAttempt) -> bool:
+    """Whether the batch was written before. A decision that is being made at this moment is missed; the driver won't miss it."""
+    async with open_coordination(options.producer, f"{attempt.transactional_id}-look") as coordination:
+        decision = await read_decided(coordination, attempt.sink)
+        check_not_newer(decision, attempt.version, attempt.sink.group)
+        return decision is not None and decision.version == attempt.version
+
+
+def check_not_newer(decision: Decision | None, version: int, group: str) -> None:
+    """Whether it is this batch's turn.
+
+    Raises:
+        NewerDecisionError: a later batch was written before.
+    """
+    if decision is not None and decision.version > version:
+        raise NewerDecisionError(
+            f"batch {version} can't be written: batch {decision.version} was written already, says consumer group {group!r}. The checkpoint is "
+            "older than the topic (restored, or copied), or another query runs with the same checkpoint or txnAppId"
+        )
+
+
+async def _count(options: SinkOptions, attempt: TaskAttempt, first: pa.RecordBatch, rest: AsyncIterator[pa.RecordBatch]) -> TaskReport:
+    digest = RowDigest()
+    size = 0
+    batch: pa.RecordBatch | None = first
+    while batch is not None:
+        for topic, _, rows in topics_of(batch, options.topic, digest.rows):
+            digest.add(topic, rows)
+        size += payload_bytes(batch)
+        batch = await anext(rest, None)
+    return TaskReport(attempt, rows=digest.rows, payload_bytes=size, digest=digest.value, decided=True)
+
+
+async def _write(
+    options: SinkOptions, attempt: TaskAttempt, producer: Producer, first: pa.RecordBatch, rest: AsyncIterator[pa.RecordBatch]
+) -> TaskReport:
+    digest = RowDigest()
+    sender = RowSender(producer, options.topic, digest.add)
+    started_at = time.time()
+    begun = time.monotonic()
+    try:
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            await send_batch(sender, batch)
+            batch = await anext(rest, None)
+        transaction = await prepare(producer, sender)
+    except KafkaError as error:
+        raise _explained(error, time.monotonic() - begun, producer.config.transaction_timeout_ms) from error
+    return TaskReport(attempt, transaction, sender.rows, sender.payload_bytes, digest.value, frozenset(sender.topics), started_at)
+
+
+async def send_batch(sender: RowSender, batch: pa.RecordBatch) -> None:
+    """Hand a batch to the producer."""
+    await sender.send(batch)
+
+
+async def prepare(producer: Producer, sender: RowSender) -> PreparedTransaction | None:
+    """Wait until all rows are written, and leave their transaction open."""
+    await sender.finish()
+    return await producer.prepare_transaction()
+
+
+def _explained(error: KafkaError, open_s: float, timeout_ms: int) -> KafkaError:
+    """The error, or what it comes from where the transaction had no time left."""
+    if open_s * 1000 < timeout_ms:
+        return error if isinstance(error, SinkError) else SinkError(str(error))
+    return TransactionTimedOutError(
+        f"the transaction of this task was open for {open_s:.0f} s, longer than kafka.transaction.timeout.ms={timeout_ms}, and the broker aborted "
+        f"it: nothing of it is visible. Make batches smaller, raise that option (as far as the brokers' transaction.max.timeout.ms allows), or use "
+        f"delivery=at-least-once, which needs no transaction ({error})"
+    )

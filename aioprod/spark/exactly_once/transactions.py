@@ -1,0 +1,169 @@
+"""Transactions of other producers: end, describe, list and abort them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.net.connection import Connection
+from aioprod.producer.batch import Identity
+from aioprod.producer.transactions import requests
+from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from aioprod.protocol.messages.end_txn import EndTxnRequest
+from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
+from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
+from aioprod.spark.exactly_once.coordination import Coordination, Retry, together
+from aioprod.types import PreparedTransaction
+
+log = logging.getLogger(__name__)
+
+ONGOING = "Ongoing"
+_TRANSACTION = CoordinatorType.TRANSACTION
+_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+# It is only asked for so that the id's transaction is aborted; the next producer with the id sets its own.
+_TIMEOUT_MS = 60_000
+# A broker that is silent holds up a batch by no more than this.
+_LIST_LIMIT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStatus:
+    """What a coordinator knows of a transactional id.
+
+    Attributes:
+        state: Kafka's name for it, such as ``Ongoing``, or the error code's name where it knows nothing.
+        timeout_ms: how long a transaction may be open.
+        started_at_ms: when it began, by the broker's clock; -1 where there is none.
+    """
+
+    state: str
+    producer_id: int = -1
+    epoch: int = -1
+    timeout_ms: int = -1
+    started_at_ms: int = -1
+
+    def is_open(self, transaction: PreparedTransaction) -> bool:
+        """Whether just this transaction waits for its end."""
+        return (self.state, self.producer_id, self.epoch) == (ONGOING, transaction.producer_id, transaction.epoch)
+
+
+async def end_transaction(coordination: Coordination, transaction: PreparedTransaction, *, commit: bool) -> ErrorCode:
+    """Commit or abort; the same again is no error (KIP-98, KIP-890).
+
+    Returns:
+        NONE, or why the coordinator refuses for good.
+
+    Raises:
+        KafkaError: no answer that settles it within the limit.
+    """
+
+    def prepare(peer: Connection) -> tuple[EndTxnRequest, int]:
+        identity = Identity((transaction.producer_id, transaction.epoch))
+        return requests.end(peer, transaction.transactional_id, identity, commit=commit, v2=transaction.v2)
+
+    reply = await coordination.ask(_TRANSACTION, transaction.transactional_id, prepare, lambda reply: ErrorCode.of(reply.error_code))
+    return ErrorCode.of(reply.error_code)
+
+
+async def abort_transaction(coordination: Coordination, transactional_id: str) -> None:
+    """Abort what is open under an id, and shut out whoever writes under it.
+
+    Raises:
+        KafkaError: refused, or not done within the limit.
+    """
+
+    def prepare(peer: Connection) -> tuple[InitProducerIdRequest, int]:
+        return requests.init_producer_id(peer, transactional_id, _TIMEOUT_MS, None)
+
+    reply = await coordination.ask(_TRANSACTION, transactional_id, prepare, lambda reply: ErrorCode.of(reply.error_code))
+    code = ErrorCode.of(reply.error_code)
+    if code:
+        raise BrokerError(code, f"transactional id {transactional_id!r} could not be taken over to abort its transaction")
+
+
+async def describe_transactions(coordination: Coordination, transactional_ids: Collection[str]) -> dict[str, TransactionStatus]:
+    """What the coordinators know (KIP-664, Kafka 3.0).
+
+    Raises:
+        KafkaError: not told within the limit, or the brokers are older.
+    """
+    found: dict[str, TransactionStatus] = {}
+    retry = Retry(coordination)
+    while missing := [each for each in transactional_ids if each not in found]:
+        try:
+            nodes = await coordination.client.coordinators.nodes(_TRANSACTION, missing)
+            by_node: dict[int, list[str]] = {}
+            for each, node in nodes.items():
+                by_node.setdefault(node, []).append(each)
+            failures = await together((_describe_at(coordination, node, ids, found) for node, ids in by_node.items()))
+            failure = next((each for each in failures if each is not None), None)
+        except UnsupportedVersionError:
+            raise
+        except KafkaError as error:
+            if isinstance(error, BrokerError) and not error.code.retriable:
+                raise
+            failure = error
+        if failure is not None:
+            await retry.pause(failure)
+    return found
+
+
+async def _describe_at(coordination: Coordination, node: int, ids: list[str], found: dict[str, TransactionStatus]) -> KafkaError | None:
+    coordinators = coordination.client.coordinators
+    try:
+        reply = await coordination.client.request(DescribeTransactionsRequest(transactional_ids=ids), node)
+    except UnsupportedVersionError:
+        raise
+    except KafkaError as error:
+        for each in ids:
+            coordinators.forget(_TRANSACTION, each)
+        return error
+    failure: KafkaError | None = None
+    for told in reply.transaction_states:
+        code = ErrorCode.of(told.error_code)
+        if code.retriable:
+            if code in _MOVED:
+                coordinators.forget(_TRANSACTION, told.transactional_id)
+            failure = BrokerError(code, f"transactional id {told.transactional_id!r}")
+        elif code:
+            found[told.transactional_id] = TransactionStatus(code.name)
+        else:
+            found[told.transactional_id] = TransactionStatus(
+                told.transaction_state, told.producer_id, told.producer_epoch, told.transaction_timeout_ms, told.transaction_start_time_ms
+            )
+    return failure
+
+
+async def list_transactions(coordination: Coordination, accept: Callable[[str], bool]) -> list[str]:
+    """The transactional ids with an open transaction (KIP-664, Kafka 3.0), of all brokers that answer.
+
+    Raises:
+        UnsupportedVersionError: the brokers are older.
+        AuthenticationError: they don't take this client.
+    """
+    client = coordination.client
+    answers = await together(_list_at(coordination, node) for node in client.snapshot.nodes)
+    return sorted({each for listed in answers for each in listed if accept(each)})
+
+
+async def _list_at(coordination: Coordination, node: int) -> list[str]:
+    retry = Retry(coordination, _LIST_LIMIT_S)
+    while True:
+        try:
+            request = coordination.client.request(ListTransactionsRequest(state_filters=[ONGOING]), node)
+            reply = await asyncio.wait_for(request, _LIST_LIMIT_S)
+            code = ErrorCode.of(reply.error_code)
+            if not code:
+                return [listed.transactional_id for listed in reply.transaction_states]
+            await retry.pause(BrokerError(code, f"ListTransactions of broker {node}"))
+        except (UnsupportedVersionError, AuthenticationError):
+            raise
+        except (KafkaError, TimeoutError) as error:
+            # A broker that is down looks after no transactions: another one has them, or will.
+            log.warning("open transactions of broker %d are not known: %s", node, error)
+            return []

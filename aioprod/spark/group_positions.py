@@ -1,0 +1,79 @@
+"""Positions of a stream in a consumer group, for those who watch its lag there. Spark's checkpoint remains what counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from aioprod.cluster.client import ClusterClient
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError
+from aioprod.net.connection import Connection
+from aioprod.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from aioprod.spark.exactly_once.coordination import Coordination
+from aioprod.spark.offsets import Offsets
+from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+# A query must not be held up for long by what only tells others of it.
+LIMIT_S = 3.0
+_HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+class GroupPositions:
+    """Commits positions to a group without being a member of it, as Kafka's admin client does."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._committed: Offsets = {}
+        self._warned_of: str | None = None
+
+    async def commit(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit what changed since the last time. A failure is logged, when it is another one than before; the next call tries again."""
+        changed = {tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset}
+        if not changed:
+            return
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await self._commit(client, changed)
+        except (KafkaError, TimeoutError) as error:
+            self._warn(error)
+        else:
+            self._committed.update(changed)
+            self._warned_of = None
+
+    async def _commit(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for tp, offset in sorted(positions.items()):
+            topic = topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic))
+            topic.partitions.append(OffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset))
+        request = OffsetCommitRequest(group_id=self._group, topics=list(topics.values()))
+
+        def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
+            return request, connection.pick_version(OffsetCommitRequest)
+
+        reply = await Coordination(client, LIMIT_S).ask(CoordinatorType.GROUP, self._group, prepare, _first_error)
+        if code := _first_error(reply):
+            raise BrokerError(code, f"group {self._group!r}")
+
+    def _warn(self, error: Exception) -> None:
+        why = str(error) or f"no answer within {LIMIT_S:.0f} s"
+        if why == self._warned_of:
+            return
+        self._warned_of = why
+        members = isinstance(error, BrokerError) and error.code in _HAS_MEMBERS
+        hint = ". It has members: kafka.group.id must name a group that no consumer is in" if members else ""
+        log.warning("positions are not committed to the consumer group %r: %s%s", self._group, why, hint)
+
+
+def _first_error(reply: OffsetCommitResponse) -> ErrorCode:
+    codes = (ErrorCode.of(partition.error_code) for topic in reply.topics for partition in topic.partitions)
+    return next((code for code in codes if code), ErrorCode.NONE)

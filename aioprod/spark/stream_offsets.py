@@ -1,0 +1,85 @@
+"""The offsets of one stream on the driver: where it begins, where its micro-batches end, what is done."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from aioprod.errors import KafkaError
+from aioprod.spark.admission import Admission
+from aioprod.spark.driver_client import DriverClient
+from aioprod.spark.group_positions import GroupPositions
+from aioprod.spark.offsets import OffsetRange, Offsets
+from aioprod.spark.planning import available_offsets, initial_offsets, latest_offsets, plan_stream
+from aioprod.spark.source_options import SourceOptions
+
+log = logging.getLogger(__name__)
+
+
+class StreamOffsets:
+    """What a query asks its source between two micro-batches; each method may raise what planning.py's functions do.
+
+    Attributes:
+        last_seen: the ends of the partitions when they were last asked for; None before.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._brokers = DriverClient(options)
+        self._admission = Admission(options.limits)
+        self._target: Offsets | None = None
+        self._group = None if options.group is None else GroupPositions(options.group)
+        self.last_seen: Offsets | None = None
+
+    def initial(self) -> Offsets:
+        """Where a new query begins."""
+        return self._brokers.run(lambda client: initial_offsets(client, self._options))
+
+    def end_at_present(self) -> None:
+        """From now on read only what there is now, however many micro-batches it takes, and no partition that comes later."""
+        self._target = self.latest()
+        # What is left at the end may be less than the least: to wait for more would be to wait for ever.
+        self._admission = Admission(replace(self._options.limits, min_offsets=None))
+
+    def latest(self) -> Offsets:
+        """The present end of every partition."""
+        self.last_seen = self._brokers.run(lambda client: latest_offsets(client, self._options))
+        return self.last_seen
+
+    def next(self, start: Offsets, *, limited: bool) -> Offsets:
+        """The end of the micro-batch that begins at ``start``.
+
+        Args:
+            start: the end of the last one, which is done.
+            limited: whether the options' limits count.
+        """
+        self.processed(start)
+        begin, latest = self._brokers.run(lambda client: available_offsets(client, self._options, start))
+        self.last_seen = latest
+        if self._target is not None:
+            latest = {tp: min(offset, self._target[tp]) for tp, offset in latest.items() if tp in self._target}
+        if not limited:
+            return latest
+        end = self._admission.end(begin, latest, self._clock())
+        return start if end is None else end
+
+    def plan(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """The tasks of a micro-batch; all before ``start`` is done, and PySpark 4.0 and 4.1 tell the start nowhere else."""
+        self.processed(start)
+        return self._brokers.run(lambda client: plan_stream(client, self._options, start, end))
+
+    def processed(self, end: Offsets) -> None:
+        """All before ``end`` is done: the consumer group is told, where the options name one. Never fails the query."""
+        group = self._group
+        if group is None:
+            return
+        try:
+            self._brokers.run(lambda client: group.commit(client, end))
+        except KafkaError as error:  # no connection: the next question of the query fails on it, not this
+            log.warning("positions are not committed to a consumer group: %s", error)
+
+    def close(self) -> None:
+        self._brokers.close()

@@ -1,0 +1,125 @@
+"""What does exactly-once cost the Spark sink, beside at-least-once: a batch of two tasks, and each step of the protocol? No JVM.
+
+Tasks and driver run in this process, one after the other where Spark would use several, against a real Kafka or the brokers of ``--bootstrap``. Both
+kinds of writes take turns. CPU is this process's; Spark's own time for a batch, some 300 ms, comes on top of either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from aioprod import Producer
+from aioprod.spark import sink
+from aioprod.spark.exactly_once import driver, task
+from aioprod.spark.exactly_once.ids import Sink, short_run
+from aioprod.spark.exactly_once.reports import TaskAttempt
+from aioprod.spark.reading import event_loop_factory
+from aioprod.spark.sink_options import SinkOptions, parse_sink_options
+from aioprod.testing.real_kafka import RealKafka
+
+TOPIC = "exactly-once"
+_ARROW_ROWS = 10_000
+_TASKS = 2
+_WARM_UP = 2
+_STEPS: dict[str, tuple[Any, str]] = {
+    "task: look at the decision log": (task, "_look"),
+    "task: connect, InitProducerId (beside it)": (task, "_start"),
+    "task: prepare": (task, "prepare"),
+    "driver: InitProducerId": (driver, "fence_older_driver"),
+    "driver: read the decision log": (driver, "read_decided"),
+    "driver: DescribeTransactions": (driver, "check_transactions"),
+    "driver: decide": (driver, "decide"),
+    "driver: commit all": (driver, "end_decided"),
+    "driver: sweep (beside it)": (driver, "sweep"),
+}
+
+
+class Steps:
+    """How long each step took, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.took: defaultdict[str, list[float]] = defaultdict(list)
+
+    def watch(self, label: str, module: Any, name: str) -> AbstractContextManager[object]:
+        """Have a step of the protocol timed within a ``with`` block."""
+        step: Callable[..., Awaitable[Any]] = getattr(module, name)
+
+        async def timed(*args: Any, **kwargs: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return await step(*args, **kwargs)
+            finally:
+                self.took[label].append((time.perf_counter() - begun) * 1000)
+
+        return patch.object(module, name, timed)
+
+
+def batches(rows: int) -> list[pa.RecordBatch]:
+    """What Spark hands to a task: 100 random bytes and a key of six in each row."""
+    values = [os.urandom(100) for _ in range(rows)]
+    table = pa.table({"value": pa.array(values, pa.binary()), "key": pa.array([b"%06d" % number for number in range(rows)], pa.binary())})
+    return list(table.to_batches(max_chunksize=_ARROW_ROWS))
+
+
+async def measure(servers: str, rows: int, repetitions: int) -> dict[str, list[tuple[float, float]]]:
+    """Milliseconds on the clock and of CPU of each batch of either kind."""
+    given = {"kafka.bootstrap.servers": servers, "topic": TOPIC}
+    plain, exact = parse_sink_options(given | {"delivery": "at-least-once"}), parse_sink_options(given)
+    async with Producer(servers) as producer:
+        await producer.send_and_wait(TOPIC, b"so that the topic is there")
+    writer = Sink(exact.transactional_id_prefix, f"benchmark-{time.time_ns()}")
+    parts = [batches(rows // _TASKS) for _ in range(_TASKS)]
+    found: dict[str, list[tuple[float, float]]] = {"at-least-once": [], "exactly-once": []}
+    for version in range(repetitions + _WARM_UP):
+        for kind, write in (("at-least-once", _plainly(plain, parts)), ("exactly-once", _exactly(exact, writer, version, parts))):
+            begun, cpu = time.perf_counter(), time.process_time()
+            await write
+            found[kind].append(((time.perf_counter() - begun) * 1000, (time.process_time() - cpu) * 1000))
+    return {kind: taken[_WARM_UP:] for kind, taken in found.items()}
+
+
+async def _plainly(options: SinkOptions, parts: Sequence[Sequence[pa.RecordBatch]]) -> None:
+    await asyncio.gather(*(sink._write_batches(options, iter(part)) for part in parts))
+
+
+async def _exactly(options: SinkOptions, writer: Sink, version: int, parts: Sequence[Sequence[pa.RecordBatch]]) -> None:
+    attempts = [TaskAttempt(writer, short_run("benchmark"), version, partition, partition) for partition in range(len(parts))]
+    reports = await asyncio.gather(*(task.write_task(options, attempt, iter(part)) for attempt, part in zip(attempts, parts, strict=True)))
+    assert await driver.commit_batch(options, reports, version)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", help="brokers to use; default: a Kafka of its own")
+    parser.add_argument("--rows", type=int, nargs="+", default=[20, 100_000], help="rows of a batch (default: %(default)s)")
+    parser.add_argument("--repetitions", type=int, default=20)
+    chosen = parser.parse_args(arguments)
+    steps = Steps()
+    print("| rows | delivery | ms | CPU ms |\n|---|---|---|---|")
+    with ExitStack() as stack:
+        for label, (module, name) in _STEPS.items():
+            stack.enter_context(steps.watch(label, module, name))
+        servers = chosen.bootstrap or stack.enter_context(RealKafka()).bootstrap_servers
+        for rows in chosen.rows:
+            with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+                found = runner.run(measure(servers, rows, chosen.repetitions))
+            for kind, taken in found.items():
+                print(f"| {rows:,} | {kind} | {median(wall for wall, _ in taken):.1f} | {median(cpu for _, cpu in taken):.1f} |")
+    print("\n| step | ms |\n|---|---|")
+    for label, milliseconds in steps.took.items():
+        print(f"| {label} | {median(milliseconds):.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""What do rows cost between Spark and Kafka, and how many go through in a second, beside Spark's own connector (a jar)?
+
+One Spark session does all, with two tasks; a million rows of 100 bytes with keys, acks=all, linger 5 ms, batches of 64 KiB, six partitions. CPU
+time is that of the JVM and of all Python workers. What was written is counted by librdkafka (read_committed), what was read by Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from aioprod.spark import spark_session_builder
+from aioprod.testing.jars import spark_kafka_connector_jars
+from benchmarks.measures import Figures
+from benchmarks.process_tree import tree_cpu_s
+from benchmarks.real_broker import bootstrap, check_committed_records, topic
+from benchmarks.results import Metric, Results
+from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.targets import Target, verdicts
+
+QUESTION = "Rows between Spark and Kafka"
+JAR, AT_LEAST_ONCE, EXACTLY_ONCE, SOURCE = "Spark's connector", "aioprod at-least-once", "aioprod exactly-once", "aioprod"
+SINKS: dict[str, tuple[str, dict[str, str]]] = {
+    JAR: ("kafka", {}),
+    AT_LEAST_ONCE: ("aioprod", {"delivery": "at-least-once"}),
+    EXACTLY_ONCE: ("aioprod", {"delivery": "exactly-once"}),
+}
+SOURCES = {JAR: "kafka", SOURCE: "aioprod"}
+WRITE, READ = "write", "read"
+ROWS = 1_000_000
+MICRO_BATCHES = 10
+LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
+KEYS = 10_000
+VALUE_SIZE = 100
+PARTITIONS = 6
+TASKS = 2
+STREAM_TIMEOUT_S = 600
+_WORKERS = Path(__file__).with_name("spark_workers")
+_PRODUCER = {"kafka.acks": "all", "kafka.linger.ms": "5", "kafka.batch.size": str(64 * 1024)}
+
+RATE = Metric("rows/s", lambda figures: float(figures["rows"] / figures["wall_s"]), 0)
+CPU = Metric("CPU s per million rows", lambda figures: float((figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["rows"] * 1e6))
+PYTHON_CPU = Metric("of it Python", lambda figures: float(figures["python_cpu_s"] / figures["rows"] * 1e6), compared=False)
+BATCH = Metric("ms per micro-batch", lambda figures: float(figures["batch_ms"]), 0)
+BATCH_CPU = Metric("CPU ms per micro-batch", lambda figures: float((figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["batches"] * 1e3), 0)
+
+
+def stream_case(rows: int) -> str:
+    """The name of a stream of micro-batches of so many rows."""
+    return f"stream, {rows:,} rows per micro-batch"
+
+
+TARGETS = [
+    *(
+        target
+        for client in (AT_LEAST_ONCE, EXACTLY_ONCE)
+        for target in (Target(WRITE, client, RATE, JAR, "at least", 1.0), Target(WRITE, client, CPU, JAR, "at most", 1.0))
+    ),
+    Target(READ, SOURCE, RATE, JAR, "at least", 1.5),
+]
+STREAM_TARGETS = [Target(stream_case(LARGE_MICRO_BATCH), EXACTLY_ONCE, BATCH, AT_LEAST_ONCE, "at most", 1.15)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One Spark session and one broker."""
+
+    session: SparkSession
+    servers: str
+    directory: Path
+
+    def measured(self, rows: int, work: Callable[[], object]) -> Figures:
+        """Do the work and tell what it took."""
+        gateway = self.session.sparkContext._gateway
+        assert gateway is not None
+        java = gateway.proc.pid
+        before, start = tree_cpu_s(java), time.perf_counter()
+        work()
+        wall_s, after = time.perf_counter() - start, tree_cpu_s(java)
+        return {"rows": rows, "wall_s": wall_s, "jvm_cpu_s": after[0] - before[0], "python_cpu_s": after[1] - before[1]}
+
+    def rows(self, count: int) -> DataFrame:
+        """Rows of which half of a value is the same in all, and half differs."""
+        half = VALUE_SIZE // 2
+        value = F.concat(F.lit("x" * half), F.substring(F.sha2(F.col("id").cast("string"), 256), 1, VALUE_SIZE - half))
+        key = F.format_string("%06d", F.col("id") % KEYS)
+        return self.session.range(0, count, 1, TASKS).select(key.alias("key"), value.alias("value"))
+
+    async def write(self, client: str, frame: DataFrame, count: int) -> Figures:
+        """Write the frame to a new topic."""
+        with topic(self.servers, PARTITIONS) as name:
+            figures = self.measured(count, partial(self._save, client, frame, name))
+            check_committed_records(self.servers, name, PARTITIONS, count)
+        return figures
+
+    async def read(self, client: str, name: str, count: int) -> Figures:
+        """Read all of a topic, every column of it; raises ValueError where Spark does not see each record."""
+        given = {"kafka.bootstrap.servers": self.servers, "subscribe": name}
+        frame = self.session.read.format(SOURCES[client]).options(**given).load()
+        seen: list[int] = []
+        columns = [F.max(column) for column in frame.columns]
+        figures = self.measured(count, lambda: seen.append(frame.agg(F.count(F.lit(1)), *columns).collect()[0][0]))
+        if seen != [count]:
+            raise ValueError(f"{client} read {seen[0]} of {count} records")
+        return figures
+
+    async def stream(self, client: str, name: str, rows: int, batches: int) -> Figures:
+        """Copy a topic, so many rows at a time; the first micro-batch, which starts the query, counts for the CPU time only."""
+        durations: list[float] = []
+        with topic(self.servers, PARTITIONS) as target:
+            figures = self.measured(rows * batches, lambda: durations.extend(self._copy(client, name, target, rows)))
+            check_committed_records(self.servers, target, PARTITIONS, rows * batches)
+        return figures | {"batches": len(durations), "batch_ms": median(durations[1:])}
+
+    @contextmanager
+    def filled_topic(self, frame: DataFrame, count: int) -> Iterator[str]:
+        """A topic with the frame's rows."""
+        with topic(self.servers, PARTITIONS) as name:
+            self._save(JAR, frame, name)
+            check_committed_records(self.servers, name, PARTITIONS, count)
+            yield name
+
+    def _save(self, client: str, frame: DataFrame, name: str) -> None:
+        source, delivery = SINKS[client]
+        given = {"kafka.bootstrap.servers": self.servers, "topic": name, **_PRODUCER, **delivery}
+        frame.write.format(source).options(**given).mode("append").save()
+
+    def _copy(self, client: str, name: str, target: str, rows: int) -> list[float]:
+        """Milliseconds of each micro-batch. The source is the same for all: Spark's own."""
+        source = {"kafka.bootstrap.servers": self.servers, "subscribe": name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
+        records = self.session.readStream.format("kafka").options(**source).load().select("key", "value").coalesce(TASKS)
+        sink, delivery = SINKS[client]
+        with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
+            given = {"kafka.bootstrap.servers": self.servers, "topic": target, "checkpointLocation": checkpoint, **_PRODUCER, **delivery}
+            query = records.writeStream.format(sink).options(**given).trigger(availableNow=True).start()
+            try:
+                if not query.awaitTermination(STREAM_TIMEOUT_S):
+                    raise TimeoutError(f"{client}: the stream has not ended within {STREAM_TIMEOUT_S} s")
+            finally:
+                query.stop()
+            return [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+@contextmanager
+def bench(servers: str) -> Iterator[Bench]:
+    """A Spark session with both, which ends with the block. The JVM has all of its compilers."""
+    with tempfile.TemporaryDirectory(prefix="aioprod-benchmark-") as directory:
+        builder = spark_session_builder(f"local[{TASKS}]", app_name="aioprod-benchmark", short_run=False)
+        settings = {
+            "spark.jars": ",".join(str(jar) for jar in spark_kafka_connector_jars()),
+            "spark.driver.memory": "1g",
+            "spark.local.dir": f"{directory}/local",
+            "spark.sql.warehouse.dir": f"{directory}/warehouse",
+            "spark.sql.adaptive.enabled": "false",
+        }
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_WORKERS), os.environ.get("PYTHONPATH", "")])
+        session = builder.getOrCreate()
+        try:
+            session.sparkContext.setLogLevel("ERROR")
+            yield Bench(session, servers, Path(directory))
+        finally:
+            session.stop()
+
+
+async def measure(asked: Bench, chosen: argparse.Namespace) -> tuple[Results, Results]:
+    """Writes and reads; then streams."""
+    results = Results(QUESTION, (RATE, CPU, PYTHON_CPU), beside=JAR)
+    streams = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), beside=JAR)
+    frame = asked.rows(chosen.rows).cache()
+    frame.count()  # from here on Spark has the rows in memory
+    with asked.filled_topic(frame, chosen.rows) as name:
+        writes = [Question(WRITE, client, partial(asked.write, client, frame, chosen.rows)) for client in SINKS if client in chosen.clients]
+        reads = [Question(READ, client, partial(asked.read, client, name, chosen.rows)) for client in SOURCES if client in chosen.clients]
+        await in_rounds(results, [*writes, *reads], chosen.repetitions)
+    for rows in (chosen.micro_batch, SMALL_MICRO_BATCH):
+        count = rows * MICRO_BATCHES
+        with asked.filled_topic(asked.rows(count), count) as name:
+            ask = {client: partial(asked.stream, client, name, rows, MICRO_BATCHES) for client in SINKS if client in chosen.clients}
+            await in_rounds(streams, [Question(stream_case(rows), client, ask[client]) for client in ask], chosen.repetitions)
+    return results, streams
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = options(__doc__ or "", clients=[*SINKS, SOURCE])
+    parser.add_argument("--rows", type=int, default=ROWS, help="of a write and of a read (default: %(default)s)")
+    parser.add_argument("--micro-batch", type=int, default=LARGE_MICRO_BATCH, help="rows of a large one (default: %(default)s)")
+    chosen = parser.parse_args(arguments)
+    with bootstrap(chosen.bootstrap) as servers, bench(servers) as asked:
+        results, streams = asyncio.run(measure(asked, chosen))
+    report(results, chosen)
+    print("\n" + streams.table())
+    if chosen.json:
+        streams.write_json(chosen.json.with_stem(f"{chosen.json.stem}-streams"))
+    for judged in (verdicts(results, TARGETS), verdicts(streams, STREAM_TARGETS)):
+        print(f"\n{judged}" if judged else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The benchmark of the Spark data source: whose CPU time it counts, and (with -m benchmarks) that it runs from end to end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import broker, spark
+from benchmarks.process_tree import tree_cpu_s
+
+REPOSITORY = Path(broker.__file__).parents[1]
+WORKERS = REPOSITORY / "benchmarks" / "spark_workers"
+BURN_S = 0.2
+# The kernel tells CPU time in ticks of 10 ms, each figure rounded down.
+SEEN_S = BURN_S - 0.03
+BURN = f"""
+import time
+while time.process_time() < {BURN_S}:
+    pass
+"""
+# What Spark's daemon does: it ignores the end of those it forks.
+FORKING = f"""
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+ended, end = os.pipe()
+if os.fork():
+    os.close(end)
+    os.read(ended, 1)  # nothing comes: that is its end
+    time.sleep(0.05)
+else:
+    {BURN.replace(chr(10), chr(10) + "    ")}
+    os._exit(0)
+"""
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time of other processes is read from /proc")
+
+
+@needs_proc
+def test_the_time_of_processes_that_have_ended_counts() -> None:
+    own, below = tree_cpu_s(os.getpid())
+    subprocess.run([sys.executable, "-c", BURN], check=True, timeout=30)
+    own_after, below_after = tree_cpu_s(os.getpid())
+    assert below_after - below >= SEEN_S
+    assert own_after >= own
+
+
+@needs_proc
+@pytest.mark.parametrize(("seen", "module"), [(True, "pyspark.daemon"), (False, "another")])
+def test_spark_forgets_the_time_of_its_workers_and_the_benchmark_does_not(seen: bool, module: str) -> None:
+    below = tree_cpu_s(os.getpid())[1]
+    environment = {**os.environ, "PYTHONPATH": str(WORKERS)}
+    subprocess.run([sys.executable, "-c", FORKING, module], check=True, timeout=30, env=environment)
+    assert (tree_cpu_s(os.getpid())[1] - below >= SEEN_S) == seen
+
+
+@pytest.mark.benchmarks
+@pytest.mark.timeout(300)
+def test_it_answers_for_each_and_judges() -> None:
+    sizes = ["--rows", "200", "--micro-batch", "20", "--repetitions", "1"]
+    with broker.broker_process({}) as servers:
+        command = [sys.executable, "-m", "benchmarks.spark", "--bootstrap", servers, *sizes]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()
+    for case, clients in ((spark.WRITE, spark.SINKS), (spark.READ, spark.SOURCES), (spark.stream_case(20), spark.SINKS)):
+        for client in clients:
+            assert [row for row in rows if row.startswith(f"| {case} | {client} | ")]
+    assert len([row for row in rows if " | at least " in row or " | at most " in row]) == len(spark.TARGETS)

@@ -1,0 +1,245 @@
+"""The stage: a query's life of many runs on one checkpoint, each run a process tree that is crashed, and what is left of it ended by its ids."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from .crash_judge import Ends, Verdict, judge
+from .crash_spec import Event, EventLog, Point, Spec, environment, result_path
+
+SOURCE_PARTITIONS = 4
+TARGET_PARTITIONS = 2
+_RUN_LIMIT_S = 400.0
+_POLL_S = 0.02
+_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run.
+
+    Attributes:
+        error: the query's exception; None where it came to its end, or did not live to tell.
+        crashed: the driver's JVM was killed.
+        fired: numbers of the points that fired.
+        kills: processes that were killed, by points, by the clock or by ``answer``.
+        seconds: from the start of the process to its end.
+        replayed: micro-batches that an earlier run had begun.
+    """
+
+    error: str | None
+    crashed: bool
+    fired: list[int]
+    kills: int
+    seconds: float
+    replayed: list[int]
+
+
+class Life:
+    """A query's life: topics, a checkpoint, and run after run. A context manager; with its end all is gone but the topics.
+
+    Args:
+        servers: where the topics are.
+        sink_options: of the write, in all runs.
+        replicas: of the topics.
+        rows_per_batch: the largest micro-batch.
+    """
+
+    def __init__(self, servers: str, sink_options: dict[str, str], *, rows_per_batch: int, replicas: int = 1) -> None:
+        name = f"crash-{uuid.uuid4().hex[:8]}"
+        self.targets = [f"{name}-even", f"{name}-odd"]
+        self.fed = 0
+        self.runs = 0
+        self._servers = servers
+        self._source = f"{name}-in"
+        self._sink_options = sink_options
+        self._rows_per_batch = rows_per_batch
+        self._directory = tempfile.mkdtemp(prefix="aioprod-crash-")
+        topics = [NewTopic(self._source, SOURCE_PARTITIONS, replicas), *(NewTopic(topic, TARGET_PARTITIONS, replicas) for topic in self.targets)]
+        admin = AdminClient({"bootstrap.servers": servers})
+        for created in admin.create_topics(topics).values():
+            created.result(_LIMIT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def feed(self, rows: int) -> None:
+        """More rows for the source topic."""
+        producer = Producer({"bootstrap.servers": self._servers, "linger.ms": 0})
+        for number in range(self.fed, self.fed + rows):
+            producer.produce(self._source, str(number).encode(), partition=number % SOURCE_PARTITIONS)
+        assert producer.flush(_LIMIT_S) == 0, "rows for the source were not acknowledged"
+        self.fed += rows
+
+    def next_batch(self) -> int:
+        """The number of the first micro-batch that no run has begun."""
+        return max((event.batch for event in self.events()), default=-1) + 1
+
+    def events(self) -> list[Event]:
+        """Of all runs."""
+        return EventLog(self._directory, self.runs).read()
+
+    def judge(self) -> Verdict:
+        """What a consumer of committed records finds now, of all that was fed."""
+        return judge(self._servers, self.targets, self.fed)
+
+    def ends(self) -> Ends:
+        """A view of the target topics' ends; to be closed."""
+        return Ends(self._servers, self.targets)
+
+    def run(
+        self,
+        *points: Point,
+        master: str = "local[2]",
+        min_partitions: int | None = None,
+        repartition: int | None = None,
+        kill_after_s: float | None = None,
+        answer: Callable[[Event], int] | None = None,
+        options: dict[str, str] | None = None,
+    ) -> Outcome:
+        """Run the query until it ends or is crashed.
+
+        Args:
+            points: what shall happen.
+            kill_after_s: SIGKILL to the driver's JVM so many seconds after it serves.
+            answer: called for each point of the actions ``ask`` and ``orphan`` that was reached; its worker goes on when
+                this returns, which is the number of processes that it killed.
+            options: more of the write, for this run only.
+
+        Raises:
+            TimeoutError: it neither ended nor crashed in time; with the end of its log.
+        """
+        spec = Spec(
+            self._directory, self.runs, self._servers, self._source, self.targets, master, min_partitions, repartition,
+            {**self._sink_options, **(options or {})}, list(points), self._rows_per_batch,
+        )  # fmt: skip
+        self.runs += 1
+        spec.save()
+        before = {event.batch for event in self.events()}
+        began = time.monotonic()
+        run = _Run(spec)
+        try:
+            crashed = run.wait(kill_after_s, answer)
+        finally:
+            run.end()
+        events = run.log.read_run()
+        return Outcome(
+            error=run.error(),
+            crashed=crashed,
+            fired=[event.point for event in events if event.point >= 0],
+            kills=sum(event.killed > 0 for event in events) + run.kills,
+            seconds=time.monotonic() - began,
+            replayed=sorted({event.batch for event in events} & before),
+        )
+
+    def query_id(self) -> str:
+        """The query's id, which its transactional ids contain."""
+        found: str = json.loads((Path(self._directory) / "checkpoint" / "metadata").read_text())["id"]
+        return found
+
+
+class _Run:
+    """One process tree: the query's Python, the JVM below it, and what that starts."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self.log = EventLog(spec.directory, spec.run)
+        self.kills = 0
+        self._output = spec.path.with_suffix(".log")
+        with self._output.open("wb") as output:
+            # A session of its own, by which all that it starts is found; its standard input ends with our process, and so does it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "spark.crash.crash_query", str(spec.path)],
+                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=environment(spec, os.environ),
+            )  # fmt: skip
+
+    def wait(self, kill_after_s: float | None, answer: Callable[[Event], int] | None) -> bool:
+        """Until the process ends by itself (False), or the driver's JVM was killed (True)."""
+        deadline = time.monotonic() + _RUN_LIMIT_S
+        kill_at: float | None = None
+        while self._process.poll() is None:
+            driver = self._driver_jvm()
+            if driver and kill_after_s is not None and kill_at is None:
+                kill_at = time.monotonic() + kill_after_s
+            if kill_at is not None and time.monotonic() >= kill_at:
+                os.kill(driver, signal.SIGKILL)
+                self.kills += 1
+                return True
+            if any(driver and event.killed == driver for event in self.log.read_run()):
+                return True
+            self._answer(answer)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the run neither ended nor crashed within {_RUN_LIMIT_S:g} s; its log ends with:\n{self.log_tail()}")
+            time.sleep(_POLL_S)
+        return False
+
+    def error(self) -> str | None:
+        """What the query said at its end, if it came to it."""
+        try:
+            error: str | None = json.loads(result_path(self._spec).read_text())["error"]
+        except FileNotFoundError:
+            return None
+        return error
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(self._output.read_text(errors="replace").splitlines()[-lines:])
+
+    def end(self) -> None:
+        """Kill all that is left of the tree, and wait until it is gone. Python's daemons lead process groups, but stay in the session."""
+        deadline = time.monotonic() + _LIMIT_S
+        while left := _processes_of_session(self._process.pid):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.poll()
+            assert time.monotonic() < deadline, f"processes {left} outlive SIGKILL"
+            time.sleep(_POLL_S)
+        self._process.wait(_LIMIT_S)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def _driver_jvm(self) -> int:
+        try:
+            return int(self._spec.path.with_suffix(".jvm").read_text() or 0)
+        except FileNotFoundError:
+            return 0
+
+    def _answer(self, answer: Callable[[Event], int] | None) -> None:
+        for event in self.log.read_run():
+            if event.point >= 0 and self._spec.points[event.point].action in ("ask", "orphan") and self.log.asked(event.point):
+                assert answer is not None
+                self.kills += answer(event)
+                self.log.answer(event.point)
+
+
+def _processes_of_session(session: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # gone meanwhile
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found

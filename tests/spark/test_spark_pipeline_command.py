@@ -1,0 +1,120 @@
+"""The pipeline's command line; its runs by ``spark-submit`` are in tests/demo/test_demo_cluster.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from aioprod.spark.pipeline import PipelineOptions, PipelineResult
+from aioprod.spark.pipeline import __main__ as command
+
+NEEDED = ["--bootstrap-servers", "h:1", "--out", "s3a://b/out/", "--checkpoint", "s3a://b/checkpoint"]
+RESULT = PipelineResult(1_005, 3, 2, [], [], "s3a://b/out/delays", "s3a://b/out/routes")
+
+
+class Session:
+    """Stands in for Spark: what the command asks of it, and what the pipeline is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.spark = MagicMock()
+        self.spark.sparkContext.getConf().contains.return_value = False
+        self.spark.sparkContext.defaultParallelism = 6
+        self.builder = MagicMock()
+        self.builder().getOrCreate.return_value = self.spark
+        self.given: dict[str, Any] = {}
+        self.outcome: BaseException | PipelineResult = RESULT
+        monkeypatch.setattr(command, "spark_session_builder", self.builder)
+        monkeypatch.setattr(command, "run_pipeline", self._run)
+
+    def _run(self, spark: object, options: PipelineOptions, **rest: Any) -> PipelineResult:
+        self.given = {"options": options, **rest}
+        if rest["follow"]:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert rest["stop"].wait(10)
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    return Session(monkeypatch)
+
+
+def test_options_reach_the_pipeline(session: Session) -> None:
+    more = ["--topic", "f", "--kafka", "security.protocol=SSL", "--kafka", "kafka.client.id=a=b", "--max-offsets-per-trigger", "0"]
+    assert command.main([*NEEDED, *more]) == 0
+    assert session.given["options"] == PipelineOptions(
+        bootstrap_servers="h:1",
+        out_dir="s3a://b/out",
+        checkpoint_dir="s3a://b/checkpoint",
+        topic="f",
+        max_offsets_per_trigger=None,
+        kafka={"kafka.security.protocol": "SSL", "kafka.client.id": "a=b"},
+    )
+    assert session.given["options"].dead_letters == "f.dead-letters"
+    session.spark.stop.assert_called_once()
+
+
+def test_spark_submits_master_is_kept_and_its_shuffle_partitions_too(session: Session) -> None:
+    assert command.main(NEEDED) == 0
+    assert session.builder.call_args.args == (None,)
+    session.spark.conf.set.assert_called_once_with("spark.sql.shuffle.partitions", "6")
+    session.spark.sparkContext.getConf().contains.return_value = True
+    assert command.main([*NEEDED, "--master", "local[2]"]) == 0
+    assert session.builder.call_args.args == ("local[2]",)
+    session.spark.conf.set.assert_called_once()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TimeoutError("the pipeline did not end within timeout_s=1"), "the pipeline did not end within timeout_s=1"),
+        (AnalysisException(": a.B: c\n\tat x\nCaused by: d.E: disk full\n\tat y"), "d.E: disk full"),
+    ],
+)
+def test_a_failure_is_one_line(session: Session, capsys: pytest.CaptureFixture[str], error: Exception, said: str) -> None:
+    session.outcome = error
+    assert command.main(NEEDED) == 1
+    assert capsys.readouterr().err == f"aioprod.spark.pipeline: {said}\n"
+    session.spark.stop.assert_called_once()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (NEEDED[2:], "--bootstrap-servers"),
+        ([*NEEDED, "--kafka", "acks"], "must be NAME=VALUE"),
+        ([*NEEDED, "--progress", "loud"], "loud"),
+    ],
+)
+def test_wrong_usage_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit) as raised:
+        command.main(arguments)
+    assert raised.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_summary_is_for_people_or_for_programs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(NEEDED) == 0
+    assert "1,005 records read, 3 of them dead letters, 2 events dropped as late" in capsys.readouterr().out
+    assert command.main([*NEEDED, "--progress", "json"]) == 0
+    paths = {"delays_path": "s3a://b/out/delays", "routes_path": "s3a://b/out/routes"}
+    assert json.loads(capsys.readouterr().out) == {"rows_read": 1_005, "dead_letters": 3, "late": 2, **paths}
+
+
+def test_sigterm_ends_a_run_that_follows_in_order(session: Session) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert command.main([*NEEDED, "--follow"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ctrl_c_ends_a_run_that_does_not_follow(session: Session) -> None:
+    session.outcome = KeyboardInterrupt()
+    assert command.main(NEEDED) == command.INTERRUPTED
