@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -151,7 +151,7 @@ class Driver:
         while not condition():
             assert loop.time() < deadline, f"not in {limit_s} s; assigned: {[sorted(each.assigned) for each in (self, *others)]}"
             if others:
-                await asyncio.gather(*(each.poll(0.02) for each in (self, *others)))
+                await _poll_all((self, *others))
             else:  # in the caller's own task, which may be cancelled
                 await self.poll(0.02)
 
@@ -161,6 +161,13 @@ class Driver:
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return await self.member.committed(partitions, asyncio.get_running_loop().time() + 5)
+
+
+async def _poll_all(drivers: Iterable[Driver]) -> None:
+    """One poll of each. All have ended when the error of one is raised: a member has one owner, who must not come back beside a call under way."""
+    for outcome in await asyncio.gather(*(each.poll(0.02) for each in drivers), return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 async def shared_out(drivers: list[Driver], count: int, limit_s: float = LIMIT_S) -> None:

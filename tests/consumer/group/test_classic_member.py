@@ -12,7 +12,7 @@ from group_driver import Driver, Listener, shared_out
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, GroupSettings, fail
+from aioprod.testing import EmbeddedCluster, GroupSettings, fail, hold_answer
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 EAGER: dict[str, Any] = {"partition_assignment_strategy": ("range",)}
@@ -130,6 +130,23 @@ async def test_static_members_come_back_without_a_rebalance(cluster: EmbeddedClu
             await shared_out([first, again.subscribe("t")], 4)
             assert again.assigned == before
             assert cluster.group("g").generation_id == generation
+
+
+async def test_a_cooperative_member_that_closes_while_the_group_goes_on_commits_in_the_new_generation(cluster: EmbeddedCluster) -> None:
+    """It reads on during a rebalance. The coordinator may be a generation further than the member knows, and refuses commits of the one before."""
+    partition, answered = tps("t", 0)[0], asyncio.Event()
+    listener = Listener(lambda _: first.commit({partition: OffsetAndMetadata(7)}))
+    async with Driver(cluster, listener=listener, **COOPERATIVE) as first, Driver(cluster, **COOPERATIVE) as second:
+        await shared_out([first.subscribe("t")], 4)
+        second.subscribe("t")
+        await second.poll_until(lambda: cluster.group("g").state == "PreparingRebalance")
+        rule = cluster.on(ApiKey.JOIN_GROUP, hold_answer(answered))
+        await first.poll_until(lambda: rule.used == 1 and cluster.group("g").generation_id == 2)
+        asyncio.get_running_loop().call_later(0.1, answered.set)
+        await first.close()
+        assert [name for name, _ in listener.calls] == ["assigned", "revoked"]
+        assert await second.committed(partition) == {partition: OffsetAndMetadata(7)}
+        await shared_out([second], 4)
 
 
 async def test_of_two_with_the_same_instance_the_older_one_is_fenced_for_good(cluster: EmbeddedCluster) -> None:
