@@ -7,6 +7,7 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 if _typing.TYPE_CHECKING:
     from aioprod.admin.admin import Admin
     from aioprod.consumer.consumer import Consumer
+    from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
     from aioprod.consumer.state import ConsumerState, ConsumerStatus
     from aioprod.consumer.subscription import RebalanceListener
     from aioprod.error_codes import ErrorCode
@@ -80,6 +81,7 @@ __all__ = [
     "AbortableTransactionError",
     "Admin",
     "AdminClosedError",
+    "Assignor",
     "AuthenticationError",
     "BrokerConnectionError",
     "BrokerError",
@@ -113,6 +115,7 @@ __all__ = [
     "KafkaError",
     "KafkaTimeoutError",
     "LogTruncationError",
+    "MemberSubscription",
     "MetadataTimeoutError",
     "NoOffsetError",
     "OAuthToken",
@@ -131,6 +134,7 @@ __all__ = [
     "ProtocolError",
     "RebalanceInProgressError",
     "RebalanceListener",
+    "RebalanceProtocol",
     "RecordMetadata",
     "RecordTooLargeError",
     "RequestTimedOutError",
@@ -151,6 +155,7 @@ _HOMES = {
     "AbortableTransactionError": "aioprod.errors",
     "Admin": "aioprod.admin.admin",
     "AdminClosedError": "aioprod.errors",
+    "Assignor": "aioprod.consumer.group.assignors",
     "AuthenticationError": "aioprod.errors",
     "BrokerConnectionError": "aioprod.errors",
     "BrokerError": "aioprod.errors",
@@ -184,6 +189,7 @@ _HOMES = {
     "KafkaError": "aioprod.errors",
     "KafkaTimeoutError": "aioprod.errors",
     "LogTruncationError": "aioprod.errors",
+    "MemberSubscription": "aioprod.consumer.group.assignors",
     "MetadataTimeoutError": "aioprod.errors",
     "NoOffsetError": "aioprod.errors",
     "OAuthToken": "aioprod.security",
@@ -202,6 +208,7 @@ _HOMES = {
     "ProtocolError": "aioprod.errors",
     "RebalanceInProgressError": "aioprod.errors",
     "RebalanceListener": "aioprod.consumer.subscription",
+    "RebalanceProtocol": "aioprod.consumer.group.assignors",
     "RecordMetadata": "aioprod.types",
     "RecordTooLargeError": "aioprod.errors",
     "RequestTimedOutError": "aioprod.errors",

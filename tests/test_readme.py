@@ -66,6 +66,26 @@ async def test_the_transaction_is_committed(broker: EmbeddedCluster) -> None:
     assert broker.committed_offsets("order-service") == {TopicPartition("orders", 0): 42}
 
 
+async def test_what_the_consumer_prints(broker: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    (source,) = [block for block in python_blocks(README) if "async for record in consumer" in block]
+    source = source.replace("localhost:9092", broker.bootstrap_servers)
+    code = compile(f"{source.rstrip()}\n        break", "README.md", "exec", flags=_TOP_LEVEL_AWAIT)
+    async with Producer(broker.bootstrap_servers) as producer:
+        await producer.send_and_wait("orders", b"two apples", key=b"17")
+    await eval(code, {})
+    assert capsys.readouterr().out == "0 0 b'17' b'two apples'\n"
+    assert broker.committed_offsets("billing") == {TopicPartition("orders", 0): 1}
+
+
+async def test_the_admin_client_makes_a_topic_and_finds_the_group(broker: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    (source,) = [block for block in python_blocks(README) if "import Admin" in block]
+    code = compile(source.replace("localhost:9092", broker.bootstrap_servers), "README.md", "exec", flags=_TOP_LEVEL_AWAIT)
+    broker.set_group_members("billing", 1, {"a": None})
+    await eval(code, {})
+    assert len(broker.topics["orders"].partitions) == 6
+    assert capsys.readouterr().out == "Stable [frozenset()]\n"
+
+
 async def test_the_table_arrives(broker: EmbeddedCluster) -> None:
     (source,) = [block for block in python_blocks(README) if "send_arrow" in block]
     namespace: dict[str, Any] = {"Producer": Producer}

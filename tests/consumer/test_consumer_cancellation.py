@@ -60,8 +60,8 @@ async def test_calls_for_records(broker: EmbeddedCluster, way: str) -> None:
     """Whatever was handed out before a cancellation is there once, and the rest comes afterwards."""
     broker.on(ApiKey.FETCH, delay(0.001), times=None)
     found: list[int] = []
-    written = 30
-    await fill(broker, 30)
+    written = 50
+    await fill(broker, 50)
     async with reading(broker, max_partition_fetch_bytes=150, max_buffered_bytes=150, max_poll_records=4) as consumer:
 
         async def read_some() -> None:
@@ -86,8 +86,8 @@ async def test_calls_for_records(broker: EmbeddedCluster, way: str) -> None:
             assert found == list(range(written)), f"point {number}"
             assert consumer._waiter is None
             assert consumer._owner is None
-            await fill(broker, 30, first=written)
-            written += 30
+            await fill(broker, 50, first=written)
+            written += 50
 
         assert await cancel_at_each_point(scenario, check) >= 3
 

@@ -251,7 +251,7 @@ class TestTokenProvider:
 
     async def test_one_that_fails_for_good_ends_the_connection_before_the_broker_does(self, broker: EmbeddedCluster) -> None:
         provider = tokens(None, *[OSError("unreachable")] * 100)
-        settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider, "reconnect_backoff_max_ms": 5}
+        settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider, "reconnect_backoff_max_ms": 30}
         async with connected(broker, **settings) as connection:
             with pytest.raises(AuthenticationError, match="failed with OSError"):
                 await busy_until(connection, lambda: False)
