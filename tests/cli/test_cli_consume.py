@@ -149,7 +149,7 @@ def test_new_records_are_printed_as_they_come_and_ctrl_c_ends_it(filled: Threade
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(filled: ThreadedCluster, strategy: str) -> None:
-    options = ("orders", "--group", "mine", "--format", r"%v\n", "-X", f"partition.assignment.strategy={strategy}")
+    options = ("orders", "--group", "mine", "--format", r"%v\n", "-X", f"partition.assignment.strategy={strategy}", "-X", "heartbeat.interval.ms=50")
 
     async def send(first: int, count: int) -> None:
         async with Producer(filled.bootstrap_servers) as producer:

@@ -32,11 +32,20 @@ async def run(bootstrap: str, settings: dict[str, Any], seed: int, changes: int,
     return members
 
 
-@pytest.mark.parametrize("settings", [EAGER, ROUND_ROBIN, STICKY, COOPERATIVE], ids=["range", "roundrobin", "sticky", "cooperative"])
-async def test_members_come_and_go(bootstrap: str, settings: dict[str, Any]) -> None:
+async def come_and_go_once(bootstrap: str, settings: dict[str, Any]) -> None:
     members = await run(bootstrap, settings, seed=7, changes=12)
     if settings is COOPERATIVE:
         assert any(len(partitions) < PARTITIONS for member in members for name, partitions in member.calls if name == "revoked")
+
+
+@pytest.mark.parametrize("settings", [EAGER, ROUND_ROBIN, STICKY, COOPERATIVE], ids=["range", "roundrobin", "sticky", "cooperative"])
+async def test_members_come_and_go(broker: EmbeddedCluster, settings: dict[str, Any]) -> None:
+    await come_and_go_once(broker.bootstrap_servers, settings)
+
+
+@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])  # the broker does not know of more kinds
+async def test_members_come_and_go_on_real_kafka(kafka: str, settings: dict[str, Any]) -> None:
+    await come_and_go_once(kafka, settings)
 
 
 @pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])
