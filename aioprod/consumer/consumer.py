@@ -25,6 +25,8 @@ _CLOSE_TIMEOUT_MS = 30_000
 # Records that are there already are handed out without giving way to other tasks for at most this long.
 _BURST_S = 0.01
 _JOIN_S = 30.0
+# Longer than that no close waits for brokers to confirm that they have forgotten it.
+_END_SESSIONS_S = 0.5
 
 
 class Consumer(AssignmentCalls, LookupCalls):
@@ -156,12 +158,15 @@ class Consumer(AssignmentCalls, LookupCalls):
                     await self._left
                 self._settle()
                 await self._commits.finish(deadline)
+                ended = self._fetcher.end(self._requests)
                 with self._own():  # the listener may commit, and look at its positions
                     before, self._scope = self._scope, limit
                     try:
                         await self._membership.close(deadline, leave=True)
                     finally:
                         self._scope = before
+                if ended:
+                    await asyncio.wait(ended, timeout=_END_SESSIONS_S)
         except TimeoutError:
             pass
 

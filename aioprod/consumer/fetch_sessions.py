@@ -13,6 +13,7 @@ from aioprod.types import TopicPartition
 
 _NO_SESSION = 0
 _FIRST_EPOCH = 0
+_LAST_EPOCH = -1
 _HIGHEST_EPOCH = 2**31 - 1
 
 
@@ -52,6 +53,10 @@ class FetchSession:
             forgotten = {tp: old for tp, old in self.known.items() if tp not in wanted or wanted[tp].topic_id != old.topic_id}
         self.known = dict(wanted)
         return SessionRequest(self.session_id, self.epoch, _topics(changed), _forgotten(forgotten))
+
+    def end(self) -> SessionRequest | None:
+        """The request after which the node remembers nothing; None where it does not now."""
+        return SessionRequest(self.session_id, _LAST_EPOCH, [], []) if self.session_id != _NO_SESSION else None
 
     def answered(self, error_code: int, session_id: int) -> None:
         """The node has answered: with its session, or with an error of the request as a whole."""

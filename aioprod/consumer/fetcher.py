@@ -89,6 +89,7 @@ class Fetcher:
         self._read_committed = config.isolation_level == "read_committed"
         self._nodes: dict[int, _NodeState] = {}
         self._asking: dict[TopicPartition, _Asking] = {}
+        self._ended = False
         self.on_data: Callable[[], None] = lambda: None
         self.on_answer: Callable[[], None] = lambda: None
         self.on_new_leader: Callable[[PartitionState], None] = lambda state: None
@@ -98,6 +99,8 @@ class Fetcher:
     def step(self, now: float) -> float:
         """Send what is due; returns the loop time at which to look again without any news."""
         again_at = _NEVER
+        if self._ended:
+            return again_at
         by_node: defaultdict[int, list[tuple[PartitionState, PartitionInfo]]] = defaultdict(list)
         for state in self._subscription.partitions.values():
             if not state.may_be_fetched:
@@ -122,6 +125,23 @@ class Fetcher:
     def forget(self, tp: TopicPartition) -> None:
         """What is under way of a partition is void."""
         self._asking.pop(tp, None)
+
+    def end(self, requests: Requests) -> list[asyncio.Future[FetchResponse]]:
+        """Ask for nothing more, and have the nodes forget what they remember of this consumer: else that takes others' room for minutes (KIP-227).
+
+        Args:
+            requests: over other connections, since what comes behind a Fetch waits for it.
+        """
+        self._ended = True
+        answers = []
+        for node_id, node in self._nodes.items():
+            last = node.session.end()
+            if last is not None and self._requests.connected(node_id):
+                request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=last.session_id, session_epoch=last.epoch, topics=last.topics)
+                answer = requests.send(node_id, request)
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # it was worth a try
+                answers.append(answer)
+        return answers
 
     def _is_confirmed(self, state: PartitionState, info: PartitionInfo) -> bool:
         """Whether the position is known to be right for the present leader (KIP-320); if not, that is found out first."""

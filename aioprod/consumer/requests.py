@@ -70,6 +70,10 @@ class Requests:
         self._look_again()
         return future
 
+    def connected(self, node_id: int) -> bool:
+        """Whether there is an open connection to a node."""
+        return self._brokers.live(node_id) is not None
+
     def close(self) -> None:
         """Fail what was never sent, and take nothing any more."""
         self._closed = True

@@ -279,7 +279,7 @@ async def test_a_follower_that_the_leader_names_is_read_from_until_it_fails() ->
         async with reading(broker, client_rack="near") as consumer:
             # The embedded follower refuses readers: that sends the consumer back to the leader.
             assert numbers(await take(consumer, 20)) == list(range(20))
-        assert broker.request_count(ApiKey.FETCH, node=follower) == 1
+            assert broker.request_count(ApiKey.FETCH, node=follower) == 1
         assert broker.request_count(ApiKey.FETCH, node=leader) >= 2
 
 

@@ -237,8 +237,22 @@ async def test_an_idle_consumer_names_no_partitions_in_its_requests(broker: Embe
     async with reading(broker) as consumer:
         await take(consumer, 1)
         await broker.wait_for_request(ApiKey.FETCH, len(fetches) + 3)
-    assert fetches[-1].session_epoch > 2
-    assert fetches[-1].topics == []
+        assert fetches[-1].session_epoch > 2
+        assert fetches[-1].topics == []
+
+
+async def test_a_consumer_that_is_closed_leaves_no_fetch_session_behind(fetches: list[FetchRequest]) -> None:
+    async with EmbeddedCluster(nodes=3) as cluster:
+        cluster.create_topic(TOPIC, 6)
+        consumer = consumer_of(cluster, TOPIC)
+        await consumer.start()
+        async with asyncio.timeout(10):
+            while len({fetch.session_id for fetch in fetches} - {0}) < 3:
+                await consumer.getmany(timeout_ms=10)
+        store = cluster._store
+        assert [len(store.fetch_sessions(node_id)) for node_id in (1, 2, 3)] == [1, 1, 1]
+        await consumer.close()
+        assert [len(store.fetch_sessions(node_id)) for node_id in (1, 2, 3)] == [0, 0, 0]
 
 
 async def test_only_committed_records_are_read_where_that_is_asked_for(broker: EmbeddedCluster) -> None:

@@ -231,6 +231,13 @@ class TestInitialDelay:
         play.pass_time(3)
         assert play.group.state is GroupState.EMPTY
 
+    def test_who_comes_after_all_have_left_joins(self, play: Play) -> None:
+        member_id, _ = play.join_known()
+        play.leave(member_id)
+        _, waiting = play.join_known()
+        play.pass_time(6.1)
+        assert (waiting[0].error_code, waiting[0].generation_id) == (0, 1)
+
 
 class TestSize:
     def test_more_members_than_allowed_are_refused(self) -> None:

@@ -108,7 +108,9 @@ class Group:
         """Whether a member with these protocols may join: there is at least one that all others know as well."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
-        return protocol_type == self.protocol_type and bool(self._common_protocols() & protocols.keys())
+        # All may have left while the group was still being put together.
+        common = self._common_protocols() if self.members else protocols.keys()
+        return protocol_type == self.protocol_type and bool(common & protocols.keys())
 
     def select_protocol(self) -> str:
         """The protocol that most members prefer among those that all know."""
