@@ -17,7 +17,7 @@ MAX_FUNCTION_LINES = 70
 GENERATED = ROOT / "protocol" / "messages"
 
 BASE_MODULES = {
-    "types", "errors", "error_codes", "security", "config", "producer_config", "consumer_config", "properties", "parts",
+    "types", "errors", "error_codes", "security", "config", "producer_config", "consumer_config", "properties", "jaas", "parts",
     "serialization", "interceptors", "metrics", "lazy_names",
 }  # fmt: skip
 CLIENT = {"base", "protocol", "net", "cluster"}

@@ -146,8 +146,8 @@ def _result(counts: dict[str, Any]) -> PipelineResult:
     routes = [RouteDelay(**row) for row in _rows(counts["routes_path"])]
     return PipelineResult(
         **counts,
-        delays=sorted(delays, key=lambda delay: (delay.time_hour, delay.carrier)),
-        routes=sorted(routes, key=lambda route: (-route.mean_delay, route.origin, route.dest)),
+        delays=sorted(delays, key=lambda delay: delay.place),
+        routes=sorted(routes, key=lambda route: route.place),
     )
 
 

@@ -10,9 +10,11 @@ from dataclasses import fields
 from typing import Any
 
 from aioprod.errors import ConfigError
+from aioprod.jaas import parse_jaas
 
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 CLIENT_PREFIX = "kafka."
+_JAAS = "sasl.jaas.config"
 
 SOURCE_NAMES = (
     "subscribe",
@@ -73,6 +75,7 @@ def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
 
 def client_settings(given: Mapping[str, str], allowed: Collection[str] | None) -> dict[str, str]:
     client = {name.removeprefix(CLIENT_PREFIX): value for name, value in given.items() if name.startswith(CLIENT_PREFIX)}
+    _take_login(client)
     for name in client:
         if name in _SET_BY_SPARK and name not in (allowed or ()):
             raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported: {_SET_BY_SPARK[name]}")
@@ -81,6 +84,17 @@ def client_settings(given: Mapping[str, str], allowed: Collection[str] | None) -
     if not client.get("bootstrap.servers", "").strip():
         raise ConfigError(f'option {BOOTSTRAP_SERVERS} is required, for example "localhost:9092"')
     return client
+
+
+def _take_login(client: dict[str, str]) -> None:
+    """Spark's connector is told name and password in Java's way: queries that come from it need no change."""
+    if _JAAS not in client:
+        return
+    login = parse_jaas(client.pop(_JAAS))
+    for name, value in (("sasl.username", login.username), ("sasl.password", login.password)):
+        if name in client:
+            raise ConfigError(f"option {CLIENT_PREFIX}{name} is given, and {CLIENT_PREFIX}{_JAAS} says it as well: give one of them")
+        client[name] = value
 
 
 def check_option_names(given: Mapping[str, str], names: Collection[str], *, kind: str, other: Collection[str], other_kind: str) -> None:

@@ -115,12 +115,14 @@ async def _random_use(rng: random.Random, total: int, block: int) -> None:
         collected = sum(waiter.collected for waiter in pool._waiters)
         granted_unseen = total - pool.available - sum(lent) - collected
         assert granted_unseen >= 0
+    await settle()  # those that were created last have not asked yet
     while lent or pool.waiting:
         if lent:
             pool.deallocate(lent.pop())
         await settle()
         assert lent or not pool.waiting, "somebody waits although everything is free"
-    await asyncio.gather(*waiting, return_exceptions=True)
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(outcome is None or isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
     for size in lent:
         pool.deallocate(size)
     assert pool.available == total

@@ -5,56 +5,33 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol import arrow_reader
 from aioprod.protocol.arrow_reader import HEADERS_TYPE, read_arrays
 from aioprod.protocol.compression import Codec, compress
-from aioprod.protocol.record_batch import build_batch, read_header
+from aioprod.protocol.record_batch import read_header
 from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records
-from aioprod.protocol.record_writer import RecordBatchWriter
-
-BASE = 1_700_000_000_000
 
 records = st.tuples(
-    st.one_of(st.just(BASE), st.integers(BASE - 200, BASE + 2_000_000), st.integers(0, 4_000_000_000_000)),
+    timestamps,
     st.none() | st.binary(max_size=300),
     st.none() | st.binary(max_size=20_000) | st.binary(max_size=80),
-    st.just([]) | st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=4),
+    st.just([]) | headers,
 )
 
 
-def batch_of(rows: Sequence[Any], codec: Codec = Codec.NONE) -> bytes:
-    writer = RecordBatchWriter(rows[0][0])
-    for row in rows:
-        writer.append(*row)
-    return writer.build(codec=codec)
-
-
-def handmade(body: bytes, count: int, *, last_delta: int = 1000, attributes: int = 0, base_offset: int = 50) -> bytes:
-    """A batch with a right checksum around whatever bytes are given."""
-    return build_batch(
-        compress(Codec(attributes & 7), body),
-        attributes=attributes,
-        last_offset_delta=last_delta,
-        base_timestamp=BASE,
-        max_timestamp=BASE + 9,
-        record_count=count,
-        base_offset=base_offset,
-    )
-
-
-def record(*parts: bytes | int) -> bytes:
-    """A record of these parts, with the right length in front; numbers as varints."""
-    rest = b"\0" + b"".join(part if isinstance(part, bytes) else encode_varint(part) for part in parts)
-    return encode_varint(len(rest)) + rest
+def packed(body: bytes, count: int, *, last_delta: int = 1000, attributes: int = 0, base_offset: int = 50) -> bytes:
+    """A batch around whatever bytes are given, compressed as the attributes say."""
+    body = compress(Codec(attributes & 7), body)
+    return handmade(body, count=count, last_delta=last_delta, attributes=attributes, base_offset=base_offset)
 
 
 def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
@@ -63,7 +40,7 @@ def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
         for array in (arrays.keys, arrays.values, arrays.headers):
             if array is not None:
                 array.validate(full=True)
-        headers: list[Any] = [None] * len(arrays.offsets) if arrays.headers is None else arrays.headers.to_pylist()
+        told: list[Any] = [None] * len(arrays.offsets) if arrays.headers is None else arrays.headers.to_pylist()
         found += map(
             Record,
             arrays.offsets.tolist(),
@@ -71,7 +48,7 @@ def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
             arrays.timestamp_types.tolist(),
             arrays.keys.to_pylist(),
             arrays.values.to_pylist(),
-            [tuple((header["key"], header["value"]) for header in given or ()) for given in headers],
+            [tuple((header["key"], header["value"]) for header in given or ()) for given in told],
         )
     return found
 
@@ -107,12 +84,12 @@ def test_long_rows_of_records_of_one_length(runs: list[tuple[int, int]], changes
     body = bytearray(batch_of(rows)[61:])
     for at, byte in changes:
         body[at % len(body)] = byte
-    same_outcome(handmade(bytes(body), len(rows), last_delta=len(rows) - 1))
+    same_outcome(packed(bytes(body), len(rows), last_delta=len(rows) - 1))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_records(count: int) -> None:
-    data = handmade(record(0, 0, -1, -1, 0) * count, count)
+    data = packed(record(0, 0, -1, -1, 0) * count, count)
     assert as_columns(data) == one_by_one(data)
     assert [arrays.headers.type for arrays in read_arrays(data, list(iter_batches(data))) if arrays.headers is not None] == [HEADERS_TYPE]
 
@@ -123,58 +100,58 @@ def test_no_batches_are_no_portion() -> None:
 
 def test_log_append_time_replaces_the_timestamps_of_its_batches_only() -> None:
     body = record(7, 0, -1, -1, 0) + record(8, 1, -1, -1, 0)
-    data = handmade(body, 2, attributes=0x08) + handmade(body, 2)
+    data = packed(body, 2, attributes=0x08) + packed(body, 2)
     assert [(r.timestamp - BASE, r.timestamp_type) for r in as_columns(data)] == [(9, 1), (9, 1), (7, 0), (8, 0)]
 
 
 def test_offsets_have_gaps_after_compaction() -> None:
     deltas = [3, 4, 70, 71, 9000, 9001, 70_000]
-    data = handmade(b"".join(record(0, delta, -1, -1, 0) for delta in deltas), len(deltas), last_delta=70_005)
+    data = packed(b"".join(record(0, delta, -1, -1, 0) for delta in deltas), len(deltas), last_delta=70_005)
     assert [r.offset for r in as_columns(data)] == [50 + delta for delta in deltas]
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(-(1 << 62) + 1, (1 << 62) - 1), min_size=1))
 def test_timestamp_deltas_of_any_size(deltas: list[int]) -> None:
-    data = handmade(b"".join(record(delta, index, -1, -1, 0) for index, delta in enumerate(deltas)), len(deltas))
+    data = packed(b"".join(record(delta, index, -1, -1, 0) for index, delta in enumerate(deltas)), len(deltas))
     assert [r.timestamp - BASE for r in as_columns(data)] == deltas == [r.timestamp - BASE for r in one_by_one(data)]
 
 
 def test_longer_varints_than_needed_are_read() -> None:
     body = b"\0" + b"\x82\x80\x00" + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00" + b"\x80\x00" + b"\x82\x80\x00v" + b"\x80\x00"
-    data = handmade(encode_varint(len(body)) + body, 1)
+    data = packed(encode_varint(len(body)) + body, 1)
     assert as_columns(data) == one_by_one(data) == [Record(50, BASE + 1, 0, b"", b"v", ())]
 
 
 def test_a_batch_is_named_that_is_wrong() -> None:
-    good, bad = handmade(record(0, 0, -1, -1, 0), 1), handmade(record(0, 0, -1, -2, 0), 1, base_offset=700)
+    good, bad = packed(record(0, 0, -1, -1, 0), 1), packed(record(0, 0, -1, -2, 0), 1, base_offset=700)
     with pytest.raises(CorruptRecordError, match="batch at offset 700: negative length"):
         as_columns(good + good + bad + good)
 
 
 BROKEN = {
-    "fewer records than the header says": handmade(record(0, 0, -1, 1, b"v", 0), 2),
-    "more bytes than records": handmade(record(0, 0, -1, 1, b"v", 0) * 2, 1),
-    "records behind the end of the batch": handmade(record(0, 0, -1, 900, b"v", 0), 1) + handmade(record(0, 0, -1, 1, b"v" * 900, 0), 1),
-    "a negative record length": handmade(encode_varint(-8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
-    "a wrong record length": handmade(encode_varint(8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
-    "a key of length -2": handmade(record(0, 0, -2, 1, b"v", 0), 1),
-    "a null in two bytes": handmade(record(0, 0, b"\x81\x00", 1, b"v", 0), 1),
-    "a key of an exabyte": handmade(record(0, 0, 1 << 60, 1, b"v", 0), 1),
-    "lengths whose sum overflows": handmade(record(0, 0, (1 << 62) - 1, (1 << 62) - 1, 0), 1),
-    "an offset before the base": handmade(record(0, -1, -1, 1, b"v", 0), 1),
-    "an offset behind the last": handmade(record(0, 1001, -1, 1, b"v", 0), 1),
-    "a timestamp out of all reason": handmade(record(1 << 62, 0, -1, 1, b"v", 0), 1),
-    "an endless varint": handmade(record(b"\xff" * 10, b"\0", 0, -1, -1, 0), 1),
-    "a negative number of headers": handmade(record(0, 0, -1, -1, -1), 1),
-    "a number of headers that can't be": handmade(record(0, 0, -1, -1, 99), 1),
-    "a header without a name": handmade(record(0, 0, -1, -1, 1, -1, -1), 1),
-    "a header's name that isn't UTF-8": handmade(record(0, 0, -1, -1, 1, 1, b"\xff", -1), 1),
-    "a header's value of length -2": handmade(record(0, 0, -1, -1, 1, 1, b"n", -2), 1),
-    "a header's value longer than the batch": handmade(record(0, 0, -1, -1, 1, 1, b"n", 900), 1),
-    "an unknown codec": handmade(record(0, 0, -1, -1, 0), 1)[:22] + b"\6" + handmade(record(0, 0, -1, -1, 0), 1)[23:],
-    "a wrong checksum": handmade(record(0, 0, -1, 1, b"v", 0), 1)[:-1] + b"\1",
-    "a count that would take all memory": handmade(record(0, 0, -1, -1, 0), (1 << 31) - 1),
+    "fewer records than the header says": packed(record(0, 0, -1, 1, b"v", 0), 2),
+    "more bytes than records": packed(record(0, 0, -1, 1, b"v", 0) * 2, 1),
+    "records behind the end of the batch": packed(record(0, 0, -1, 900, b"v", 0), 1) + packed(record(0, 0, -1, 1, b"v" * 900, 0), 1),
+    "a negative record length": packed(encode_varint(-8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
+    "a wrong record length": packed(encode_varint(8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
+    "a key of length -2": packed(record(0, 0, -2, 1, b"v", 0), 1),
+    "a null in two bytes": packed(record(0, 0, b"\x81\x00", 1, b"v", 0), 1),
+    "a key of an exabyte": packed(record(0, 0, 1 << 60, 1, b"v", 0), 1),
+    "lengths whose sum overflows": packed(record(0, 0, (1 << 62) - 1, (1 << 62) - 1, 0), 1),
+    "an offset before the base": packed(record(0, -1, -1, 1, b"v", 0), 1),
+    "an offset behind the last": packed(record(0, 1001, -1, 1, b"v", 0), 1),
+    "a timestamp out of all reason": packed(record(1 << 62, 0, -1, 1, b"v", 0), 1),
+    "an endless varint": packed(record(b"\xff" * 10, b"\0", 0, -1, -1, 0), 1),
+    "a negative number of headers": packed(record(0, 0, -1, -1, -1), 1),
+    "a number of headers that can't be": packed(record(0, 0, -1, -1, 99), 1),
+    "a header without a name": packed(record(0, 0, -1, -1, 1, -1, -1), 1),
+    "a header's name that isn't UTF-8": packed(record(0, 0, -1, -1, 1, 1, b"\xff", -1), 1),
+    "a header's value of length -2": packed(record(0, 0, -1, -1, 1, 1, b"n", -2), 1),
+    "a header's value longer than the batch": packed(record(0, 0, -1, -1, 1, 1, b"n", 900), 1),
+    "an unknown codec": packed(record(0, 0, -1, -1, 0), 1)[:22] + b"\6" + packed(record(0, 0, -1, -1, 0), 1)[23:],
+    "a wrong checksum": packed(record(0, 0, -1, 1, b"v", 0), 1)[:-1] + b"\1",
+    "a count that would take all memory": packed(record(0, 0, -1, -1, 0), (1 << 31) - 1),
 }
 
 
@@ -199,7 +176,7 @@ def same_outcome(data: bytes) -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 12), st.sampled_from(Codec), st.integers(0, 100))
 def test_any_bytes_as_records(body: bytes, count: int, codec: Codec, last_delta: int) -> None:
-    same_outcome(handmade(body, count, attributes=codec, last_delta=last_delta))
+    same_outcome(packed(body, count, attributes=codec, last_delta=last_delta))
 
 
 @settings(deadline=None)
@@ -210,7 +187,7 @@ def test_changed_bytes_with_a_right_checksum(rows: list[Any], changes: list[tupl
     body = bytearray(built[61:])
     for at, byte in changes:
         body[at % min(len(body), 200)] = byte
-    same_outcome(handmade(bytes(body), len(rows), last_delta=len(rows) - 1))
+    same_outcome(packed(bytes(body), len(rows), last_delta=len(rows) - 1))
 
 
 def test_pandas_is_not_imported() -> None:
@@ -227,6 +204,6 @@ assert "pandas" not in sys.modules
 
 
 def test_a_control_batch_is_read_like_any_other() -> None:
-    data = handmade(record(0, 0, 4, struct.pack(">hh", 0, 1), 6, struct.pack(">hi", 0, 3), 0), 1, attributes=0x30)
+    data = packed(record(0, 0, 4, struct.pack(">hh", 0, 1), 6, struct.pack(">hi", 0, 3), 0), 1, attributes=0x30)
     assert read_header(data).is_control
     assert as_columns(data) == one_by_one(data)

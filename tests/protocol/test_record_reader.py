@@ -9,61 +9,15 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
+from record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import build_batch, read_header
 from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records, read_columns, read_records
-from aioprod.protocol.record_writer import RecordBatchWriter
 
-BASE = 1_700_000_000_000
-
-entries = st.lists(
-    st.tuples(
-        st.one_of(st.just(BASE), st.integers(BASE - 200, BASE + 2_000_000), st.integers(0, 4_000_000_000_000)),
-        st.none() | st.binary(max_size=300),
-        st.none() | st.binary(max_size=300),
-        st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=4),
-    ),
-    max_size=70,
-)
-
-
-def batch_of(records: list[Any], codec: Codec = Codec.NONE) -> bytes:
-    writer = RecordBatchWriter(records[0][0] if records else BASE)
-    for record in records:
-        writer.append(*record)
-    return writer.build(codec=codec)
-
-
-def handmade(
-    *records: bytes,
-    count: int | None = None,
-    last_delta: int = 1000,
-    attributes: int = 0,
-    base_offset: int = 50,
-    base_timestamp: int = BASE,
-) -> bytes:
-    """A batch with a right checksum around whatever bytes are given."""
-    count = len(records) if count is None else count
-    return build_batch(
-        b"".join(records),
-        attributes=attributes,
-        last_offset_delta=last_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=BASE + 9,
-        record_count=count,
-        base_offset=base_offset,
-    )
-
-
-def record(*parts: bytes | int) -> bytes:
-    """A record of these parts, with the right length in front; numbers as varints."""
-    rest = b"\0" + b"".join(part if isinstance(part, bytes) else encode_varint(part) for part in parts)
-    return encode_varint(len(rest)) + rest
-
-
+entries = st.lists(st.tuples(timestamps, st.none() | st.binary(max_size=300), st.none() | st.binary(max_size=300), headers), max_size=70)
 PLAIN = record(0, 0, -1, 1, b"v", 0)
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod import Producer
 from aioprod.spark.offsets import OffsetRange
+from aioprod.spark.readers import KafkaReader, KafkaStreamReader, RangePartition
 from aioprod.spark.reading import read_range
-from aioprod.spark.source import KafkaReader, KafkaStreamReader, RangePartition
 from aioprod.spark.source_options import SourceOptions, parse_source_options
 
 

@@ -12,6 +12,7 @@ from aioprod.spark.source_options import SourceOptions, client_config, fetch_set
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 SOURCE = {**SERVERS, "subscribe": "events"}
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="s3cret";'
 
 
 def source(streaming: bool = False, /, **more: str) -> SourceOptions:
@@ -24,6 +25,14 @@ def test_a_batch_reads_from_earliest_to_latest_and_a_stream_from_latest() -> Non
     assert source(True).starting == OffsetSpec("startingOffsets", LATEST)
     assert source().fail_on_data_loss
     assert not source().include_headers
+
+
+def test_a_login_in_javas_way_is_taken_by_reads_and_writes() -> None:
+    security = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": JAAS}
+    read = client_config(parse_source_options(SOURCE | security, streaming=True).client)
+    write = parse_sink_options(SERVERS | security).producer
+    for settings in (read, write):
+        assert (settings["sasl_username"], settings["sasl_password"]) == ("alice", "s3cret")
 
 
 def test_names_do_not_mind_their_case_as_in_spark() -> None:
@@ -82,7 +91,8 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "failOnDataLoss": "no"}, "must be true or false"),
         ({**SOURCE, "kafka.enable.auto.commit": "true"}, "Spark's checkpoint holds them"),
         ({**SOURCE, "kafka.auto.offset.reset": "latest"}, "use the option startingOffsets"),
-        ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config is not supported for reads"),
+        ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"sasl\.jaas\.config: must be like"),
+        ({**SOURCE, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.username": "bob"}, r"kafka\.sasl\.username is given, and"),
         ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
         ({**SOURCE, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is not supported for reads"),
     ],

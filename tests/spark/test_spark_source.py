@@ -16,8 +16,8 @@ from aioprod.spark import group_positions
 from aioprod.spark._versions import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from aioprod.spark.admission import Admission, TriggerLimits
 from aioprod.spark.offsets import DataLossError, OffsetRange
+from aioprod.spark.readers import KafkaReader, KafkaStreamReader
 from aioprod.spark.reading import read_range
-from aioprod.spark.source import KafkaReader, KafkaStreamReader
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, close, fail
 
 from .source_topics import options_of, ranges_of, read, send, stream, stream_values, values

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -22,9 +23,12 @@ from aioprod.spark.errors import SinkError
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 _CLIENT_FIELDS = frozenset(item.name for item in fields(ClientConfig)) - {"bootstrap_servers"}
 _DEFAULT_LIMIT_MS = 60_000  # of max.block.ms
-_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+#: A coordinator's codes for: ask another one.
+MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +59,31 @@ class Coordination:
         while True:
             try:
                 reply = await coordinators.request(kind, key, prepare)
-            except (AuthenticationError, UnsupportedVersionError):
-                raise
             except KafkaError as error:
-                if isinstance(error, BrokerError) and not error.code.retriable:
+                if not may_pass(error):
                     raise
                 await retry.pause(error)
                 continue
             code = code_of(reply)
             if not code.retriable:
                 return reply
-            if code in _MOVED:
+            if code in MOVED:
                 coordinators.forget(kind, key)
             await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
+
+    async def find_coordinators(self, transactional_ids: Collection[str]) -> None:
+        """Those of all transactions, with one request. Where that fails each is looked for by itself later."""
+        try:
+            await self.client.coordinators.nodes(CoordinatorType.TRANSACTION, transactional_ids)
+        except KafkaError as error:
+            log.debug("coordinators are looked for one by one: %s", error)
+
+
+def may_pass(error: KafkaError) -> bool:
+    """Whether the same request may be answered another time."""
+    if isinstance(error, BrokerError):
+        return error.code.retriable
+    return not isinstance(error, AuthenticationError | UnsupportedVersionError)
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

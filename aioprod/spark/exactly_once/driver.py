@@ -7,8 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 
-from aioprod.cluster.coordinators import CoordinatorType
-from aioprod.errors import FatalProducerError, KafkaError
+from aioprod.errors import FatalProducerError
 from aioprod.producer.producer import Producer
 from aioprod.spark.errors import ReplayMismatchError, SinkError, TransactionTimedOutError
 from aioprod.spark.exactly_once import transactions
@@ -49,7 +48,8 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         return False
     sink = reports[0].attempt.sink
     async with _open(options, sink) as (coordination, producer):
-        await together([fence_older_driver(producer), _find_coordinators(coordination, reports)])
+        written = [report.transaction.transactional_id for report in reports if report.transaction is not None]
+        await together([fence_older_driver(producer), coordination.find_coordinators(written)])
         decision = await read_decided(coordination, sink, stable=True)
         check_not_newer(decision, version, sink.group)
         if decision is not None and decision.version == version:
@@ -90,13 +90,6 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordin
 async def fence_older_driver(producer: Producer) -> None:
     """Take over the driver's transactional id: an older driver decides nothing any more."""
     await producer.init_transactions()
-
-
-async def _find_coordinators(coordination: Coordination, reports: Sequence[TaskReport]) -> None:
-    """Those of all transactions, with one request. Where that fails each is looked for by itself later."""
-    with contextlib.suppress(KafkaError):
-        names = [report.transaction.transactional_id for report in reports if report.transaction is not None]
-        await coordination.client.coordinators.nodes(CoordinatorType.TRANSACTION, names)
 
 
 async def _finish(options: SinkOptions, coordination: Coordination, decision: Decision, reports: Sequence[TaskReport]) -> None:

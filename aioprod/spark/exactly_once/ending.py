@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Collection
 
-from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.spark.errors import LostTransactionsError, SinkError
@@ -51,7 +50,7 @@ async def end_decided(
     ]
     if not chosen:
         return
-    await _find_coordinators(coordination, [transaction.transactional_id for transaction, _ in chosen])
+    await coordination.find_coordinators([transaction.transactional_id for transaction, _ in chosen])
     gate = asyncio.Semaphore(_AT_ONCE)
     outcomes = await together((_commit(coordination, gate, transaction) for transaction, _ in chosen))
     lost = [(decided, code) for (_, decided), code in zip(chosen, outcomes, strict=True) if code in _LOST]
@@ -66,14 +65,6 @@ async def end_decided(
             f"batch {decision.version} is decided, but {len(pending)} of {len(chosen)} transactions are not committed yet: {pending[0]}. "
             "Start the query again before they time out (kafka.transaction.timeout.ms): it will finish them"
         )
-
-
-async def _find_coordinators(coordination: Coordination, names: list[str]) -> None:
-    """All with one request. Where that fails each is looked for by itself."""
-    try:
-        await coordination.client.coordinators.nodes(CoordinatorType.TRANSACTION, names)
-    except KafkaError as error:
-        log.debug("coordinators are looked for one by one: %s", error)
 
 
 async def _commit(coordination: Coordination, gate: asyncio.Semaphore, transaction: PreparedTransaction) -> ErrorCode | KafkaError:

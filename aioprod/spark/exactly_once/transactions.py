@@ -17,14 +17,13 @@ from aioprod.protocol.messages.describe_transactions import DescribeTransactions
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
-from aioprod.spark.exactly_once.coordination import Coordination, Retry, together
+from aioprod.spark.exactly_once.coordination import MOVED, Coordination, Retry, may_pass, together
 from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
 
 ONGOING = "Ongoing"
 _TRANSACTION = CoordinatorType.TRANSACTION
-_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 # It is only asked for so that the id's transaction is aborted; the next producer with the id sets its own.
 _TIMEOUT_MS = 60_000
 # A broker that is silent holds up a batch by no more than this.
@@ -102,10 +101,8 @@ async def describe_transactions(coordination: Coordination, transactional_ids: C
                 by_node.setdefault(node, []).append(each)
             failures = await together((_describe_at(coordination, node, ids, found) for node, ids in by_node.items()))
             failure = next((each for each in failures if each is not None), None)
-        except UnsupportedVersionError:
-            raise
         except KafkaError as error:
-            if isinstance(error, BrokerError) and not error.code.retriable:
+            if not may_pass(error):
                 raise
             failure = error
         if failure is not None:
@@ -127,7 +124,7 @@ async def _describe_at(coordination: Coordination, node: int, ids: list[str], fo
     for told in reply.transaction_states:
         code = ErrorCode.of(told.error_code)
         if code.retriable:
-            if code in _MOVED:
+            if code in MOVED:
                 coordinators.forget(_TRANSACTION, told.transactional_id)
             failure = BrokerError(code, f"transactional id {told.transactional_id!r}")
         elif code:

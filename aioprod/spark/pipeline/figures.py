@@ -45,6 +45,11 @@ class CarrierHourDelay:
     p90_delay: float
     late_share: float
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Its place in a list: by hour, then by carrier."""
+        return self.time_hour, self.carrier
+
 
 @dataclass(frozen=True, slots=True)
 class RouteDelay:
@@ -56,6 +61,11 @@ class RouteDelay:
     mean_delay: float
     p90_delay: float
     late_share: float
+
+    @property
+    def place(self) -> tuple[float, str, str]:
+        """Its place in a list: worst first."""
+        return -self.mean_delay, self.origin, self.dest
 
 
 def delays_by_carrier_hour(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:

@@ -64,12 +64,12 @@ class Outputs:
         rows = self._rows(self.delays_path, "carrier", F.unix_seconds("time_hour").alias("second"))
         hours = {row["second"]: f"{datetime.fromtimestamp(row['second'], UTC):%Y-%m-%dT%H:%M:%SZ}" for row in rows}
         found = [CarrierHourDelay(row["carrier"], hours[row.pop("second")], *(row[name] for name in FIGURE_NAMES)) for row in rows]
-        return sorted(found, key=lambda delay: (delay.time_hour, delay.carrier))
+        return sorted(found, key=lambda delay: delay.place)
 
     def routes(self) -> list[RouteDelay]:
         """The worst routes, worst first."""
         found = [RouteDelay(**row) for row in self._rows(self.routes_path, "origin", "dest")]
-        return sorted(found, key=lambda route: (-route.mean_delay, route.origin, route.dest))
+        return sorted(found, key=lambda route: route.place)
 
     def _once(self, query_id: str, batch_id: int) -> Mapping[str, str]:
         """What makes a write of this library's sink exactly-once inside ``foreachBatch``: the same pair again is not written again."""

@@ -30,6 +30,16 @@ Made = Callable[..., tuple[FakeSender, TransactionManager]]
 pytest_plugins = ["coordinator_fixtures"]
 
 
+async def preparing_behind_a_record(sender: FakeSender, manager: TransactionManager) -> asyncio.Task[PreparedTransaction | None]:
+    """A preparation that waits for a record's acknowledgement."""
+    await manager.begin()
+    sender.hold_answers = True
+    sender.send(T0)
+    preparing = asyncio.create_task(manager.prepare())
+    await until(lambda: sender.in_flight == [T0])
+    return preparing
+
+
 async def test_preparing_writes_everything_and_ends_nothing(coordinators: CoordinatorScript, made: Made) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
@@ -83,11 +93,7 @@ async def test_a_prepared_transaction_takes_no_records_and_lets_no_other_begin(c
 
 async def test_a_record_that_fails_fails_the_preparation(coordinators: CoordinatorScript, made: Made) -> None:
     sender, manager = made(coordinators)
-    await manager.begin()
-    sender.hold_answers = True
-    sender.send(T0)
-    preparing = asyncio.create_task(manager.prepare())
-    await until(lambda: sender.in_flight == [T0])
+    preparing = await preparing_behind_a_record(sender, manager)
     sender.lose(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-0"))
     with pytest.raises(AbortableTransactionError, match="TOPIC_AUTHORIZATION_FAILED"):
         await preparing
@@ -99,11 +105,7 @@ async def test_a_record_that_fails_fails_the_preparation(coordinators: Coordinat
 
 async def test_an_abort_overtakes_the_preparation(coordinators: CoordinatorScript, made: Made) -> None:
     sender, manager = made(coordinators)
-    await manager.begin()
-    sender.hold_answers = True
-    sender.send(T0)
-    preparing = asyncio.create_task(manager.prepare())
-    await until(lambda: sender.in_flight == [T0])
+    preparing = await preparing_behind_a_record(sender, manager)
     sender.hold_answers = False
     await manager.abort()
     with pytest.raises(TransactionAbortedError):
@@ -113,11 +115,7 @@ async def test_an_abort_overtakes_the_preparation(coordinators: CoordinatorScrip
 
 async def test_a_preparation_whose_caller_left_goes_on(coordinators: CoordinatorScript, made: Made) -> None:
     sender, manager = made(coordinators)
-    await manager.begin()
-    sender.hold_answers = True
-    sender.send(T0)
-    preparing = asyncio.create_task(manager.prepare())
-    await until(lambda: sender.in_flight == [T0])
+    preparing = await preparing_behind_a_record(sender, manager)
     preparing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await preparing

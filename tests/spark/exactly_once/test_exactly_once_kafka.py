@@ -22,7 +22,7 @@ from tests.spark.exactly_once.job import Job, killed_at, number_of, rows_of, spl
 LIMIT_S = 30.0
 
 
-@pytest.fixture(params=["kafka", "kafka_3_9"])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.kafka) for name in ("kafka", "kafka_3_9")])
 def servers(request: pytest.FixtureRequest) -> str:
     """Bootstrap servers of Kafka 4.1, then of 3.9."""
     found: str = request.getfixturevalue(request.param)

@@ -1,0 +1,72 @@
+"""The user's name and password in Java's own way to write them: Kafka's setting ``sasl.jaas.config``."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from aioprod.errors import ConfigError
+
+_EXAMPLE = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." password="...";'
+_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+_TOKEN = re.compile(r"""\s*(?://[^\n]*\n?|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.$-]+|[=;]))""", re.DOTALL)
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+
+
+class Login(NamedTuple):
+    """Who logs in."""
+
+    username: str
+    password: str
+
+
+def parse_jaas(text: str) -> Login:
+    """Read a login module for PLAIN or SCRAM, also of a repackaged Kafka client (``kafkashaded.org.apache...``).
+
+    Raises:
+        ConfigError: it is no such module, or name or password is missing. The text itself may hold a password, and is never repeated.
+    """
+    tokens = _tokens(text)
+    if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
+        raise _error(f"must be like {_EXAMPLE}")
+    module = tokens[0].rpartition(".")[2]
+    if module not in _MODULES:
+        raise _error(f"the login module {module} is not supported, only {' and '.join(_MODULES)}")
+    options = _options(tokens[2:-1])
+    if _value(options.get("tokenauth", "")).lower() == "true":
+        raise _error("delegation tokens (tokenauth) are not supported")
+    for name in Login._fields:
+        if name not in options:
+            raise _error(f"{name} is missing; it must be like {_EXAMPLE}")
+    return Login(_value(options["username"]), _value(options["password"]))
+
+
+def _error(reason: str) -> ConfigError:
+    return ConfigError(f"sasl.jaas.config: {reason}")
+
+
+def _tokens(text: str) -> list[str]:
+    tokens: list[str] = []
+    place, text = 0, text.strip()
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        if match is None:
+            raise _error(f"can't be understood from character {place + 1} on; it must be like {_EXAMPLE}")
+        if match[1] is not None:
+            tokens.append(match[1])
+        place = match.end()
+    return tokens
+
+
+def _options(tokens: list[str]) -> dict[str, str]:
+    if len(tokens) % 3 or any(sign != "=" for sign in tokens[1::3]) or ";" in tokens:
+        raise _error(f"must be one login module with options name=value, like {_EXAMPLE}")
+    return dict(zip(tokens[::3], tokens[2::3], strict=True))
+
+
+def _value(token: str) -> str:
+    if token[:1] not in ("'", '"'):
+        return token
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)) if match[1][0] in "01234567" else _ESCAPED.get(match[1], match[1]), token[1:-1])

@@ -1,0 +1,86 @@
+"""The readers that Spark calls, on the driver and in tasks. What they do is in planning.py, stream_offsets.py and reading.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyspark
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from aioprod.errors import ConfigError
+from aioprod.spark._versions import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
+from aioprod.spark.driver_client import DriverClient
+from aioprod.spark.offsets import OffsetRange, offsets_from_json, offsets_to_json
+from aioprod.spark.planning import plan_batch
+from aioprod.spark.reading import read_range
+from aioprod.spark.source_options import SourceOptions
+from aioprod.spark.stream_offsets import StreamOffsets
+
+
+class RangePartition(InputPartition):
+    """One task's range of offsets."""
+
+    def __init__(self, item: OffsetRange) -> None:
+        super().__init__((item.topic, item.partition, item.start, item.end))
+        self.item = item
+
+
+class KafkaReader(DataSourceReader):
+    """Batch reads."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with DriverClient(self._options) as brokers:
+            return [RangePartition(item) for item in brokers.run(lambda client: plan_batch(client, self._options))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes one empty partition of an empty list.
+        return read_range(self._options, partition.item) if isinstance(partition, RangePartition) else iter(())
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stream reads. One object serves a query on the driver; each task gets a copy of one that was never asked anything."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._stream = StreamOffsets(options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return offsets_to_json(self._stream.initial())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._stream.end_at_present()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark hands it back to latestOffset, or ReadAllAvailable for one micro-batch of everything.
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        if start is None:
+            if self._options.limits.limited:
+                raise ConfigError(f"maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or newer, this is {pyspark.__version__}")
+            return offsets_to_json(self._stream.latest())
+        return offsets_to_json(self._stream.next(offsets_from_json(start), limited=not isinstance(limit, ReadAllAvailable)))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._stream.last_seen is None else offsets_to_json(self._stream.last_seen)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [RangePartition(item) for item in self._stream.plan(offsets_from_json(start), offsets_from_json(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        return read_range(self._options, partition.item)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._stream.processed(offsets_from_json(end))
+
+    def stop(self) -> None:
+        self._stream.close()
