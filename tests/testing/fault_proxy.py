@@ -40,11 +40,18 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The request, and what comes behind it, reaches the broker once ``until`` is set."""
+
+    until: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
 class SingleBytes:
     """Request and answer arrive byte by byte."""
 
 
-Fault = CutRequest | CutAnswer | Stall | SingleBytes
+Fault = CutRequest | CutAnswer | Stall | Hold | SingleBytes
 Plan = Callable[[int, int], Fault | None]
 """What happens to a request, by its API key and its size in bytes."""
 
@@ -168,6 +175,9 @@ class _Way:
                 case Stall():
                     self._proxy.done[Stall, api_key] += 1
                     await asyncio.sleep(fault.seconds)
+                case Hold():
+                    self._proxy.done[Hold, api_key] += 1
+                    await fault.until.wait()
                 case CutAnswer() | SingleBytes():
                     self._answers[int.from_bytes(request[8:12], "big")] = fault, api_key
             await _write(self._to_broker, request, singly=isinstance(fault, SingleBytes))

@@ -17,6 +17,7 @@ from aioprod.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -273,12 +274,18 @@ class TransactionalClient:
         await ask_until(lambda found: found[1] >= offset, lambda: self.list_offset(-1, committed=False))
 
     async def settle(self) -> None:
-        """Wait until no transaction is open in partition 0: a real broker writes its markers after it has answered."""
+        """Wait until no transaction is open in partition 0, and none is being ended: a real broker writes its markers after it has answered."""
 
         async def both() -> tuple[tuple[str, int], tuple[str, int]]:
             return await self.list_offset(-1, committed=True), await self.list_offset(-1, committed=False)
 
         await ask_until(lambda found: found[0] == found[1], both)
+        await ask_until(lambda state: not state.startswith("Prepare"), self.state)
+
+    async def state(self) -> str:
+        """DescribeTransactions: the state at the coordinator, which waits for the markers of all partitions."""
+        answer = await self.client.call(DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0)
+        return answer.transaction_states[0].transaction_state
 
     async def settle_offsets(self, group: str) -> None:
         """Wait until no transaction may change the group's offset of partition 0."""

@@ -188,6 +188,34 @@ async def epoch_after_an_abort_by_init(it: TransactionalClient) -> list[object]:
     return answers
 
 
+async def an_outdated_epoch_asks(it: TransactionalClient) -> list[object]:
+    """A producer asks for its next epoch while the one that took over is in a transaction."""
+    answers: list[object] = [await it.init()]
+    second = await other(it)
+    answers += [await second.init(), *await begin(second), await second.produce(b"open")]
+    answers += [await it.init(expected=it.identity, keep=False), await it.init(patient=True, expected=it.identity, keep=False)]
+    answers += [await second.end(commit=True, keep=False), await second.init(patient=True, expected=second.identity, keep=False)]
+    await it.settle()
+    return [*answers, await it.read(committed=True)]
+
+
+async def opened_behind_its_end(it: TransactionalClient) -> list[object]:
+    """AddPartitionsToTxn comes once more when its transaction is over, and the next epoch is asked for, at once and after an abort."""
+    answers: list[object] = [await it.init()]
+    for commit in (True, False):
+        answers += [*await begin(it), await it.produce(b"x"), await it.end(commit=commit, keep=False)]
+        await it.settle()
+        identity = it.identity
+        answers += [await it.add(), await it.init(expected=identity, keep=False), await it.init(patient=True, expected=identity, keep=False)]
+        answers += [await it.add(), await it.end(commit=False, keep=False), await it.init(patient=True)]
+        answers += [await it.add(), await it.end(commit=False, keep=False), await it.init(patient=True, expected=it.identity)]
+        answers += [await it.end(commit=False, keep=False), await it.init(patient=True, expected=it.identity)]
+        answers += [*await begin(it), await it.produce(b"y"), await it.end(commit=commit, keep=False)]
+        await it.settle()
+        answers += [await it.end(commit=False, keep=False), await it.init(patient=True, expected=it.identity)]
+    return answers
+
+
 async def last_epochs(it: TransactionalClient) -> list[object]:
     """The epochs of a producer id run out."""
     answers: list[object] = [await it.init()]
@@ -333,6 +361,8 @@ CONVERSATIONS: list[Conversation] = [
     fencing,
     epochs_asked_for,
     epoch_after_an_abort_by_init,
+    an_outdated_epoch_asks,
+    opened_behind_its_end,
     expiry,
     timeouts,
     offsets_in_transactions,
@@ -360,18 +390,20 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
 )
 async def test_both_brokers_say_the_same(addresses: tuple[str, str], conversation: Conversation, protocol: dict[str, int]) -> None:
     name = f"{conversation.__name__}-{uuid.uuid4().hex}"
-    answers: list[list[object]] = []
-    for address in addresses:
-        async with RawClient(address) as client:
-            created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(name, PARTITIONS, 1)]), 7)
-            assert created.topics[0].error_code == 0
-            it = TransactionalClient(client, name, name, protocol)
-            await it.find(TRANSACTION, name)
-            await it.find(GROUP, name)
-            await wait_for_leaders(client, name)
-            answers.append(await conversation(it))
-    real, embedded = answers
+    real, embedded = [await hold(conversation, address, name, protocol) for address in addresses]
     assert embedded == real
+
+
+async def hold(conversation: Conversation, address: str, name: str, protocol: dict[str, int]) -> list[object]:
+    """The answers of one broker, with a topic and a transactional id of that name."""
+    async with RawClient(address) as client:
+        created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(name, PARTITIONS, 1)]), 7)
+        assert created.topics[0].error_code == 0
+        it = TransactionalClient(client, name, name, protocol)
+        await it.find(TRANSACTION, name)
+        await it.find(GROUP, name)
+        await wait_for_leaders(client, name)
+        return await conversation(it)
 
 
 async def wait_for_leaders(client: RawClient, topic: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -55,6 +55,7 @@ class CoordinatorCall(Generic[ResponseT]):
         prepare: makes the message for a connection; called anew for each attempt, right before it is sent.
         codes: the error codes in an answer.
         hurry: whether to try again at once where only the end of the transaction before has to be waited for.
+        before: what has to be done before each attempt, if anything.
     """
 
     api: Api
@@ -62,6 +63,7 @@ class CoordinatorCall(Generic[ResponseT]):
     codes: Callable[[ResponseT], Iterable[ErrorCode]]
     group_id: str | None = None
     hurry: bool = False
+    before: Callable[[], Awaitable[None]] | None = None
 
 
 class Repetition:
@@ -106,7 +108,7 @@ class CoordinatorCalls:
     """Makes calls in the name of one transactional id.
 
     Attributes:
-        unanswered: whether a request got no answer since this was last set False: a copy of it may still arrive.
+        unanswered: requests that got no answer since this was last cleared: copies of them may still arrive.
     """
 
     def __init__(self, config: ProducerConfig, coordinators: CoordinatorRequests, rng: random.Random) -> None:
@@ -115,7 +117,7 @@ class CoordinatorCalls:
         self._config = config
         self._coordinators = coordinators
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.unanswered = False
+        self.unanswered: set[Api] = set()
 
     async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
         """The answer of success. Has no limit of time: whoever waits for it has one, and ``repetition`` ends it.
@@ -134,6 +136,8 @@ class CoordinatorCalls:
         failures = 0
         told = False
         while True:
+            if call.before is not None:
+                await call.before()
             code = ErrorCode.NONE
             answered = False
             try:
@@ -161,7 +165,7 @@ class CoordinatorCalls:
                 repetition.last_error = BrokerError(code, self._what(call))
             finally:
                 if repetition.landed() and not answered:
-                    self.unanswered = True
+                    self.unanswered.add(call.api)
             repetition.check_go_on()
             failures += 1
             behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AbortableTransactionError, FatalProducerError
+from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
 from aioprod.producer.batch import Identity
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
@@ -20,11 +21,13 @@ from aioprod.producer.transactions.requests import Peer
 from aioprod.producer.transactions.verdicts import Api
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.message import Request
+from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
 log = logging.getLogger(__name__)
 
 _Prepared = tuple[Request[Any], int]
+_OPENERS = (Api.ADD_PARTITIONS, Api.ADD_OFFSETS)
 
 
 class Conversation:
@@ -51,6 +54,12 @@ class Conversation:
         self._producer = producer
         self._calls = CoordinatorCalls(config, coordinators, rng)
         self._v2_seen = False
+        self._opener: CoordinatorCall[Any] | None = None  # the newest request of the first protocol that opens a transaction
+        # Of the transaction before: such a request where a late copy of one may still come, and whether a late EndTxn may.
+        self._late_opener: CoordinatorCall[Any] | None = None
+        self._late_end = False
+        # Since the present epoch was given: whether a transaction was opened for the next one, and whether that was asked for.
+        self._reopened = self._asked = False
         self.begun = False
 
     @property
@@ -66,14 +75,21 @@ class Conversation:
             BrokerError, AuthenticationError: refused for now.
         """
         old = self._producer.identity
-
-        def prepare(peer: Peer) -> _Prepared:
-            self._v2_seen = requests.speaks_v2(peer)
-            return requests.init_producer_id(peer, self._id, self._timeout_ms, old)
-
-        reply = await self._calls.perform(CoordinatorCall(Api.INIT_PRODUCER_ID, prepare, _code), repetition)
+        before = None if self._late_opener is None or self._late_end else partial(self._reopen, self._late_opener, repetition)
+        try:
+            reply = await self._ask_for_identity(repetition, old, before)
+        except ProducerFencedError as error:
+            if self._late_opener is None or old is None or not self._asked:
+                raise
+            if not self._reopened:
+                what = "another producer took over, or a late copy of a request of this one came in just then (possible before Kafka 4.0)"
+                raise ProducerFencedError(error.code, f"transactional_id={self._id!r}: {what}; close this producer") from error
+            # By this producer's own doing, and the epoch behind its own was given to nobody.
+            reply = await self._ask_for_identity(repetition, Identity((old.producer_id, old.epoch + 1)))
         self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
-        self.epoch_needed = self._calls.unanswered = False
+        self._calls.unanswered.clear()
+        self._late_opener = None
+        self.epoch_needed = self.perhaps_begun = self._reopened = self._asked = False
         self.v2 = self._v2_seen
         log.log(
             logging.INFO if old is None else logging.DEBUG,
@@ -81,12 +97,43 @@ class Conversation:
             self._id, reply.producer_id, reply.producer_epoch, 2 if self.v2 else 1,
         )  # fmt: skip
 
+    async def _ask_for_identity(
+        self, repetition: Repetition, present: Identity | None, before: Callable[[], Awaitable[None]] | None = None
+    ) -> InitProducerIdResponse:
+        def prepare(peer: Peer) -> _Prepared:
+            self._v2_seen = requests.speaks_v2(peer)
+            self._asked = True
+            return requests.init_producer_id(peer, self._id, self._timeout_ms, present)
+
+        call = CoordinatorCall(Api.INIT_PRODUCER_ID, prepare, _code, hurry=before is not None, before=before)
+        reply: InitProducerIdResponse = await self._calls.perform(call, repetition)
+        return reply
+
+    async def _reopen(self, opener: CoordinatorCall[Any], repetition: Repetition) -> None:
+        """Make certain that a transaction is open when the next epoch is asked for, where a late copy may open one at any moment (first protocol).
+
+        A coordinator that finds one open fences the present epoch, also where it is that of the producer that asks, and up to Kafka 3.9 forgets
+        it. With one open the epoch behind it becomes nobody's, and can be asked for; with none open another producer might have been given it.
+
+        Raises:
+            ProducerFencedError: another producer has taken over. Its transaction is not harmed by asking for an epoch.
+        """
+        try:
+            await self._calls.perform(opener, repetition)
+        except ProducerFencedError:
+            if not self._asked:
+                raise
+        except (AbortableTransactionError, FatalProducerError):
+            pass  # late copies are refused as well
+        else:
+            self._reopened = True
+
     async def add_partitions(self, repetition: Repetition, on_added: Callable[[], None]) -> None:
         """Add what is to be added, and what comes to it meanwhile."""
         while self.to_add:
             asked = sorted(self.to_add)
-            call = CoordinatorCall(Api.ADD_PARTITIONS, self._opening(_adding(self._id, asked)), _codes_of(asked), hurry=not self.added)
-            await self._calls.perform(call, repetition)
+            self._opener = CoordinatorCall(Api.ADD_PARTITIONS, self._opening(_adding(self._id, asked)), _codes_of(asked), hurry=not self.added)
+            await self._calls.perform(self._opener, repetition)
             self.begun = True
             self.added.update(asked)
             self.to_add.difference_update(asked)
@@ -98,7 +145,8 @@ class Conversation:
         """Make a group's offsets part of the transaction."""
         if not self.v2:
             add = self._opening(lambda peer, identity: requests.add_offsets(peer, self._id, identity, group.group_id))
-            await self._calls.perform(CoordinatorCall(Api.ADD_OFFSETS, add, _code, hurry=not self.added), repetition)
+            self._opener = CoordinatorCall(Api.ADD_OFFSETS, add, _code, hurry=not self.added)
+            await self._calls.perform(self._opener, repetition)
             self.begun = True
         commit = self._opening(lambda peer, identity: requests.commit_offsets(peer, self._id, identity, offsets, group, v2=self.v2))
         call = CoordinatorCall(Api.COMMIT_OFFSETS, commit, lambda reply: requests.codes_of_offsets(reply, offsets), group_id=group.group_id)
@@ -165,11 +213,13 @@ class Conversation:
         if self._calls.unanswered and not self.v2:
             # A late copy, of the EndTxn above all, would act on the next transaction: only an epoch of its own keeps it off (KIP-890).
             self.epoch_needed = True
+            self._late_opener = None if self._calls.unanswered.isdisjoint(_OPENERS) else self._opener
+            self._late_end = Api.END in self._calls.unanswered
         if self._v2_seen and not self.v2:
             # The cluster has gone over to the second protocol. That starts with an epoch which the first has not used.
             self.epoch_needed = True
         self.v2 = self.v2 and self._v2_seen
-        self._calls.unanswered = False
+        self._calls.unanswered.clear()
 
 
 def _adding(transactional_id: str, asked: list[TopicPartition]) -> Callable[[Peer, Identity], _Prepared]:

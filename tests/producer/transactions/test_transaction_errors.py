@@ -202,7 +202,7 @@ async def test_an_abort_after_a_lost_answer_asks_whether_it_began(first: Coordin
     first.on(END, E.INVALID_TXN_STATE)  # it did not
     await manager.abort()
     await until(lambda: manager.state is S.READY)
-    assert first.requests == [INIT, ADD, END, INIT], "a new epoch keeps off a late copy of what had no answer"
+    assert first.requests == [INIT, ADD, END, ADD, INIT], "a new epoch keeps off a late copy of what had no answer"
 
 
 async def test_invalid_state_is_fatal_where_the_transaction_had_begun(first: CoordinatorScript, made: Made) -> None:
