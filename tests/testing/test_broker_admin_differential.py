@@ -304,6 +304,10 @@ async def test_the_cluster(admin: Admin) -> None:
     for kind in (0, 2, 3):
         for version in (1, 2):
             await admin.both.ask(DescribeClusterRequest(endpoint_type=kind), version)
+    # A real broker never forgets that a group had settings: other tests' are left out.
+    groups = await admin.both.real.call(ListConfigResourcesRequest([32]), 1)
+    others = [comparable(each) for each in groups.config_resources]
+    admin.both.adapt = lambda answer: {**answer, "config_resources": [each for each in answer["config_resources"] if each not in others]}
     for types in ([BROKER], [8], [16], [32], [0], [3], [64], [BROKER, 64]):
         await admin.both.ask(ListConfigResourcesRequest(types), 1)
     await admin.both.ask(ListConfigResourcesRequest(), 0)
