@@ -13,24 +13,22 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import product
 from statistics import median
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from aioprod import Producer
 from aioprod.spark import sink
 from aioprod.spark.exactly_once import driver, task
 from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt
 from aioprod.spark.reading import event_loop_factory
 from aioprod.spark.sink_options import SinkOptions, parse_sink_options
-from aioprod.testing.real_kafka import RealKafka
+from benchmarks.real_broker import bootstrap, topic, use_every_partition
 
-TOPIC = "exactly-once"
 _ARROW_ROWS = 10_000
-_TASKS = 2
 _WARM_UP = 2
 _STEPS: dict[str, tuple[Any, str]] = {
     "task: look at the decision log": (task, "_look"),
@@ -72,14 +70,12 @@ def batches(rows: int) -> list[pa.RecordBatch]:
     return list(table.to_batches(max_chunksize=_ARROW_ROWS))
 
 
-async def measure(servers: str, rows: int, repetitions: int) -> dict[str, list[tuple[float, float]]]:
+async def measure(servers: str, topic: str, rows: int, tasks: int, repetitions: int) -> dict[str, list[tuple[float, float]]]:
     """Milliseconds on the clock and of CPU of each batch of either kind."""
-    given = {"kafka.bootstrap.servers": servers, "topic": TOPIC}
+    given = {"kafka.bootstrap.servers": servers, "topic": topic}
     plain, exact = parse_sink_options(given | {"delivery": "at-least-once"}), parse_sink_options(given)
-    async with Producer(servers) as producer:
-        await producer.send_and_wait(TOPIC, b"so that the topic is there")
     writer = Sink(exact.transactional_id_prefix, f"benchmark-{time.time_ns()}")
-    parts = [batches(rows // _TASKS) for _ in range(_TASKS)]
+    parts = [batches(rows // tasks) for _ in range(tasks)]
     found: dict[str, list[tuple[float, float]]] = {"at-least-once": [], "exactly-once": []}
     for version in range(repetitions + _WARM_UP):
         for kind, write in (("at-least-once", _plainly(plain, parts)), ("exactly-once", _exactly(exact, writer, version, parts))):
@@ -103,19 +99,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", help="brokers to use; default: a Kafka of its own")
     parser.add_argument("--rows", type=int, nargs="+", default=[20, 100_000], help="rows of a batch (default: %(default)s)")
+    parser.add_argument("--tasks", type=int, nargs="+", default=[2], help="transactions of a batch (default: %(default)s)")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1], help="partitions that each task writes to (default: %(default)s)")
     parser.add_argument("--repetitions", type=int, default=20)
     chosen = parser.parse_args(arguments)
+    with bootstrap(chosen.bootstrap) as servers:
+        for rows, tasks, partitions in product(chosen.rows, chosen.tasks, chosen.partitions):
+            with topic(servers, partitions) as name:
+                use_every_partition(servers, name, partitions)
+                _report(servers, name, rows, tasks, partitions, chosen.repetitions)
+
+
+def _report(servers: str, name: str, rows: int, tasks: int, partitions: int, repetitions: int) -> None:
     steps = Steps()
-    print("| rows | delivery | ms | CPU ms |\n|---|---|---|---|")
     with ExitStack() as stack:
-        for label, (module, name) in _STEPS.items():
-            stack.enter_context(steps.watch(label, module, name))
-        servers = chosen.bootstrap or stack.enter_context(RealKafka()).bootstrap_servers
-        for rows in chosen.rows:
-            with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-                found = runner.run(measure(servers, rows, chosen.repetitions))
-            for kind, taken in found.items():
-                print(f"| {rows:,} | {kind} | {median(wall for wall, _ in taken):.1f} | {median(cpu for _, cpu in taken):.1f} |")
+        for label, (module, step) in _STEPS.items():
+            stack.enter_context(steps.watch(label, module, step))
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            found = runner.run(measure(servers, name, rows, tasks, repetitions))
+    print(f"\n{rows:,} rows, {tasks} tasks, {partitions} partitions\n\n| delivery | ms | CPU ms |\n|---|---|---|")
+    for kind, taken in found.items():
+        print(f"| {kind} | {median(wall for wall, _ in taken):.1f} | {median(cpu for _, cpu in taken):.1f} |")
     print("\n| step | ms |\n|---|---|")
     for label, milliseconds in steps.took.items():
         print(f"| {label} | {median(milliseconds):.1f} |")

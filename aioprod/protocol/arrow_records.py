@@ -5,7 +5,7 @@ the bodies of the batches, one behind the other.
 
 Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 16,384 rows at a time, batches of 64 KiB; checks and the choice of partitions included):
 values of 10 bytes 86, of 20 to 180 bytes 103, of 1,000 bytes 265; of 100 bytes 96 (10.4M rows a second), with a column of timestamps 165, with two
-headers 265, with a column of partitions 134, with a million keys hashed to 6 partitions 300. Each call into Arrow costs 5 to 10 us whatever the
+headers 265, with a column of partitions 134, with a million keys hashed to 6 partitions 220. Each call into Arrow costs 5 to 10 us whatever the
 rows, so many rows at once are wanted: 4 MiB and not 256 KiB.
 """
 

@@ -17,7 +17,7 @@ from aioprod.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from aioprod.spark.exactly_once.coordination import Coordination
+from aioprod.spark.coordination import Coordination
 from aioprod.spark.offsets import Offsets
 from aioprod.types import TopicPartition
 

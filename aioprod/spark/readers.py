@@ -17,6 +17,7 @@ from aioprod.spark.planning import plan_batch
 from aioprod.spark.reading import read_range
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
+from aioprod.spark.worker_process import settle
 
 
 class RangePartition(InputPartition):
@@ -34,10 +35,12 @@ class KafkaReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
+        settle()
         with DriverClient(self._options) as brokers:
             return [RangePartition(item) for item in brokers.run(lambda client: plan_batch(client, self._options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         # Spark makes one empty partition of an empty list.
         return read_range(self._options, partition.item) if isinstance(partition, RangePartition) else iter(())
 
@@ -76,6 +79,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(item) for item in self._stream.plan(offsets_from_json(start), offsets_from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         assert isinstance(partition, RangePartition)
         return read_range(self._options, partition.item)
 

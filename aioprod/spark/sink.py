@@ -23,8 +23,9 @@ from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport, stream_number
 from aioprod.spark.exactly_once.task import write_task
 from aioprod.spark.reading import event_loop_factory
-from aioprod.spark.sending import RowSender
+from aioprod.spark.sending import RowSender, portions
 from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
+from aioprod.spark.worker_process import settle
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +59,14 @@ class KafkaWriter(DataSourceArrowWriter):
     """Batch writes. One object is made for each, and copied to tasks and driver."""
 
     def __init__(self, options: SinkOptions) -> None:
+        settle()
         self.options = options
         self._sink = Sink(options.transactional_id_prefix, options.txn_app_id or uuid.uuid4().hex)
         self._run = short_run(uuid.uuid4().hex)
         self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
         if self.options.delivery != EXACTLY_ONCE:
             return write_batches(self.options, iterator)
         context = _task_context()
@@ -81,10 +84,12 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     """Stream writes. An object is made for each micro-batch and its tasks, and another one for its end."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        settle()
         self.options = options
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        settle()
         batches = stream_batches(iterator, self._schema)
         if self.options.delivery != EXACTLY_ONCE:
             return write_batches(self.options, batches)
@@ -124,8 +129,7 @@ async def _write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]
     await producer.start()
     sender = RowSender(producer, options.topic)
     try:
-        # Spark hands out batches over a blocking socket, so that a thread has to wait for them.
-        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        async for batch in portions(batches):
             await sender.send(batch)
         await sender.finish()
     except BaseException:
@@ -141,6 +145,7 @@ def _written(options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.Re
 
 
 def _commit(options: SinkOptions, messages: Messages, version: int) -> None:
+    settle()
     reports = _reports(messages)
     if options.delivery == EXACTLY_ONCE and not _run(commit_batch(options, reports, version)):
         log.info("batch %d: nothing to write, or written before: %s", version, summary(messages))

@@ -10,8 +10,8 @@ from aioprod.errors import AbortableTransactionError, BrokerError
 from aioprod.net.connection import Connection
 from aioprod.producer.producer import Producer
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from aioprod.spark.coordination import Coordination
 from aioprod.spark.exactly_once import decision_topic
-from aioprod.spark.exactly_once.coordination import Coordination
 from aioprod.spark.exactly_once.decision import Decision, decode, encode
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import OffsetAndMetadata, TopicPartition

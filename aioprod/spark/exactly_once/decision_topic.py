@@ -10,7 +10,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 from aioprod.producer.producer import Producer
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from aioprod.spark.exactly_once.coordination import Coordination, Retry
+from aioprod.spark.coordination import Coordination, Retry
 from aioprod.spark.exactly_once.decision import DecisionError
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import TopicPartition

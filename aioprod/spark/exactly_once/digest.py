@@ -1,31 +1,46 @@
 """A sum over rows that tells whether two writes of a batch wrote the same: whatever the order of the rows, and however they are spread over tasks.
 
-Each row is a product of odd numbers, and the sum is taken modulo 2^64. The numbers come from the CRC-32C of key and value together, from their
-lengths, from partition, headers and topic. Each is squared, for CRCs are linear: rows that swap parts of their values would often sum up to the same.
-And each has another number added first, or a key's length and a value's could change places. Nothing is done row by row in Python.
+All numbers are taken modulo 2^64, and `mix` is the last step of SplitMix64: it turns each bit of a number into half of all bits.
+
+- of bytes: mix(place + LENGTH * (length + 1) + sum of mix(word * (2 i + 1) * STEP)). Words have eight bytes, the first the lowest, and zeros behind
+  the last; null has length -1. The zeros add nothing: a column can be padded to any width.
+- of headers: sum of mix(number of the name + number of the value + STEP * (how many are in front of it))
+- of a row: mix(number of topic, key and value + mix(PARTITION + partition + 1) + number of the headers); no partition counts as -1
+- the digest: the sum over rows
+
+Nothing is done row by row in Python: 90 ns for a row with a key and 100 bytes; with a CRC of each it was 180.
 """
 
 from __future__ import annotations
 
-from array import array
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-from crc32c import crc32c
 
 from aioprod.protocol.arrow_columns import name_and_value
+from aioprod.protocol.arrow_reader import numbers_column
+from aioprod.protocol.arrow_words import is_null, lengths, padded_words
 
 MODULUS: Final = 1 << 64
-# What is added, for each place in a row.
-_TOPIC: Final = 0x85EBCA6B5
-_BYTES: Final = 0x1B8735939
-_VALUE: Final = 0x5BD1E9955
-_KEY: Final = 0x9747B28C1
-_PARTITION: Final = 0xC2B2AE3D3
-_HEADERS: Final = 0x27D4EB2F7
-_ONE: Final = pa.scalar(1, pa.uint64())
-_TWO: Final = pa.scalar(2, pa.uint64())
+_STEP: Final = 0x9E3779B97F4A7C15
+_LENGTH: Final = 0xD1B54A32D192ED03
+# One for each place in a row, or key and value could change places.
+_TOPIC: Final = 0x8CB92BA72F3D8DD7
+_KEY: Final = 0xABC98388FB8FAC03
+_VALUE: Final = 0x139408DCBBF7A44D
+_PARTITION: Final = 0x5851F42D4C957F2D
+_HEADER_NAME: Final = 0xC2B2AE3D27D4EB4F
+_HEADER_VALUE: Final = 0x165667B19E3779F9
+
+_WORD: Final = np.dtype("<u8")
+# So many words are mixed together: what a step leaves is still in the processor's cache for the next one.
+_WORDS_AT_ONCE: Final = 65_536
+# Rows are padded with zeros to the longest, but not to so many times the mean.
+_PADDING: Final = 2
+
+_Numbers = npt.NDArray[np.uint64]
 
 
 class RowDigest:
@@ -43,63 +58,88 @@ class RowDigest:
     def add(self, topic: str, batch: pa.RecordBatch) -> None:
         """Take rows for a topic, with the columns that `Producer.send_arrow` takes."""
         names = batch.schema.names
-        factor = _odd_number(crc32c(topic.encode()), _TOPIC)
-        product = _of_pairs(batch.column("key") if "key" in names else pa.nulls(batch.num_rows, pa.binary()), batch.column("value"))
-        if "partition" in names:
-            product = pc.multiply(product, _odd(_of_partitions(batch.column("partition")), _PARTITION))
-        else:
-            factor *= _odd_number(0, _PARTITION)
+        rows = _of_bytes(batch.column("value"), _VALUE)
+        rows += _of_bytes(_one(topic.encode()), _TOPIC)
+        rows += _of_bytes(batch.column("key"), _KEY) if "key" in names else _mixed(_KEY)
+        rows += _of_partitions(batch.column("partition")) if "partition" in names else _mixed(_PARTITION)
         if "headers" in names:
-            product = pc.multiply(product, _odd(_of_headers(batch.column("headers")), _HEADERS))
-        else:
-            factor *= _odd_number(0, _HEADERS)
+            rows += _of_headers(batch.column("headers"))
         self.rows += batch.num_rows
-        self.value = (self.value + (pc.sum(product).as_py() or 0) * factor) % MODULUS
+        self.value = (self.value + int(_mix(rows).sum())) % MODULUS
 
 
-def _odd(numbers: pa.Array, added: int) -> pa.Array:
-    sums = pc.add(numbers, pa.scalar(added, pa.uint64()))
-    return pc.add(pc.multiply(pc.multiply(sums, sums), _TWO), _ONE)
+def _one(data: bytes) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)])
 
 
-def _odd_number(number: int, added: int) -> int:
-    return ((number + added) ** 2 * 2 + 1) % MODULUS
+def _mix(numbers: _Numbers) -> _Numbers:
+    """In place. SplitMix64, Steele et al. 2014: the variant 13 of its last step."""
+    shifted = np.empty_like(numbers)
+    numbers ^= np.right_shift(numbers, 30, out=shifted)
+    numbers *= np.uint64(0xBF58476D1CE4E5B9)
+    numbers ^= np.right_shift(numbers, 27, out=shifted)
+    numbers *= np.uint64(0x94D049BB133111EB)
+    numbers ^= np.right_shift(numbers, 31, out=shifted)
+    return numbers
 
 
-def _of_partitions(column: pa.Array) -> pa.Array:
-    """Plus one, so that partition 0 is another than none."""
-    return pc.add(pc.fill_null(column.cast(pa.int64()), -1), 1).cast(pa.uint64())
+def _mixed(number: int) -> _Numbers:
+    return _mix(np.array([number], np.uint64))
 
 
-def _of_pairs(names: pa.Array, values: pa.Array) -> pa.Array:
-    """A number for each key and value, or a header's name and value; text counts as its UTF-8, null as another length than none."""
-    large = any(pa.types.is_large_string(each.type) or pa.types.is_large_binary(each.type) for each in (names, values))
-    kind = pa.large_binary() if large else pa.binary()
-    names, values = names.cast(kind), values.cast(kind)
-    # One checksum for both: half of what they cost is the call.
-    joined = pc.binary_join_element_wise(names, values, pa.scalar(b"", kind), null_handling="replace", null_replacement="")
-    sums = pa.Array.from_buffers(pa.uint64(), len(joined), [None, pa.py_buffer(array("Q", map(crc32c, joined.to_pylist())))])
-    lengths = pc.multiply(_odd(_lengths(names), _KEY), _odd(_lengths(values), _VALUE))
-    return pc.multiply(_odd(sums, _BYTES), lengths)
+def _of_bytes(column: pa.Array, place: int) -> _Numbers:
+    """A number for each row of binary or text, which counts as its UTF-8."""
+    sizes = lengths(column)
+    numbers = (sizes + 1).view(np.uint64)
+    if column.null_count:
+        numbers[is_null(column)] = 0
+    numbers *= np.uint64(_LENGTH)
+    numbers += np.uint64(place)
+    numbers += _sums_of_words(column, (sizes + 7) >> 3)
+    return _mix(numbers)
 
 
-def _lengths(column: pa.Array) -> pa.Array:
-    """Plus one; 0 of a null."""
-    return pc.fill_null(pc.add(pc.binary_length(column).cast(pa.int64()), 1), 0).cast(pa.uint64())
+def _sums_of_words(column: pa.Array, counts: npt.NDArray[np.int64]) -> _Numbers:
+    """Of each row the sum of its words, each mixed with its place.
+
+    Args:
+        counts: how many words each row has.
+    """
+    sums = np.zeros(len(column), np.uint64)
+    widest = int(counts.max(initial=0))
+    limit = _PADDING * max(1, -(-int(counts.sum()) // max(1, len(column))))
+    if widest > limit:
+        for some in (counts <= limit, counts > limit):
+            rows = np.flatnonzero(some)
+            sums[rows] = _sums_of_words(column.take(numbers_column(pa.int64(), rows)), counts[rows])
+    elif widest:
+        factors = (np.arange(1, 2 * widest, 2, dtype=np.uint64) * np.uint64(_STEP))[:, np.newaxis]
+        step = max(1, _WORDS_AT_ONCE // widest)
+        for start in range(0, len(column), step):
+            # One row for each place: numpy is fast along rows.
+            words = padded_words(column.slice(start, step), _WORD, widest).T
+            np.sum(_mix(np.multiply(words, factors, order="C")), axis=0, out=sums[start : start + step])
+    return sums
 
 
-def _of_headers(column: pa.Array) -> pa.Array:
+def _of_partitions(column: pa.Array) -> _Numbers:
+    whole = column.cast(pa.int64())
+    numbers = np.frombuffer(whole.buffers()[1], np.uint64)[whole.offset : whole.offset + len(whole)] + np.uint64(1)
+    if column.null_count:
+        numbers[is_null(column)] = 0
+    numbers += np.uint64(_PARTITION)
+    return _mix(numbers)
+
+
+def _of_headers(column: pa.Array) -> _Numbers:
     """A number for each row's headers, in which their order counts; 0 where there are none."""
     name_at, value_at = name_and_value(column.type.value_type)
-    entries = column.flatten()
-    if not len(entries):
-        return pa.repeat(pa.scalar(0, pa.uint64()), len(column))
-    parents = pc.list_parent_indices(column)
-    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
-    ends = pc.cumulative_sum(lengths)
-    starts = pc.subtract(ends, lengths)
-    place = pc.subtract(pa.array(range(len(entries)), pa.int64()), starts.take(parents)).cast(pa.uint64())
-    both = _of_pairs(pc.struct_field(entries, name_at), pc.struct_field(entries, value_at))
-    weighed = pc.cumulative_sum(pc.multiply(both, pc.add(pc.multiply(place, _TWO), _ONE)))
-    total = pa.concat_arrays([pa.array([0], pa.uint64()), weighed])
-    return pc.subtract(total.take(ends), total.take(starts))
+    fields = column.flatten().flatten()
+    counts = lengths(column)
+    ends = np.cumsum(counts)
+    place = (np.arange(len(fields[0])) - np.repeat(ends - counts, counts)).view(np.uint64)
+    numbers = _of_bytes(fields[name_at], _HEADER_NAME) + _of_bytes(fields[value_at], _HEADER_VALUE) + place * np.uint64(_STEP)
+    totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(numbers))])
+    numbers = totals[ends]
+    numbers -= totals[ends - counts]
+    return numbers

@@ -7,11 +7,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 
+from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.errors import FatalProducerError
 from aioprod.producer.producer import Producer
+from aioprod.spark.coordination import Coordination, open_coordination, together
 from aioprod.spark.errors import ReplayMismatchError, SinkError, TransactionTimedOutError
 from aioprod.spark.exactly_once import transactions
-from aioprod.spark.exactly_once.coordination import Coordination, open_coordination, together
 from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
 from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.digest import MODULUS
@@ -49,7 +50,8 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
     sink = reports[0].attempt.sink
     async with _open(options, sink) as (coordination, producer):
         written = [report.transaction.transactional_id for report in reports if report.transaction is not None]
-        await together([fence_older_driver(producer), coordination.find_coordinators(written)])
+        find = coordination.find_coordinators
+        await together([fence_older_driver(producer), find(written), find([sink.group], CoordinatorType.GROUP)])
         decision = await read_decided(coordination, sink, stable=True)
         check_not_newer(decision, version, sink.group)
         if decision is not None and decision.version == version:

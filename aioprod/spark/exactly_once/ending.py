@@ -8,9 +8,9 @@ from collections.abc import Collection
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
+from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.errors import LostTransactionsError, SinkError
 from aioprod.spark.exactly_once import transactions
-from aioprod.spark.exactly_once.coordination import Coordination, together
 from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import PreparedTransaction

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 
 from aioprod.errors import KafkaError
+from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.exactly_once import transactions
-from aioprod.spark.exactly_once.coordination import Coordination, together
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.ending import end_decided
 from aioprod.spark.exactly_once.ids import SLOTS, Sink

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,13 +10,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from aioprod.errors import KafkaError
 from aioprod.producer.producer import Producer
 from aioprod.spark.arrow import payload_bytes
+from aioprod.spark.coordination import open_coordination, together
 from aioprod.spark.errors import NewerDecisionError, SinkError, TransactionTimedOutError
-from aioprod.spark.exactly_once.coordination import open_coordination, together
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.decision_log import read_decided
 from aioprod.spark.exactly_once.digest import RowDigest
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
-from aioprod.spark.sending import RowSender, topics_of
+from aioprod.spark.sending import RowSender, portions, topics_of
 from aioprod.spark.sink_options import SinkOptions
 from aioprod.types import PreparedTransaction
 
@@ -33,7 +32,7 @@ async def write_task(options: SinkOptions, attempt: TaskAttempt, batches: Iterat
         NewerDecisionError: a later batch was written before.
         KafkaError: no broker takes this client, or does what exactly-once needs.
     """
-    rest = _batches(batches)
+    rest = portions(batches)
     first = await anext(rest, None)
     if first is None:
         return TaskReport(attempt)
@@ -45,13 +44,6 @@ async def write_task(options: SinkOptions, attempt: TaskAttempt, batches: Iterat
         return await _write(options, attempt, producer, first, rest)
     finally:
         await producer.close(timeout_ms=_ABORT_LIMIT_MS)
-
-
-async def _batches(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    """Batches with rows. Spark hands them out over a blocking socket, so that a thread has to wait for them."""
-    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-        if batch.num_rows:
-            yield batch
 
 
 async def _start(producer: Producer) -> bool:

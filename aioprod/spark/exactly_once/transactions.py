@@ -17,7 +17,7 @@ from aioprod.protocol.messages.describe_transactions import DescribeTransactions
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
-from aioprod.spark.exactly_once.coordination import MOVED, Coordination, Retry, may_pass, together
+from aioprod.spark.coordination import MOVED, Coordination, Retry, may_pass, together
 from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)

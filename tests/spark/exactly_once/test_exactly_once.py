@@ -14,6 +14,7 @@ from aioprod import BrokerError, ErrorCode, KafkaError, PreparedTransaction, Pro
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from aioprod.spark.coordination import open_coordination
 from aioprod.spark.errors import (
     LostTransactionsError,
     NewerDecisionError,
@@ -22,7 +23,6 @@ from aioprod.spark.errors import (
     TransactionTimedOutError,
 )
 from aioprod.spark.exactly_once import driver, transactions
-from aioprod.spark.exactly_once.coordination import open_coordination
 from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.exactly_once.task import write_task

@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaConsumer
 from aioprod import Producer
 from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.spark.coordination import open_coordination
 from aioprod.spark.errors import LostTransactionsError, NewerDecisionError, TransactionTimedOutError
 from aioprod.spark.exactly_once import decision_log, driver, task, transactions
-from aioprod.spark.exactly_once.coordination import open_coordination
 from aioprod.spark.exactly_once.decision_log import read_decided
 from tests.spark.exactly_once.job import Job, killed_at, number_of, rows_of, split
 

@@ -71,10 +71,10 @@ class Coordination:
                 coordinators.forget(kind, key)
             await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
 
-    async def find_coordinators(self, transactional_ids: Collection[str]) -> None:
-        """Those of all transactions, with one request. Where that fails each is looked for by itself later."""
+    async def find_coordinators(self, keys: Collection[str], kind: CoordinatorType = CoordinatorType.TRANSACTION) -> None:
+        """Those of all transactions, or groups, with one request. Where that fails each is looked for by itself later."""
         try:
-            await self.client.coordinators.nodes(CoordinatorType.TRANSACTION, transactional_ids)
+            await self.client.coordinators.nodes(kind, keys)
         except KafkaError as error:
             log.debug("coordinators are looked for one by one: %s", error)
 

@@ -1,0 +1,64 @@
+"""What Spark's processes load: no more than they need, and the garbage collector looks at it once, not after each of their uses."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from pyspark.sql import SparkSession
+
+from aioprod.spark.worker_process import settle
+from aioprod.testing import ThreadedCluster
+
+PROGRAM = """
+import gc
+from aioprod.spark.worker_process import settle
+import pyspark.worker, pandas
+settle()
+first = gc.get_freeze_count()
+settle()  # nothing was loaded since
+print(first, gc.get_freeze_count() - first)
+"""
+
+
+def test_a_process_that_spark_uses_again_puts_aside_what_it_has_loaded() -> None:
+    environment = os.environ | {"SPARK_REUSE_WORKER": "1"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    frozen, more = map(int, done.stdout.split())
+    assert frozen > 20_000 and more <= 0
+
+
+def test_planning_and_committing_a_write_imports_no_pandas() -> None:
+    """Which takes 0.3 s of CPU; tasks import it all the same, for Spark hands over what they return by ``pyarrow.array``."""
+    program = "import sys, aioprod.spark.sink; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_other_processes_are_left_alone() -> None:
+    assert len(gc.get_objects()) > 20_000
+    before = gc.get_freeze_count()
+    settle()
+    assert gc.get_freeze_count() == before
+
+
+@pytest.mark.spark
+def test_writes_settle_their_workers(session: SparkSession, threaded_broker: ThreadedCluster) -> None:
+    threaded_broker.create_topic("t", 1)
+    given = {"kafka.bootstrap.servers": threaded_broker.bootstrap_servers, "topic": "t", "delivery": "at-least-once"}
+    rows = session.range(2, numPartitions=2)
+    for _ in range(2):
+        rows.selectExpr("CAST(id AS STRING) AS value").write.format("aioprod").mode("append").options(**given).save()
+
+    def frozen_objects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.record_batch({"frozen": pa.array([gc.get_freeze_count()] * batch.num_rows, pa.int64())})
+
+    # Spark has more workers than those that wrote, and takes whichever has waited longest.
+    counts = rows.mapInArrow(frozen_objects, "frozen long")
+    assert any(row.frozen > 20_000 for _ in range(5) for row in counts.collect())
