@@ -38,6 +38,7 @@ POLL_CPU = Metric("CPU us a poll", lambda figures: float(figures["cpu_s"] / figu
 GROWN_BYTES = Metric("grown by KiB", lambda figures: float(figures["grown_bytes"] / 1024), 0, compared=False)
 GROWN_OBJECTS = Metric("by objects", lambda figures: float(figures["grown_objects"]), 0, compared=False)
 GROWN_CALLBACKS = Metric("by callbacks", lambda figures: float(figures["grown_callbacks"]), 0, compared=False)
+GROWN = (GROWN_BYTES, GROWN_OBJECTS, GROWN_CALLBACKS)
 POLL_READERS = ("aioprod getmany", "aiokafka getmany", BESIDE)
 
 
@@ -78,11 +79,7 @@ TARGETS = [
     *(Target(point.name, "aioprod getmany", CPU, BESIDE, "at most", 1.0) for point in POINTS),
 ]
 IDLE = "polls that find nothing"
-CEILINGS = [
-    Ceiling(IDLE, "aioprod getmany", GROWN_BYTES, 1_024),
-    Ceiling(IDLE, "aioprod getmany", GROWN_OBJECTS, 500),
-    Ceiling(IDLE, "aioprod getmany", GROWN_CALLBACKS, 10),
-]
+CEILINGS = [Ceiling(IDLE, "aioprod getmany", metric, most) for metric, most in zip(GROWN, (1_024, 500, 10), strict=True)]
 
 
 @asynccontextmanager
@@ -111,7 +108,7 @@ async def idle_polls(worker: Worker, settings: Settings, reader: str, polls: int
 async def measure(chosen: argparse.Namespace, servers: str) -> tuple[Results, Results]:
     """Ask about every case and every reader; then about idle polls, each reader in a process that does nothing else."""
     results = Results(QUESTION, (RATE, CPU), beside=BESIDE)
-    polls = Results("Polls that find nothing", (POLL_CPU, GROWN_BYTES, GROWN_OBJECTS, GROWN_CALLBACKS), beside=BESIDE)
+    polls = Results("Polls that find nothing", (POLL_CPU, *GROWN), beside=BESIDE)
     settings = Settings(servers)
     async with AsyncExitStack() as stack:
         workers = {name: await stack.enter_async_context(worker(READERS[name].client, uvloop=chosen.uvloop)) for name in chosen.clients}

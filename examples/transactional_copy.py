@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Sequence
 
 from aioprod import AbortableTransactionError, Consumer, ConsumerRecord, OffsetAndMetadata, Producer, TopicPartition
 
@@ -45,7 +46,7 @@ async def copy(servers: str, source: str, target: str, instance: str, session_ti
                     await copy_batch(producer, consumer, records, target)
 
 
-async def copy_batch(producer: Producer, consumer: Consumer, records: list[ConsumerRecord], target: str) -> None:
+async def copy_batch(producer: Producer, consumer: Consumer, records: Sequence[ConsumerRecord], target: str) -> None:
     """Write some records and commit how far they were read, both or neither."""
     try:
         async with producer.transaction():

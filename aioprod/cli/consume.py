@@ -217,7 +217,7 @@ class Printing:
                 return False
         return True
 
-    async def _print(self, records: list[ConsumerRecord]) -> None:
+    async def _print(self, records: Sequence[ConsumerRecord]) -> None:
         from aioprod.demo.interrupt import in_thread
 
         if not records:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
 from aioprod.config import check_names
@@ -13,6 +13,7 @@ from aioprod.consumer.assignment import AssignmentCalls, check_offsets
 from aioprod.consumer.commits import CommitQueue
 from aioprod.consumer.core import client_id
 from aioprod.consumer.lookups import LookupCalls
+from aioprod.consumer.records import Records
 from aioprod.consumer.state import ConsumerStatus
 from aioprod.consumer.subscription import Mode
 from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
@@ -225,8 +226,8 @@ class Consumer(AssignmentCalls, LookupCalls):
             return record
         return await self._next(timeout_ms)
 
-    async def getmany(self, max_records: int | None = None, timeout_ms: float | None = None) -> list[ConsumerRecord]:
-        """The next records: those that are there, as soon as there are any.
+    async def getmany(self, max_records: int | None = None, timeout_ms: float | None = None) -> Sequence[ConsumerRecord]:
+        """The next records: those that are there, as soon as there are any. What is returned can be gone through again and again, but not changed.
 
         Args:
             max_records: the most to return; ``max_poll_records`` where None.
@@ -268,21 +269,22 @@ class Consumer(AssignmentCalls, LookupCalls):
         why = f"; what does not work: {error}" if error is not None else ""
         return KafkaTimeoutError(f"no record from {where} within {timeout_ms:g} ms, after {read} that were read before{why}")
 
-    def _collect(self, most: int) -> list[ConsumerRecord]:
+    def _collect(self, most: int) -> Records:
         """What is there, of as many partitions as it takes; nothing waits in between, so nothing can be lost."""
-        collected: list[ConsumerRecord] = []
+        collected: list[Sequence[ConsumerRecord]] = []
         now = self._now()
         try:
-            while len(collected) < most and (found := self._buffer.take(most - len(collected))) is not None:
+            while most and (found := self._buffer.take(most)) is not None:
                 source, records = found
                 source.state.position = source.position
                 self._metrics.handed_out(source.state.tp.topic, len(records), now)
-                collected = records if not collected else collected + records
+                collected.append(records)
+                most -= len(records)
         except KafkaError:
             if not collected:
                 raise
             # First those that can be read; the next call finds the others again.
-        return collected
+        return Records(collected)
 
     async def _prepare(self, deadline: float | None) -> None:
         """What comes before records are handed out: the group's wishes, and errors."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aioprod.cluster.metadata import Metadata
-from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.consumer.background import Background
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
@@ -55,6 +55,7 @@ class ConsumerCore:
         self._metadata = Metadata(config, self._brokers, rng, create_topics=config.allow_auto_create_topics)
         self._requests = Requests(config, self._brokers)
         fetch_requests = self._fetch_requests = Requests(config, self._fetch_brokers)
+        self._snapshot = self._metadata.snapshot
         self._subscription = SubscriptionState()
         self._problems = Problems()
         self._buffer = FetchBuffer()
@@ -135,8 +136,12 @@ class ConsumerCore:
         self._wake()
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:
-        """There is new metadata."""
+        """There is new metadata. Partitions that only lacked a leader don't wait for the end of their pause."""
         self._fetch_brokers.update_nodes(snapshot.nodes)
+        before, self._snapshot = self._snapshot, snapshot
+        for state in self._subscription.partitions.values():
+            if isinstance(snapshot.find_leader(state.tp), PartitionInfo) and not isinstance(before.find_leader(state.tp), PartitionInfo):
+                state.retry_at = 0.0
         for topic in {tp.topic for tp in self._subscription.partitions} | self._subscription.topics:
             self._metadata.touch(topic)
         self._note_topics(snapshot)
@@ -168,8 +173,9 @@ class ConsumerCore:
 
     # -- records that are laid ready -----------------------------------------------------------------------------
 
-    def _lay_ready(self, source: FetchedData, records: list[ConsumerRecord]) -> None:
-        self._ready = iter(records)
+    def _lay_ready(self, source: FetchedData, records: Sequence[ConsumerRecord]) -> None:
+        # Made all at once: between two of them a whole task runs, which would cost more than the garbage collector does.
+        self._ready = iter(list(records))
         self._source = source
         if self._recall is None and self.config.group_id is not None:
             self._recall = asyncio.get_running_loop().call_later(_RECALL_S, self._recalled)

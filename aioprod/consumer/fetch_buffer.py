@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.subscription import PartitionState, Position
@@ -58,7 +59,7 @@ class FetchBuffer:
         for tp in [tp for tp, waiting in self._partitions.items() if waiting.data[0].state.paused]:
             self.drop(tp)
 
-    def take(self, limit: int) -> tuple[FetchedData, list[ConsumerRecord]] | None:
+    def take(self, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
         """The next records, all of one partition, at most ``limit``, and where they are from; None where nothing may be handed out.
 
         Data that has no more records moves its partition's position behind it and is gone.
@@ -77,7 +78,7 @@ class FetchBuffer:
                 return found
         return None
 
-    def _take_from(self, data: FetchedData, limit: int) -> tuple[FetchedData, list[ConsumerRecord]] | None:
+    def _take_from(self, data: FetchedData, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
         tp = data.state.tp
         waiting = self._partitions.get(tp)
         if waiting is None or waiting.data[0] is not data:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from itertools import islice, repeat
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.records import BatchRecords, Records
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
 from aioprod.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
-from aioprod.protocol.record_reader import iter_batches, read_columns
+from aioprod.protocol.record_reader import RecordColumns, iter_batches, read_columns
 from aioprod.types import ConsumerRecord
 
 Finish = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], KafkaError | None]]
 """Makes of records as they are stored what the application gets; of those up to the first that can't be read, and why it can't."""
 
-_NOTHING: Iterator[ConsumerRecord] = iter(())
-# A ConsumerRecord from a tuple of its fields, without a call of Python code.
-_make: Any = tuple.__new__
 _PLACE = struct.Struct(">qii")  # base offset, length, leader epoch
 _LAST_DELTA = struct.Struct(">23xi")
 
@@ -55,7 +51,7 @@ class FetchedData:
     """
 
     __slots__ = (
-        "_aborted", "_batches", "_check_crcs", "_data", "_failure", "_finish", "_given_back", "_left", "_open_end", "_records",
+        "_aborted", "_batches", "_check_crcs", "_data", "_failure", "_finish", "_given_back", "_left", "_open", "_open_end",
         "position", "size", "state", "unread_bytes", "version",
     )  # fmt: skip
 
@@ -71,13 +67,13 @@ class FetchedData:
         self._aborted = aborted
         self._finish = finish
         self._check_crcs = check_crcs
-        self._records = _NOTHING
+        self._open: tuple[BatchHeader, RecordColumns] | None = None
         self._left = 0  # records of the open batch that were not taken
         self._open_end = start  # where the open batch ends
         self._given_back: list[ConsumerRecord] = []
         self._failure: KafkaError | None = None
 
-    def take(self, limit: int) -> list[ConsumerRecord]:
+    def take(self, limit: int) -> Sequence[ConsumerRecord]:
         """The next records, at most ``limit``; none where there are no more. :attr:`position` is behind them then.
 
         Raises:
@@ -90,7 +86,7 @@ class FetchedData:
         while raw := self._take_raw(limit):
             if self._finish is None:
                 return raw
-            finished, failure = self._finish(raw)
+            finished, failure = self._finish(list(raw))
             if failure is not None:
                 self._stop(failure)
                 bad = raw[len(finished)]
@@ -106,14 +102,18 @@ class FetchedData:
         self._given_back = records + self._given_back
         self.position = Position(records[0].offset, records[0].leader_epoch)
 
-    def _take_raw(self, limit: int) -> list[ConsumerRecord]:
-        taken: list[ConsumerRecord] = []
-        while len(taken) < limit and (self._left or self._open_next()):
-            some = list(islice(self._records, limit - len(taken)))
+    def _take_raw(self, limit: int) -> Records:
+        taken: list[BatchRecords] = []
+        while limit and (self._left or self._open_next()):
+            assert self._open is not None
+            header, columns = self._open
+            first = len(columns.offsets) - self._left
+            some = BatchRecords(self.state.tp, header, columns, first, first + min(limit, self._left))
+            limit -= len(some)
             self._left -= len(some)
-            taken += some
+            taken.append(some)
             self._behind(some[-1])
-        return taken
+        return Records(taken)
 
     def _behind(self, last: ConsumerRecord) -> None:
         # Behind the last record of a batch comes what the batch ends with: compaction may have removed records there.
@@ -146,10 +146,7 @@ class FetchedData:
         self._batches = iter(())
 
     def _decode(self, header: BatchHeader, place: int) -> None:
-        offsets, timestamps, keys, values, headers = read_columns(self._data, place, header, self._check_crcs)
-        first = bisect_left(offsets, self.position.offset) if header.base_offset < self.position.offset else 0
-        self._left = len(offsets) - first
-        topic, partition = self.state.tp
-        epoch = repeat(header.partition_leader_epoch)
-        fields = zip(repeat(topic), repeat(partition), offsets, timestamps, repeat(header.timestamp_type), keys, values, headers, epoch)
-        self._records = map(_make, repeat(ConsumerRecord), islice(fields, first, None))
+        columns = read_columns(self._data, place, header, self._check_crcs)
+        first = bisect_left(columns.offsets, self.position.offset) if header.base_offset < self.position.offset else 0
+        self._left = len(columns.offsets) - first
+        self._open = header, columns

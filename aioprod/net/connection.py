@@ -22,13 +22,14 @@ from typing import Any, Protocol, TypeVar, cast
 
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
 from aioprod.net.failures import closed_by_broker, connection_failure, impossible_reply, is_tls_alert
+from aioprod.net.reply_protocol import open_stream, read_rest
 from aioprod.net.silence import SilenceWatch
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.message import Message, Request
+from aioprod.protocol.primitives import BytesLike
 
 # Larger replies can only be garbage: a broker keeps to fetch.max.bytes, 55 MB by default.
 MAX_FRAME_BYTES = 512 * 1024 * 1024
-_READ_LIMIT = 1024 * 1024
 # Replies of no more than this many bytes are small, as those to Produce are.
 _CHUNK_BYTES = 4096
 _SIZE = struct.Struct(">i")
@@ -36,7 +37,7 @@ _NEVER = float("inf")
 _CLOSE_LIMIT_S = 1.0
 
 ResponseT = TypeVar("ResponseT", bound=Message)
-Decoder = Callable[[type[Request[Any]], int, bytes], tuple[int, Message]]
+Decoder = Callable[[type[Request[Any]], int, BytesLike], tuple[int, Message]]
 """Reads a reply as :func:`aioprod.protocol.framing.decode_response` does."""
 
 
@@ -124,7 +125,7 @@ class Connection:
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(setup_timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(host, port, limit=_READ_LIMIT, ssl=tls)
+                reader, writer = await open_stream(host, port, tls)
         except TimeoutError:
             raise BrokerConnectionError(f"{address}: no connection within socket_connection_setup_timeout_ms={setup_timeout_ms:.0f}") from None
         except OSError as error:
@@ -352,6 +353,7 @@ class Connection:
         """Take one reply after the other until the stream ends."""
         reader = self._reader
         size = 0
+        frame: BytesLike
         # Small replies are taken as many at once as there are. After a large one only a size is, lest the next large one be put together from parts.
         while data := await reader.read(_CHUNK_BYTES if size <= _CHUNK_BYTES else 4):
             at, end = 0, len(data)
@@ -363,12 +365,12 @@ class Connection:
                     raise impossible_reply(self.address, size, self._replies)
                 frame = data[at + 4 : at + 4 + size]
                 if len(frame) < size:
-                    frame += await reader.readexactly(size - len(frame))
+                    frame = await read_rest(reader, frame, size)
                 at += 4 + size
                 self._accept(frame)
                 self._replies += 1
 
-    def _accept(self, frame: bytes) -> None:
+    def _accept(self, frame: BytesLike) -> None:
         if not self._in_flight:
             raise ProtocolError(f"{self.address}: a reply that nobody asked for")
         waiting = self._in_flight[0]

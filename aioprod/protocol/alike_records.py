@@ -8,9 +8,12 @@ comparisons of bytes; what is not as expected ends the stretch.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
+
+from aioprod.protocol.record_headers import Header, HeaderBlocks
 
 #: Stretches shorter than this are read faster one by one.
 SHORTEST: Final = 16
@@ -26,6 +29,7 @@ class _Shape(NamedTuple):
     Attributes:
         size: bytes of the record, its length included.
         timestamp, offset: where the two deltas begin; ``key_length`` follows the offset's.
+        headers_size: bytes behind the value; 0 where there are no headers.
         fixed: places of bytes that are the same in all records alike.
     """
 
@@ -37,6 +41,7 @@ class _Shape(NamedTuple):
     key_size: int
     value: int
     value_size: int
+    headers_size: int
     fixed: tuple[int, ...]
 
 
@@ -46,21 +51,28 @@ class AlikeRecords:
     Args:
         body: the batch's records, decompressed.
         base_timestamp: what timestamp deltas count from.
+        blocks: headers that were read already.
     """
 
-    def __init__(self, body: bytes, base_timestamp: int) -> None:
+    def __init__(self, body: bytes, base_timestamp: int, blocks: HeaderBlocks) -> None:
         self._body = body
+        self._blocks = blocks
         self._base = base_timestamp
         self._by_byte: list[int] | None = None  # timestamps by a delta of one byte
 
-    def fill(self, timestamps: list[int], keys: list[bytes | None], values: list[bytes | None]) -> tuple[int, int]:
-        """Store the columns of one stretch after another, until one is too short or is not of the plain kind: no headers, no gaps in the offsets.
+    def fill(
+        self, timestamps: list[int], keys: list[bytes | None], values: list[bytes | None], headers: list[tuple[Header, ...]]
+    ) -> tuple[int, int]:
+        """Store the columns of one stretch after another, until one is too short or is not of the plain kind: no gaps in the offsets.
 
         Args:
-            timestamps, keys, values: as long as the batch has records; keys and values are None.
+            timestamps, keys, values, headers: as long as the batch has records; keys and values are None, headers are empty.
 
         Returns:
             How many records were read, and the byte behind them.
+
+        Raises:
+            CorruptRecordError, UnicodeDecodeError, IndexError: there are headers that can't be read.
         """
         index = position = 0
         while len(timestamps) - index >= SHORTEST:
@@ -73,11 +85,13 @@ class AlikeRecords:
                 break
             following, end = index + len(stretch), position + len(stretch) * shape.size
             timestamps[index:following] = stretch
-            found_keys, found_values = _fields(self._body, position, end, shape)
-            if found_keys is not None:
-                keys[index:following] = found_keys
-            if found_values is not None:
-                values[index:following] = found_values
+            fields = _fields(self._body, position, end, shape)
+            if shape.key_size >= 0:
+                keys[index:following] = next(fields)
+            if shape.value_size >= 0:
+                values[index:following] = next(fields)
+            if shape.headers_size:
+                headers[index:following] = map(self._blocks.__getitem__, next(fields))
             index, position = following, end
         return index, position
 
@@ -137,15 +151,17 @@ def _shape(body: bytes, position: int) -> _Shape | None:
         value_number, value = _varint(body, value_length)
         value_size = -1 if value_number == 1 else value_number >> 1
         end = value + max(value_size, 0)
-        if body[end] or length & 1 or (key_number & 1 and key_size >= 0) or (value_number & 1 and value_size >= 0):
+        has_headers = body[end] != 0
+        if length & 1 or (key_number & 1 and key_size >= 0) or (value_number & 1 and value_size >= 0):
             return None
     except IndexError:
         return None
-    if end + 1 - attributes != length >> 1:
+    behind = attributes + (length >> 1) - end
+    if behind < 1 or (behind != 1 and not has_headers):
         return None
-    fixed = (*range(position, attributes), *range(key_length, key), *range(value_length, value), end)
+    fixed = (*range(position, attributes), *range(key_length, key), *range(value_length, value), *(() if has_headers else (end,)))
     return _Shape(
-        end + 1 - position,
+        end + behind - position,
         attributes + 1 - position,
         offset - position,
         key_length - position,
@@ -153,6 +169,7 @@ def _shape(body: bytes, position: int) -> _Shape | None:
         key_size,
         value - position,
         value_size,
+        behind if has_headers else 0,
         tuple(place - position for place in fixed),
     )
 
@@ -199,34 +216,30 @@ def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
     return b"".join([bytes((block & 127 | flag,)) * width for block in blocks])[first : first + count]
 
 
-def _fields(body: bytes, position: int, end: int, shape: _Shape) -> tuple[list[Any] | None, list[Any] | None]:
-    """The keys and the values of all records from ``position`` to ``end``."""
-    if shape.key_size < 0 and shape.value_size < 0:
-        return None, None
+def _fields(body: bytes, position: int, end: int, shape: _Shape) -> Iterator[list[Any]]:
+    """The keys, the values and the bytes of the headers of all records from ``position`` to ``end``: what there is of these."""
+    placed = (shape.key, shape.key_size), (shape.value, shape.value_size), (shape.size - shape.headers_size, shape.headers_size or -1)
+    places = tuple([(place, size) for place, size in placed if size >= 0])
+    if not places:
+        return
     fields: list[Any] = []
     # A block at a time makes no tuple for each record.
-    block = _layout(shape.key, shape.key_size, shape.value, shape.value_size, shape.size, _BLOCK)
+    block = _layout(places, shape.size, _BLOCK)
     while end - position >= block.size:
         fields += block.unpack_from(body, position)
         position += block.size
-    rest = (end - position) // shape.size
-    if rest:
-        one = _layout(shape.key, shape.key_size, shape.value, shape.value_size, shape.size, 1)
+    if position < end:
+        one = _layout(places, shape.size, 1)
         with memoryview(body) as whole, whole[position:end] as part:
             fields += chain.from_iterable(one.iter_unpack(part))
-    if shape.key_size < 0:
-        return None, fields
-    if shape.value_size < 0:
-        return fields, None
-    return fields[::2], fields[1::2]
+    for number in range(len(places)):
+        yield fields[number :: len(places)]
 
 
 @lru_cache(maxsize=256)
-def _layout(key: int, key_size: int, value: int, value_size: int, size: int, count: int) -> struct.Struct:
-    if key_size < 0:
-        one = f"{value}x{value_size}s{size - value - value_size}x"
-    elif value_size < 0:
-        one = f"{key}x{key_size}s{size - key - key_size}x"
-    else:
-        one = f"{key}x{key_size}s{value - key - key_size}x{value_size}s{size - value - value_size}x"
-    return struct.Struct(one * count)
+def _layout(places: tuple[tuple[int, int], ...], size: int, count: int) -> struct.Struct:
+    one, at = "", 0
+    for place, length in places:
+        one += f"{place - at}x{length}s"
+        at = place + length
+    return struct.Struct(f"{one}{size - at}x" * count)

@@ -20,7 +20,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader
-from aioprod.protocol.record_reader import plain_body, read_varint
+from aioprod.protocol.record_headers import read_varint
+from aioprod.protocol.record_reader import plain_body
 
 Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]

@@ -13,7 +13,7 @@ from uuid import UUID
 from aioprod.protocol.framing import decode_response
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from aioprod.protocol.primitives import ZERO_UUID
+from aioprod.protocol.primitives import ZERO_UUID, BytesLike
 
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_TOPIC_ID: Final = 13
@@ -31,9 +31,9 @@ _MAX_SHORT: Final = 0x7F
 _MAX_MIDDLE: Final = 0x3FFF
 
 
-def decode_produce_response(request_type: type[Request[Any]], version: int, frame: bytes) -> tuple[int, Message]:
+def decode_produce_response(request_type: type[Request[Any]], version: int, frame: BytesLike) -> tuple[int, Message]:
     """Correlation id and message of the answer to a Produce request; raises as ``aioprod.protocol.framing.decode_response`` does."""
-    return read_usual_answer(version, frame) or decode_response(request_type, version, frame)
+    return (read_usual_answer(version, frame) if isinstance(frame, bytes) else None) or decode_response(request_type, version, frame)
 
 
 def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse] | None:

@@ -15,13 +15,15 @@ from aioprod.protocol.alike_records import AlikeRecords
 from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from aioprod.protocol.record_batch import check_crc as check_batch_crc
-
-Header = tuple[str, bytes | None]
+from aioprod.protocol.record_headers import LIMIT, Header, HeaderBlocks, rest_of_varint, unsigned
+from aioprod.protocol.steady_records import SteadyRecords
 
 #: Length, attributes, timestamp delta, offset delta, key length, value length and header count: a byte each at least.
 _SMALLEST_RECORD: Final = 7
-#: Base and delta of timestamps and offsets stay below this, so that their sum fits in 64 bits.
-_LIMIT: Final = 1 << 62
+# So many steady records in a row repay the try to find them; where there are none, so many records are read before the next try.
+_WORTH_IT, _MOST_ANY = 4, 64
+
+_Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
 
 
 @dataclass(slots=True)
@@ -109,7 +111,7 @@ def plain_body(data: bytes | bytearray | memoryview, offset: int, header: BatchH
         raise CorruptRecordError(f"batch at offset {header.base_offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
     if check_crc:
         check_batch_crc(data, offset, header)
-    if not (0 <= header.base_offset < _LIMIT and -_LIMIT <= header.base_timestamp < _LIMIT):
+    if not (0 <= header.base_offset < LIMIT and -LIMIT <= header.base_timestamp < LIMIT):
         raise CorruptRecordError(f"batch with impossible base offset {header.base_offset} or base timestamp {header.base_timestamp}")
     codec = header.codec
     packed = memoryview(data)[offset + HEADER_SIZE : end]
@@ -119,25 +121,46 @@ def plain_body(data: bytes | bytearray | memoryview, offset: int, header: BatchH
     return body
 
 
-# Varints of one and two bytes are read in place: a call costs more than the reading. Nothing is checked on the way but signs:
-# every step goes forwards, so a record that ends where its length says and a last record that ends with the body prove the rest.
-# The columns start out as what most records have, so that only what differs is stored. Records alike at the batch's beginning are read all at once.
 def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int) -> RecordColumns:
-    gaps: list[tuple[int, int]] = []
+    # The columns start out as what most records have, so that only what differs is stored.
     timestamps = [base_timestamp] * count
     keys: list[bytes | None] = [None] * count
     values: list[bytes | None] = [None] * count
     headers: list[tuple[Header, ...]] = [()] * count
-    alike, position = AlikeRecords(body, base_timestamp).fill(timestamps, keys, values)
-    expected = 2 * alike
-    for index in range(alike, count):
+    columns = timestamps, keys, values, headers
+    blocks = HeaderBlocks()
+    gaps: list[tuple[int, int]] = []
+    # Three ways, from the fastest to the one that reads all there is: records alike all at once, steady ones, and any, one number after the other.
+    index, position = AlikeRecords(body, base_timestamp, blocks).fill(*columns)
+    steady = SteadyRecords(body, base_timestamp, columns, blocks)
+    delta, any_records = index, 1
+    while index < count:
+        following, position = steady.fill(index, position, delta)
+        delta += following - index
+        any_records = 1 if following - index >= _WORTH_IT else min(2 * any_records, _MOST_ANY)
+        index = min(following + any_records, count)
+        position, delta = _read_any(body, position, range(following, index), delta, base_timestamp, columns, blocks, gaps)
+    if position != len(body):
+        raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
+    return RecordColumns(_offsets(base_offset, last_offset_delta, count, gaps), timestamps, keys, values, headers)
+
+
+# Varints of one and two bytes are read in place: a call costs more than the reading. Nothing is checked on the way but signs:
+# every step goes forwards, so a record that ends where its length says and a last record that ends with the body prove the rest.
+def _read_any(
+    body: bytes, position: int, indexes: range, delta: int, base_timestamp: int, columns: _Columns, blocks: HeaderBlocks, gaps: list[tuple[int, int]]
+) -> tuple[int, int]:
+    """Store some records; where the next begins, and which offset delta it should have."""
+    timestamps, keys, values, headers = columns
+    expected = 2 * delta
+    for index in indexes:
         length = body[position]
         position += 1
         if length > 127:
             if (byte := body[position]) < 128:
                 length, position = length + (byte << 7) - 128, position + 1
             else:
-                length, position = _rest_of_varint(body, position, length)
+                length, position = rest_of_varint(body, position, length)
         start = position
         number = body[position + 1]  # behind the attributes, which no version uses
         position += 2
@@ -146,7 +169,7 @@ def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, ba
                 if (byte := body[position]) < 128:
                     number, position = number + (byte << 7) - 128, position + 1
                 else:
-                    number, position = _rest_of_varint(body, position, number)
+                    number, position = rest_of_varint(body, position, number)
             timestamps[index] = base_timestamp + ((number >> 1) ^ -(number & 1))
         number = body[position]
         position += 1
@@ -154,16 +177,16 @@ def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, ba
             if (byte := body[position]) < 128:
                 number, position = number + (byte << 7) - 128, position + 1
             else:
-                number, position = _rest_of_varint(body, position, number)
+                number, position = rest_of_varint(body, position, number)
         if number != expected:
-            gaps.append((index, _unsigned(number, "offset delta")))
+            gaps.append((index, unsigned(number, "offset delta")))
         expected = number + 2
         number = body[position]
         position += 1
         if number != 1:
             if number > 127:
-                number, position = _rest_of_varint(body, position, number)
-            following = position + _unsigned(number, "length")
+                number, position = rest_of_varint(body, position, number)
+            following = position + unsigned(number, "length")
             keys[index] = body[position:following]
             position = following
         number = body[position]
@@ -173,21 +196,19 @@ def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, ba
                 if (byte := body[position]) < 128:
                     number, position = number + (byte << 7) - 128, position + 1
                 else:
-                    number, position = _rest_of_varint(body, position, number)
-            if number & 1:
-                raise CorruptRecordError("negative length")
-            following = position + (number >> 1)
+                    number, position = rest_of_varint(body, position, number)
+            following = position + unsigned(number, "length")
             values[index] = body[position:following]
             position = following
         if body[position]:
-            headers[index], position = _read_headers(body, position)
+            end = start + (length >> 1)
+            headers[index] = blocks[body[position:end]]
+            position = end
         else:
             position += 1
         if (position - start) << 1 != length:
             raise CorruptRecordError(f"record {index} ends at byte {position} and not where its length says")
-    if position != len(body):
-        raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
-    return RecordColumns(_offsets(base_offset, last_offset_delta, count, gaps), timestamps, keys, values, headers)
+    return position, expected >> 1
 
 
 def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]) -> list[int]:
@@ -201,57 +222,3 @@ def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int
         offsets.extend(range(base_offset + delta, base_offset + end))
         start, delta = index, gap_delta
     return offsets
-
-
-def _rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
-    """The unsigned number that starts with the byte ``first``, and where it ends; its sign is still in its lowest bit."""
-    number = first & 0x7F
-    for shift in range(7, 70, 7):
-        byte = body[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if number >> 1 >= _LIMIT:
-                break
-            return number, position
-    raise CorruptRecordError(f"number of more than 63 bits before byte {position}")
-
-
-def _unsigned(number: int, what: str) -> int:
-    if number & 1:
-        raise CorruptRecordError(f"negative {what}")
-    return number >> 1
-
-
-def _read_headers(body: bytes, position: int) -> tuple[tuple[Header, ...], int]:
-    number, position = read_varint(body, position)
-    count = _unsigned(number, "number of headers")
-    if count > len(body) - position:
-        raise CorruptRecordError(f"{count} record headers in {len(body) - position} bytes")
-    headers: list[Header] = []
-    for _ in range(count):
-        number = body[position]
-        position += 1
-        if number > 127:
-            number, position = _rest_of_varint(body, position, number)
-        following = position + (number >> 1)
-        if number & 1:
-            raise CorruptRecordError("negative length of a header's name")
-        name = body[position:following].decode()
-        number = body[following]
-        position = following + 1
-        if number == 1:
-            headers.append((name, None))
-            continue
-        if number > 127:
-            number, position = _rest_of_varint(body, position, number)
-        following = position + _unsigned(number, "length")
-        headers.append((name, body[position:following]))
-        position = following
-    return tuple(headers), position
-
-
-def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """The zig-zag form of the number at ``position``, not decoded, and where it ends; IndexError where the bytes end before it."""
-    first = body[position]
-    return (first, position + 1) if first < 0x80 else _rest_of_varint(body, position + 1, first)

@@ -12,8 +12,9 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import broker, check, embedded_broker, many_tasks, new_topics, producer
+from benchmarks import broker, check, consumer, embedded_broker, many_tasks, new_topics, producer, readers
 from benchmarks.latency import METRICS, ONE_AT_A_TIME, RAW
+from benchmarks.real_broker import bootstrap
 from benchmarks.results import Results
 
 REPOSITORY = Path(broker.__file__).parents[1]
@@ -63,6 +64,36 @@ def test_producer_asks_every_client_that_can_and_writes_its_files(servers: str, 
     }
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "| 10 B, headers: 1 | line rate |" in capsys.readouterr().out
+
+
+def test_readers_read_every_value_and_idle_polls_are_watched(
+    servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "POINTS", consumer.POINTS[1:3])
+    clients = ["aioprod async for", "aioprod getmany", "confluent-kafka consume"]
+    arguments = ["--records", "1200", "--polls", "50", "--repetitions", "1", "--clients", ",".join(clients)]
+    consumer.main(["--bootstrap", servers, *arguments])
+    rows = [row.strip("| ").split(" | ") for row in capsys.readouterr().out.splitlines()]
+    cases = [(point.name, reader) for point in consumer.POINTS for reader in clients]
+    cases += [(consumer.IDLE, reader) for reader in clients[1:]]
+    assert [tuple(row[:2]) for row in rows if len(row) > 5 and row[0] not in ("case", "---|---|---|---|---|---|")] == cases
+    judged = [row[0] for row in rows if len(row) == 5 and row[1].startswith("aioprod getmany: CPU us a record")]
+    assert judged == [point.name for point in consumer.POINTS]
+    grown = [row for row in rows if len(row) == 5 and row[0] == consumer.IDLE]
+    assert [row[1] for row in grown] == [f"aioprod getmany: {metric.title}" for metric in consumer.GROWN]
+
+
+@pytest.mark.benchmarks
+@pytest.mark.parametrize("reader", readers.READERS)
+async def test_every_reader_reads_what_was_written_and_nothing_where_nothing_is(reader: str) -> None:
+    with broker.broker_process({"empty": 1}) as address, bootstrap(address):
+        async with consumer.filled_topic(address, consumer.Point(sizes_vary=True, headers=2, compression_type="lz4"), 2_500) as load:
+            async with readers.opened(reader, address) as reading:
+                reading.assign(load.topic)
+                assert await reading.read(2_500) == sum(map(len, load.values()))
+        async with readers.opened(reader, address) as polling:
+            polling.assign("empty")
+            assert await polling.poll(10) == 0
 
 
 def test_a_benchmark_is_a_command_and_judges_by_the_targets(servers: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import time
 from typing import Any, cast
 
@@ -117,6 +118,17 @@ async def test_no_broker_at_all_is_told_at_the_start() -> None:
     assert time.monotonic() - began < 5
     assert consumer.state.status == "stopped"
     await consumer.close()
+
+
+async def test_a_broker_that_says_nothing_is_told_at_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        consumer = Consumer(TOPIC, bootstrap_servers=address, **{**FAST, "socket_connection_setup_timeout_ms": 300})
+        began = time.monotonic()
+        with pytest.raises(BrokerConnectionError, match=f"no broker answers: {address}: no reply"):
+            await consumer.start()
+        assert 0.3 <= time.monotonic() - began < 5
+        await consumer.close()
 
 
 @pytest.mark.parametrize(
@@ -281,6 +293,31 @@ async def test_a_follower_that_the_leader_names_is_read_from_until_it_fails() ->
             assert numbers(await take(consumer, 20)) == list(range(20))
             assert broker.request_count(ApiKey.FETCH, node=follower) == 1
         assert broker.request_count(ApiKey.FETCH, node=leader) >= 2
+
+
+async def test_a_follower_that_was_away_is_read_from_when_the_leader_names_it() -> None:
+    """The leader gives no records, so somebody has to learn that it is back."""
+    async with EmbeddedCluster(nodes=3) as broker:
+        broker.create_topic(TOPIC, replication_factor=3)
+        await fill(broker, 20)
+        leader, follower = broker.leader(TOPIC, 0), other_node(broker)
+        await broker.stop_node(follower)
+
+        def name_follower(answer: FetchResponse) -> None:
+            for topic in answer.responses:
+                for partition in topic.partitions:
+                    partition.preferred_read_replica, partition.records = follower, b""
+
+        async with reading(broker) as consumer:
+            await take(consumer, 20)
+            await broker.start_node(follower)
+            broker.on(ApiKey.FETCH, change_answer(name_follower), node=leader, times=None)
+            before = broker.request_count(ApiKey.FETCH, node=leader)
+            consumer.seek(TP, 0)
+            async with asyncio.timeout(10):
+                while not broker.request_count(ApiKey.FETCH, node=follower):
+                    assert await consumer.getmany(timeout_ms=1) == []
+            assert broker.request_count(ApiKey.FETCH, node=leader) - before < 100
 
 
 @pytest.mark.parametrize("way", ["out of range", "gone", "expired"])

@@ -54,6 +54,13 @@ async def test_earliest_begins_at_the_first_offset(broker: EmbeddedCluster) -> N
         assert numbers(await take(consumer, 2)) == [13, 14]
 
 
+async def test_a_topic_that_was_not_known_is_read_as_soon_as_it_is(broker: EmbeddedCluster) -> None:
+    await fill(broker, 3)
+    async with consumer_of(broker, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as consumer:
+        consumer.assign([TP])
+        assert numbers([await consumer.getone(timeout_ms=10_000)]) == [0]
+
+
 async def test_latest_begins_with_what_comes(broker: EmbeddedCluster) -> None:
     await fill(broker, 30)
     async with reading(broker, auto_offset_reset="latest") as consumer:

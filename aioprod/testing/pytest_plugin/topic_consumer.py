@@ -54,7 +54,7 @@ class TopicConsumer(Consumer):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
         wanted = self.config.max_poll_records if max_records is None else max_records
-        found = await super().getmany(wanted, timeout_ms=(deadline - loop.time()) * 1000)
+        found = [*await super().getmany(wanted, timeout_ms=(deadline - loop.time()) * 1000)]
         while len(found) < wanted and loop.time() < deadline:
             found += await super().getmany(wanted - len(found), timeout_ms=max(deadline - loop.time(), 0) * 1000)
         return found

@@ -1,0 +1,83 @@
+"""The headers of a batch's records, and the numbers in its records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aioprod.errors import CorruptRecordError
+
+Header = tuple[str, bytes | None]
+
+#: Base and delta of timestamps and offsets stay below this, so that their sum fits in 64 bits.
+LIMIT: Final = 1 << 62
+
+
+class HeaderBlocks(dict[bytes, tuple[Header, ...]]):
+    """Headers by the bytes that a record has behind its value: their number, names and values.
+
+    The records of a batch mostly have the same headers, all of them or some; each different block is read once, and its headers are shared.
+    A block that is no headers raises CorruptRecordError, UnicodeDecodeError or IndexError.
+    """
+
+    def __missing__(self, block: bytes) -> tuple[Header, ...]:
+        headers, end = read_headers(block)
+        if end != len(block):
+            raise CorruptRecordError(f"headers end at byte {end} of {len(block)}, and not where the record's length says")
+        self[block] = headers
+        return headers
+
+
+def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
+    """The headers at the beginning of ``block``, and the byte behind them."""
+    number, position = read_varint(block, 0)
+    count = unsigned(number, "number of headers")
+    if count > len(block) - position:
+        raise CorruptRecordError(f"{count} record headers in {len(block) - position} bytes")
+    headers: list[Header] = []
+    for _ in range(count):
+        number = block[position]
+        position += 1
+        if number > 127:
+            number, position = rest_of_varint(block, position, number)
+        following = position + (number >> 1)
+        if number & 1:
+            raise CorruptRecordError("negative length of a header's name")
+        name = block[position:following].decode()
+        number = block[following]
+        position = following + 1
+        if number == 1:
+            headers.append((name, None))
+            continue
+        if number > 127:
+            number, position = rest_of_varint(block, position, number)
+        following = position + unsigned(number, "length")
+        headers.append((name, block[position:following]))
+        position = following
+    return tuple(headers), position
+
+
+def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
+    """The unsigned number that starts with the byte ``first``, and where it ends; its sign is still in its lowest bit."""
+    number = first & 0x7F
+    for shift in range(7, 70, 7):
+        byte = body[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >> 1 >= LIMIT:
+                break
+            return number, position
+    raise CorruptRecordError(f"number of more than 63 bits before byte {position}")
+
+
+def read_varint(body: bytes, position: int) -> tuple[int, int]:
+    """The zig-zag form of the number at ``position``, not decoded, and where it ends; IndexError where the bytes end before it."""
+    first = body[position]
+    return (first, position + 1) if first < 0x80 else rest_of_varint(body, position + 1, first)
+
+
+def unsigned(number: int, what: str) -> int:
+    """A number from its zig-zag form; CorruptRecordError where it is negative."""
+    if number & 1:
+        raise CorruptRecordError(f"negative {what}")
+    return number >> 1
