@@ -281,8 +281,7 @@ class Fetcher:
         state.succeeded()
         self._problems.over(tp)
         if data.preferred_read_replica >= 0:
-            state.preferred_replica = data.preferred_read_replica
-            state.preferred_until = now + self._config.metadata_max_age_ms / 1000
+            self._prefer(state, data.preferred_read_replica, now)
         present = self._buffer.next_position(state)
         if not data.records or present is None or present.offset != asking.start.offset:
             return False
@@ -292,6 +291,15 @@ class Fetcher:
         fetched = FetchedData(state, data.records, asking.start, aborted, self._finish, check_crcs=self._config.check_crcs)
         self._buffer.add(fetched, following)
         return True
+
+    def _prefer(self, state: PartitionState, replica: int, now: float) -> None:
+        """The leader has named a follower instead of giving records (KIP-392)."""
+        state.preferred_replica = replica
+        state.preferred_until = now + self._config.metadata_max_age_ms / 1000
+        if replica not in self._metadata.snapshot.nodes:
+            # It was away when metadata were fetched; the leader would name it again and again.
+            self._metadata.request_update()
+            self._failed(state, None, now)
 
     def _refused(self, asking: _Asking, data: PartitionData, now: float) -> None:
         state, code = asking.state, ErrorCode.of(data.error_code)

@@ -22,6 +22,7 @@ _PORT_ATTEMPTS = 3
 _PLAIN_LISTENER = "PLAINTEXT"
 _MOST_REPLICAS = 3
 _FIRST_NODE_ID = 1
+_NEAREST_REPLICA = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class RealCluster:
@@ -35,6 +36,7 @@ class RealCluster:
     ``session_timeout_ms``: Kafka's ``broker.session.timeout.ms``: who is silent for so long loses what it leads. (Kafka's own default is 9 s.)
     ``listeners``: gives, for a node's id, its listeners beside the plain one. ``scram_users``: name to password, for both SCRAM mechanisms; seen in
     the process list while the data directories are formatted. ``settings``: more lines for ``server.properties``, by Kafka's names.
+    ``racks``: gives, for a node's id, its rack (``broker.rack``); with racks consumers that name theirs read from a replica in it (KIP-392).
     ``start_timeout_s``: the longest wait for a node to serve. ``java_options``: how each JVM works; by default such that it is up soon.
     ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
     """
@@ -49,6 +51,7 @@ class RealCluster:
         listeners: Callable[[int], Sequence[Listener]] = lambda _: (),
         scram_users: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
+        racks: Callable[[int], str] | None = None,
         start_timeout_s: float = 90,
         java_options: Sequence[str] = QUICK_START,
     ) -> None:
@@ -66,8 +69,10 @@ class RealCluster:
             **replica_settings(min(nodes, _MOST_REPLICAS), min(nodes, 2)),
             "broker.session.timeout.ms": str(session_timeout_ms),
             "broker.heartbeat.interval.ms": str(max(1, session_timeout_ms // 6)),
+            **({"replica.selector.class": _NEAREST_REPLICA} if racks else {}),
             **(settings or {}),
         }
+        self._racks = {node_id: {"broker.rack": racks(node_id)} for node_id in self.node_ids} if racks else {}
         self._start_timeout_s = start_timeout_s
         self._java_options = java_options
         self._directory: Path | None = None
@@ -198,7 +203,8 @@ class RealCluster:
         for node_id, listeners in self._listeners.items():
             directory = self._node_directory(node_id)
             directory.mkdir()
-            settings = {**node_settings(node_id, directory, voters=voters, ports=self._ports[node_id], listeners=listeners), **self._settings}
+            settings = node_settings(node_id, directory, voters=voters, ports=self._ports[node_id], listeners=listeners)
+            settings |= self._racks.get(node_id, {}) | self._settings
             process = KafkaProcess(
                 directory, settings, version=self._version, heap_mb=self._heap_mb, remove=self._directory, java_options=self._java_options
             )
