@@ -42,9 +42,24 @@ class ReplyProtocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._rest is None:
-            self.data_received(self._any[:nbytes])  # type: ignore[arg-type]  # it is copied there
+            super().data_received(self._any[:nbytes])  # type: ignore[arg-type]  # it is copied there
+        else:
+            self._took(nbytes)
+
+    def data_received(self, data: bytes) -> None:
+        """uvloop takes every ``asyncio.Protocol``, which streams need, for one that does not lend buffers."""
+        if self._rest is None:
+            super().data_received(data)
             return
-        rest = self._rest[nbytes:]
+        count = min(len(data), len(self._rest))
+        self._rest[:count] = data[:count]
+        self._took(count)
+        if count < len(data):
+            super().data_received(data[count:])
+
+    def _took(self, count: int) -> None:
+        assert self._rest is not None
+        rest = self._rest[count:]
         self._rest = rest or None
         if not rest and not self._filled.done():
             self._filled.set_result(None)

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+import uvloop
 
 from aioprod.net.reply_protocol import ReplyReader, open_stream, read_rest
 
 LARGE = 300_000
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """On either loop: each has its own idea of which protocols lend buffers."""
+
+    def run(work: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(work)
+
+    return run
 
 
 @asynccontextmanager
@@ -30,7 +46,11 @@ async def stream_of(talk: Talk) -> AsyncIterator[ReplyReader]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_replies_of_all_sizes_in_pieces_of_all_sizes_come_whole(seed: int) -> None:
+def test_replies_of_all_sizes_in_pieces_of_all_sizes_come_whole(run: Run, seed: int) -> None:
+    run(read_replies(seed))
+
+
+async def read_replies(seed: int) -> None:
     rng = random.Random(seed)
     replies = [rng.randbytes(rng.choice([1, 100, 65_535, 65_536, 65_537, 70_000, LARGE])) for _ in range(12)]
 
@@ -53,7 +73,11 @@ async def test_replies_of_all_sizes_in_pieces_of_all_sizes_come_whole(seed: int)
 
 @pytest.mark.parametrize("sent", [0, 100, 70_000, LARGE - 1])
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-async def test_a_reply_that_breaks_off_is_an_error_at_once(sent: int, reset: bool) -> None:
+def test_a_reply_that_breaks_off_is_an_error_at_once(run: Run, sent: int, reset: bool) -> None:
+    run(read_what_breaks_off(sent, reset))
+
+
+async def read_what_breaks_off(sent: int, reset: bool) -> None:
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(bytes(sent))
         await writer.drain()
@@ -69,7 +93,11 @@ async def test_a_reply_that_breaks_off_is_an_error_at_once(sent: int, reset: boo
             await read_rest(reader, b"", LARGE)
 
 
-async def test_a_cancelled_reader_leaves_the_stream_usable() -> None:
+def test_a_cancelled_reader_leaves_the_stream_usable(run: Run) -> None:
+    run(cancel_and_read_on())
+
+
+async def cancel_and_read_on() -> None:
     go_on = asyncio.Event()
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
