@@ -144,8 +144,8 @@ async def test_keyless_records_stick_and_then_spread(broker: EmbeddedCluster) ->
 async def test_a_trickle_of_keyless_records_spreads_too(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
     async with Producer(broker.bootstrap_servers, batch_size=500, linger_ms=0) as producer:
-        placed = [(await producer.send_and_wait("t", b"x" * 100)).partition for _ in range(200)]
-    assert all(placed.count(partition) > 20 for partition in range(4))
+        placed = [(await producer.send_and_wait("t", b"x" * 100)).partition for _ in range(1_000)]
+    assert all(placed.count(partition) > 100 for partition in range(4))
 
 
 async def test_start_may_be_tried_again(broker: EmbeddedCluster) -> None:

@@ -12,7 +12,7 @@ from mutations import MUTATIONS, Mutation
 from aioprod.testing.simulation.command import main
 from aioprod.testing.simulation.simulator import simulate
 
-SEEDS = 300
+SEEDS = 200
 LIMIT_SECONDS = 110
 
 
