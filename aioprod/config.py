@@ -100,6 +100,36 @@ def check_choice(config: object, name: str, choices: tuple[object, ...]) -> None
         raise ConfigError(f"{name}={value!r}: must be one of {', '.join(map(str, choices))}")
 
 
+def check_switches(config: object, names: Iterable[str]) -> None:
+    """Raise ConfigError for a setting that is neither True nor False."""
+    for name in names:
+        check_choice(config, name, (True, False))
+
+
+def check_callable(config: object, name: str) -> None:
+    """Raise ConfigError for a serializer or deserializer that can't be called, or is a class; None is allowed."""
+    given = getattr(config, name)
+    if given is not None and (isinstance(given, type) or not callable(given)):
+        raise ConfigError(f"{name}={shown(given)}: must be a function or an object, called with (topic, headers, data)")
+
+
+def check_list(config: object, name: str, kind: type) -> None:
+    """Make a setting a tuple; raise ConfigError unless it is a list of ``kind``."""
+    given = getattr(config, name)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"{name}={shown(given)}: must be a list of objects")
+    listed = tuple(given)
+    for one in listed:
+        if not isinstance(one, kind):
+            raise ConfigError(f"{name}: {shown(one)} is no {kind.__name__}")
+    object.__setattr__(config, name, listed)
+
+
+def shown(given: object) -> str:
+    """A value as errors show it."""
+    return f"class {given.__name__}" if isinstance(given, type) else repr(given)
+
+
 def parse_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
     """Turn ``"a:9092,b:9092"`` or a list of these into a tuple; each address is checked.
 

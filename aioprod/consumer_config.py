@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aioprod.config import MAX_INT, ClientConfig, check_choice, check_numbers
+from aioprod.config import MAX_INT, ClientConfig, check_callable, check_choice, check_list, check_numbers, check_switches
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ConsumerInterceptor
 from aioprod.security import SecuritySettings
@@ -110,14 +110,15 @@ class ConsumerConfig(ClientConfig):
         # Zero-argument super() does not work in a slots dataclass.
         ClientConfig.__post_init__(self)
         check_numbers(self, _LIMITS)
-        for name in _SWITCHES:
-            check_choice(self, name, (True, False))
+        check_switches(self, _SWITCHES)
         check_choice(self, "isolation_level", tuple(ISOLATION_LEVELS))
         check_choice(self, "group_protocol", ("classic", "consumer"))
         if not isinstance(self.client_rack, str):
             raise ConfigError(f"client_rack={self.client_rack!r}: must be a string")
         OffsetReset.parse(self.auto_offset_reset)
-        _check_parts(self)
+        check_callable(self, "key_deserializer")
+        check_callable(self, "value_deserializer")
+        check_list(self, "interceptors", ConsumerInterceptor)
         _check_fetch(self)
         _check_group(self)
 
@@ -192,21 +193,6 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "metrics_num_samples": (1, MAX_INT),
 }
 _SWITCHES = ("enable_auto_commit", "check_crcs", "allow_auto_create_topics", "exclude_internal_topics")
-
-
-def _check_parts(config: ConsumerConfig) -> None:
-    for name in ("key_deserializer", "value_deserializer"):
-        deserializer: Callable[..., object] | None = getattr(config, name)
-        if deserializer is not None and (isinstance(deserializer, type) or not callable(deserializer)):
-            raise ConfigError(f"{name}={deserializer!r}: must be a function or an object, called with (topic, headers, data)")
-    given = config.interceptors
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(f"interceptors={given!r}: must be a list of objects")
-    listed = tuple(given)
-    for one in listed:
-        if not isinstance(one, ConsumerInterceptor):
-            raise ConfigError(f"interceptors: {one!r} is no ConsumerInterceptor")
-    object.__setattr__(config, "interceptors", listed)
 
 
 def _check_fetch(config: ConsumerConfig) -> None:

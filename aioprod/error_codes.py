@@ -173,3 +173,6 @@ class ErrorCode(IntEnum):
 
 
 _BY_CODE = {int(code): code for code in ErrorCode}
+
+#: A coordinator's codes for: look for another one.
+COORDINATOR_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)

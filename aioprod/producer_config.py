@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from aioprod.config import MAX_INT, ClientConfig, check_choice, check_numbers
+from aioprod.config import MAX_INT, ClientConfig, check_callable, check_choice, check_list, check_numbers, check_switches, shown
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
@@ -81,8 +81,7 @@ class ProducerConfig(ClientConfig):
             raise ConfigError(f"acks={self.acks!r}: must be 'all', -1, 0 or 1")
         object.__setattr__(self, "acks", acks)
         check_numbers(self, _LIMITS)
-        for name in _SWITCHES:
-            check_choice(self, name, (True, False))
+        check_switches(self, _SWITCHES)
         _check_parts(self)
         _check_compression(self)
         _check_delivery(self)
@@ -167,30 +166,13 @@ _SWITCHES = ("enable_idempotence", "partitioner_adaptive_partitioning_enable", "
 
 
 def _check_parts(config: ProducerConfig) -> None:
-    for name in ("key_serializer", "value_serializer"):
-        serializer = getattr(config, name)
-        if serializer is not None and (isinstance(serializer, type) or not callable(serializer)):
-            raise ConfigError(f"{name}={_shown(serializer)}: must be a function or an object, called with (topic, headers, data)")
+    check_callable(config, "key_serializer")
+    check_callable(config, "value_serializer")
     partitioner = config.partitioner
     if partitioner is not None and (isinstance(partitioner, type) or not callable(getattr(partitioner, "partition", None))):
-        raise ConfigError(f"partitioner={_shown(partitioner)}: must be an object with a method partition(topic, key, value, partitions)")
-    _check_list(config, "interceptors", ProducerInterceptor)
-    _check_list(config, "observers", ProducerObserver)
-
-
-def _check_list(config: ProducerConfig, name: str, kind: type) -> None:
-    given = getattr(config, name)
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(f"{name}={_shown(given)}: must be a list of objects")
-    listed = tuple(given)
-    for one in listed:
-        if not isinstance(one, kind):
-            raise ConfigError(f"{name}: {_shown(one)} is no {kind.__name__}")
-    object.__setattr__(config, name, listed)
-
-
-def _shown(given: object) -> str:
-    return f"class {given.__name__}" if isinstance(given, type) else repr(given)
+        raise ConfigError(f"partitioner={shown(partitioner)}: must be an object with a method partition(topic, key, value, partitions)")
+    check_list(config, "interceptors", ProducerInterceptor)
+    check_list(config, "observers", ProducerObserver)
 
 
 def _check_compression(config: ProducerConfig) -> None:

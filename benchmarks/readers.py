@@ -40,6 +40,16 @@ class Reader(Protocol):
         """Disconnect."""
 
 
+async def _read_each(consumer: Any, records: int) -> int:
+    size, left = 0, records
+    async for record in consumer:
+        size += len(record.value)
+        left -= 1
+        if not left:
+            break
+    return size
+
+
 class _Aioprod:
     client: ClassVar[str] = "aioprod"
     consumer: Consumer
@@ -67,13 +77,7 @@ class AioprodEach(_Aioprod):
     name: ClassVar[str] = "aioprod async for"
 
     async def read(self, records: int) -> int:
-        size, left = 0, records
-        async for record in self.consumer:
-            size += len(record.value)
-            left -= 1
-            if not left:
-                break
-        return size
+        return await _read_each(self.consumer, records)
 
 
 class AioprodMany(_Aioprod):
@@ -123,13 +127,7 @@ class AiokafkaEach(_Aiokafka):
     name: ClassVar[str] = "aiokafka async for"
 
     async def read(self, records: int) -> int:
-        size, left = 0, records
-        async for record in self.consumer:
-            size += len(record.value)
-            left -= 1
-            if not left:
-                break
-        return size
+        return await _read_each(self.consumer, records)
 
 
 class AiokafkaMany(_Aiokafka):

@@ -9,40 +9,26 @@ from typing import NamedTuple, TypeVar
 from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place, refusal
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.consumer_protocol import group_by_topic
+from aioprod.protocol.group_offsets import HAS_MEMBERS, fetch_offsets, topics_to_commit
 from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aioprod.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from aioprod.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from aioprod.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
+from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 V = TypeVar("V")
 
-_SEVERAL_GROUPS_FROM = 8
-_STABLE_FROM = 7
 _CONSUMER = -1  # instead of a follower's node id
-_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
-# What a coordinator says of offsets from outside while the group has members.
-_HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class OffsetSpec(IntEnum):
@@ -93,18 +79,11 @@ class OffsetCalls:
         Raises:
             BrokerError: such as GROUP_AUTHORIZATION_FAILED.
         """
-        wanted = None if partitions is None else group_by_topic(partitions)
+        wanted = None if partitions is None else list(partitions)
 
         def prepare(connection: Connection) -> tuple[OffsetFetchRequest, int]:
             version = connection.pick_version(OffsetFetchRequest)
-            request = OffsetFetchRequest(require_stable=require_stable)
-            if version >= _SEVERAL_GROUPS_FROM:
-                asked = None if wanted is None else [OffsetFetchRequestTopics(topic, numbers) for topic, numbers in wanted.items()]
-                request.groups = [OffsetFetchRequestGroup(group_id, topics=asked)]
-            else:
-                request.group_id = group_id
-                request.topics = None if wanted is None else [OffsetFetchRequestTopic(topic, numbers) for topic, numbers in wanted.items()]
-            return request, version
+            return fetch_offsets(group_id, wanted, version, require_stable=require_stable), version
 
         async def ask(attempt: Attempt[str]) -> dict[TopicPartition, OffsetAndMetadata | None]:
             reply: OffsetFetchResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
@@ -129,17 +108,7 @@ class OffsetCalls:
 
         async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
-                topics = [
-                    OffsetCommitRequestTopic(
-                        topic,
-                        [
-                            OffsetCommitRequestPartition(number, at.offset, at.leader_epoch, at.metadata)
-                            for number in numbers
-                            for at in (wanted[TopicPartition(topic, number)],)
-                        ],
-                    )
-                    for topic, numbers in group_by_topic(attempt.items).items()
-                ]
+                topics = topics_to_commit({tp: wanted[tp] for tp in attempt.items})
                 return OffsetCommitRequest(group_id=group_id, topics=topics), connection.pick_version(OffsetCommitRequest)
 
             reply: OffsetCommitResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
@@ -203,7 +172,7 @@ class OffsetCalls:
             ConfigError: ``isolation_level`` is neither of the two.
             BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in question, or by ``check()``.
         """
-        level = _ISOLATION_LEVELS.get(isolation_level)
+        level = ISOLATION_LEVELS.get(isolation_level)
         if level is None:
             raise ConfigError(f"isolation_level={isolation_level!r}: must be read_uncommitted or read_committed")
 
@@ -211,9 +180,7 @@ class OffsetCalls:
             async def at(node_id: int, partitions: list[TopicPartition]) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
                 connection = await self._driver.node(node_id)
                 topics = [
-                    ListOffsetsTopic(
-                        topic, [ListOffsetsPartition(number, timestamp=int(specs[TopicPartition(topic, number)])) for number in numbers]
-                    )
+                    ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=int(specs[TopicPartition(topic, number)])) for number in numbers])
                     for topic, numbers in group_by_topic(partitions).items()
                 ]
                 reply = await connection.request(ListOffsetsRequest(_CONSUMER, level, topics, timeout_ms=attempt.timeout_ms))
@@ -245,4 +212,4 @@ def _committed(group_id: str, reply: OffsetFetchResponse) -> dict[TopicPartition
 def _written(group_id: str, tp: TopicPartition, code: int) -> KafkaError | None:
     if code == ErrorCode.NONE:
         return None
-    return refusal(code, f"group {group_id}, {place(tp)}", "it has members: stop them first" if code in _HAS_MEMBERS else None)
+    return refusal(code, f"group {group_id}, {place(tp)}", "it has members: stop them first" if code in HAS_MEMBERS else None)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.config import ClientConfig
-from aioprod.error_codes import ErrorCode
+from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 _CLIENT_FIELDS = frozenset(item.name for item in fields(ClientConfig)) - {"bootstrap_servers"}
 _DEFAULT_LIMIT_MS = 60_000  # of max.block.ms
-#: A coordinator's codes for: ask another one.
-MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Coordination:
             code = code_of(reply)
             if not code.retriable:
                 return reply
-            if code in MOVED:
+            if code in COORDINATOR_MOVED:
                 coordinators.forget(kind, key)
             await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
 

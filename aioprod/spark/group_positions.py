@@ -11,21 +11,16 @@ from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.net.connection import Connection
-from aioprod.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from aioprod.protocol.group_offsets import HAS_MEMBERS, topics_to_commit
+from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from aioprod.spark.coordination import Coordination
 from aioprod.spark.offsets import Offsets
-from aioprod.types import TopicPartition
+from aioprod.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
 # A query must not be held up for long by what only tells others of it.
 LIMIT_S = 3.0
-_HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class GroupPositions:
@@ -51,11 +46,8 @@ class GroupPositions:
             self._warned_of = None
 
     async def _commit(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
-        topics: dict[str, OffsetCommitRequestTopic] = {}
-        for tp, offset in sorted(positions.items()):
-            topic = topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic))
-            topic.partitions.append(OffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset))
-        request = OffsetCommitRequest(group_id=self._group, topics=list(topics.values()))
+        topics = topics_to_commit({tp: OffsetAndMetadata(offset) for tp, offset in positions.items()})
+        request = OffsetCommitRequest(group_id=self._group, topics=topics)
 
         def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
             return request, connection.pick_version(OffsetCommitRequest)
@@ -69,7 +61,7 @@ class GroupPositions:
         if why == self._warned_of:
             return
         self._warned_of = why
-        members = isinstance(error, BrokerError) and error.code in _HAS_MEMBERS
+        members = isinstance(error, BrokerError) and error.code in HAS_MEMBERS
         hint = ". It has members: kafka.group.id must name a group that no consumer is in" if members else ""
         log.warning("positions are not committed to the consumer group %r: %s%s", self._group, why, hint)
 

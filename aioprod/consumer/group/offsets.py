@@ -20,13 +20,10 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.connection import Connection
-from aioprod.protocol.consumer_protocol import group_by_topic
-from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from aioprod.protocol.group_offsets import STABLE_FROM, fetch_offsets, topics_to_commit
+from aioprod.protocol.messages.offset_commit import OffsetCommitRequest
 from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
@@ -34,9 +31,6 @@ from aioprod.protocol.messages.offset_fetch import (
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-
-_SEVERAL_GROUPS_FROM = 8
-_STABLE_FROM = 7
 
 
 class Committer(NamedTuple):
@@ -201,15 +195,8 @@ class GroupOffsets:
         request = OffsetCommitRequest(
             self.connections.group_id,
             *committer,
-            topics=[
-                OffsetCommitRequestTopic(
-                    topic,
-                    [OffsetCommitRequestPartition(number, each.offset, each.leader_epoch, each.metadata) for number in numbers
-                     for each in (offsets[TopicPartition(topic, number)],)],
-                )
-                for topic, numbers in group_by_topic(offsets).items()
-            ],
-        )  # fmt: skip
+            topics=topics_to_commit(offsets),
+        )
         reply = await self.connections.ask(lambda connection: (request, connection.pick_version(OffsetCommitRequest)))
         return {
             TopicPartition(topic.name, told.partition_index): ErrorCode.of(told.error_code) for topic in reply.topics for told in topic.partitions
@@ -279,13 +266,7 @@ class GroupOffsets:
 
     def _fetch_request(self, connection: Connection, partitions: Collection[TopicPartition]) -> tuple[OffsetFetchRequest, int]:
         version = connection.pick_version(OffsetFetchRequest)
-        topics = group_by_topic(partitions)
-        stable = version >= _STABLE_FROM
-        if version < _SEVERAL_GROUPS_FROM:
-            listed = [OffsetFetchRequestTopic(topic, numbers) for topic, numbers in topics.items()]
-            return OffsetFetchRequest(self.connections.group_id, listed, require_stable=stable), version
-        group = OffsetFetchRequestGroup(self.connections.group_id, topics=[OffsetFetchRequestTopics(*each) for each in topics.items()])
-        return OffsetFetchRequest(groups=[group], require_stable=stable), version
+        return fetch_offsets(self.connections.group_id, partitions, version, require_stable=version >= STABLE_FROM), version
 
 
 def _places(reply: OffsetFetchResponse) -> list[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from aioprod.error_codes import ErrorCode
+from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 
 
 class Api(Enum):
@@ -48,7 +48,7 @@ class Verdict(Enum):
 
 _E = ErrorCode
 _V = Verdict
-_MOVED = dict.fromkeys((_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR), _V.NEW_COORDINATOR)
+_MOVED = dict.fromkeys(COORDINATOR_MOVED, _V.NEW_COORDINATOR)
 _FENCED = {_E.FENCED_INSTANCE_ID: _V.FENCED}
 _LOST = {_E.UNKNOWN_MEMBER_ID: _V.LOST_MEMBER, _E.ILLEGAL_GENERATION: _V.LOST_GENERATION}
 # The epoch belongs to a member that is gone (KIP-848): it begins anew with epoch 0.

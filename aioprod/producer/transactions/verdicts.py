@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, IntEnum
 
-from aioprod.error_codes import ErrorCode
+from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import (
     AbortableTransactionError,
     BrokerError,
@@ -46,7 +46,7 @@ class Verdict(IntEnum):
 
 
 _E = ErrorCode
-_MOVED = dict.fromkeys((_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR), Verdict.NEW_COORDINATOR)
+_MOVED = dict.fromkeys(COORDINATOR_MOVED, Verdict.NEW_COORDINATOR)
 # Brokers before Kafka 2.7 say INVALID_PRODUCER_EPOCH where newer ones say PRODUCER_FENCED (KIP-588).
 _FENCED = dict.fromkeys((_E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED), Verdict.FENCED)
 _LOST = dict.fromkeys((_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _E.INVALID_TXN_STATE, _E.INVALID_PRODUCER_ID_MAPPING), Verdict.FATAL)

@@ -9,7 +9,8 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, BrokerError
 from aioprod.net.connection import Connection
 from aioprod.producer.producer import Producer
-from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from aioprod.protocol.group_offsets import fetch_offsets
+from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from aioprod.spark.coordination import Coordination
 from aioprod.spark.exactly_once import decision_topic
 from aioprod.spark.exactly_once.decision import Decision, decode, encode
@@ -20,7 +21,6 @@ log = logging.getLogger(__name__)
 
 # Kafka's default of offset.metadata.max.bytes.
 METADATA_LIMIT = 4096
-_SEVERAL_GROUPS_FROM = 8
 
 
 async def read_decided(coordination: Coordination, sink: Sink, *, stable: bool = False) -> Decision | None:
@@ -45,9 +45,7 @@ async def read_decided(coordination: Coordination, sink: Sink, *, stable: bool =
 async def _committed(coordination: Coordination, group: str, *, stable: bool) -> list[OffsetAndMetadata]:
     def prepare(peer: Connection) -> tuple[OffsetFetchRequest, int]:
         version = peer.pick_version(OffsetFetchRequest)
-        if version >= _SEVERAL_GROUPS_FROM:
-            return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=stable), version
-        return OffsetFetchRequest(group_id=group, topics=None, require_stable=stable), version
+        return fetch_offsets(group, None, version, require_stable=stable), version
 
     reply = await coordination.ask(CoordinatorType.GROUP, group, prepare, _code)
     code = _code(reply)

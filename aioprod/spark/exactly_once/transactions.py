@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from aioprod.cluster.coordinators import CoordinatorType
-from aioprod.error_codes import ErrorCode
+from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
 from aioprod.producer.batch import Identity
@@ -17,7 +17,7 @@ from aioprod.protocol.messages.describe_transactions import DescribeTransactions
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
-from aioprod.spark.coordination import MOVED, Coordination, Retry, may_pass, together
+from aioprod.spark.coordination import Coordination, Retry, may_pass, together
 from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ async def _describe_at(coordination: Coordination, node: int, ids: list[str], fo
     for told in reply.transaction_states:
         code = ErrorCode.of(told.error_code)
         if code.retriable:
-            if code in MOVED:
+            if code in COORDINATOR_MOVED:
                 coordinators.forget(_TRANSACTION, told.transactional_id)
             failure = BrokerError(code, f"transactional id {told.transactional_id!r}")
         elif code:

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener as AiokafkaListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import CommitFailedError
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from group_readers import LIMIT_S
 
@@ -38,12 +39,19 @@ class AiokafkaReader(AiokafkaListener):  # type: ignore[misc]  # untyped
         self.consumer.subscribe([self.topic], listener=self)
         await self.consumer.start()
         try:
-            while not self.leaving:
+            while not (self.leaving and await self._commit_all()):
                 found = await self.consumer.getmany(timeout_ms=20)
                 self.processed.extend(record.value or b"" for records in found.values() for record in records)
-            await self.consumer.commit()
         finally:
             await self.consumer.stop()
+
+    async def _commit_all(self) -> bool:
+        """It joins in the background: a commit is refused while the broker is a generation further than it knows. So it leaves only after one."""
+        try:
+            await self.consumer.commit()
+        except CommitFailedError:
+            return False
+        return True
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         if revoked:
