@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,7 +106,32 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_home_without_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home for Spark whose Python processes import PySpark from where it is installed.
+
+    Spark puts ``pyspark.zip`` of its home first, and what is in a zip is compiled anew in each process: half of the CPU time of starting one.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None and spec.origin is not None, "PySpark is not installed"
+    installed, home = Path(spec.origin).parent, tmp_path_factory.mktemp("spark-home")
+    for part in installed.iterdir():
+        if part.name != "python":
+            (home / part.name).symlink_to(part)
+    libraries = home / "python" / "lib"
+    libraries.mkdir(parents=True)
+    for py4j in (installed / "python" / "lib").glob("py4j*"):
+        (libraries / py4j.name).symlink_to(py4j)
+    return home
+
+
+@pytest.fixture
+def quick_python(spark_home_without_zip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that starts a Spark of its own."""
+    monkeypatch.setenv("SPARK_HOME", str(spark_home_without_zip))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, spark_home_without_zip: Path) -> Iterator[SparkSession]:
     """A Spark session of two cores with Spark's own Kafka connector. Starting takes seconds: it is one for the whole run."""
     # Not at the top: runs without Spark need not pay for importing it.
     from aioprod.spark import spark_session_builder
@@ -116,6 +143,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.adaptive.enabled": "false",
+        # Few rows: compiling code for each query takes longer than running it without.
+        "spark.sql.codegen.wholeStage": "false",
     }
     with pytest.MonkeyPatch.context() as patch:
         for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):  # the builder sets them: put them back afterwards
@@ -124,7 +153,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = spark_session_builder("local[2]", app_name="aioprod-tests")
         for name, value in settings.items():
             builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        with pytest.MonkeyPatch.context() as starting:
+            starting.setenv("SPARK_HOME", str(spark_home_without_zip))
+            session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()

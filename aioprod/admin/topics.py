@@ -12,7 +12,7 @@ from aioprod.admin.configs import ConfigEntry, ConfigSource, ConfigValue, config
 from aioprod.admin.driver import AdminDriver, Attempt, check, outcome
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
-from aioprod.errors import KafkaError
+from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 from aioprod.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -149,10 +149,13 @@ class TopicCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError: a setting's value is of no type that a setting can have.
+            ConfigError: a setting's value is of no type that a setting can have; something is no NewTopic; a name comes twice.
             BrokerError: such as TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
         """
-        wanted = {topic.name: _creatable(topic) for topic in ([topics] if isinstance(topics, NewTopic) else topics)}
+        asked_for = [_creatable(topic) for topic in ([topics] if isinstance(topics, NewTopic) else topics)]
+        wanted = {topic.name: topic for topic in asked_for}
+        if len(wanted) < len(asked_for):
+            raise ConfigError(f"create_topics: a name comes twice: {', '.join(topic.name for topic in asked_for)}")
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, CreatedTopic | KafkaError]:
             connection = await self._driver.controller()
@@ -271,7 +274,9 @@ class TopicCalls:
         return await self._driver.each("describe_topics", topics, ask, timeout_ms)
 
 
-def _creatable(topic: NewTopic) -> CreatableTopic:
+def _creatable(topic: object) -> CreatableTopic:
+    if not isinstance(topic, NewTopic):
+        raise ConfigError(f"create_topics: {topic!r} is no NewTopic")
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,

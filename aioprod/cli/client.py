@@ -6,9 +6,10 @@ import argparse
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from aioprod.properties import Form
 
 _SERVERS = "bootstrap.servers"
+_PROGRESS_EACH_S = 1.0
+_SAME_LINE = "\r\x1b[K"
 
 
 class CommandError(Exception):
@@ -174,3 +177,32 @@ def text_of(error: BaseException) -> str:
 def counted(records: int) -> str:
     """A number of records for people."""
     return "1 record" if records == 1 else f"{records:,} records"
+
+
+class Progress:
+    """Tells on standard error how many records there are: each second while it goes on, where that is a terminal and the records are not in it.
+
+    Args:
+        verb: what is done to them, such as ``read``.
+        quiet: tell nothing.
+        records: the stream where they are.
+    """
+
+    def __init__(self, verb: str, quiet: bool, records: TextIO) -> None:
+        self._verb = verb
+        self._quiet = quiet
+        self._goes_on = not quiet and sys.stderr.isatty() and not records.isatty()
+        self._next_at = time.monotonic() + _PROGRESS_EACH_S
+        self._line_begin = ""
+
+    def at(self, records: int) -> None:
+        """So many until now."""
+        if self._goes_on and time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + _PROGRESS_EACH_S
+            self._line_begin = _SAME_LINE
+            print(f"{_SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr)
+
+    def end(self, records: int, rest: str = "") -> None:
+        """So many in all."""
+        if not self._quiet:
+            print(f"{self._line_begin}{self._verb} {counted(records)}{rest}", file=sys.stderr)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioprod.cli.client import CommandError, UsageError, client_settings, command, counted
+from aioprod.cli.client import CommandError, Progress, UsageError, client_settings, command
 from aioprod.cli.parser import Commands, Parser, natural_int, positive_int
 from aioprod.cli.reset_offsets import timestamp
 
@@ -108,7 +108,8 @@ async def _consume(options: argparse.Namespace) -> int:
         settings["group_id"] = options.group
     consumer = Consumer.from_config(settings)
     await consumer.start()
-    printing = Printing(consumer, formatter, commits=options.group is not None)
+    progress = Progress("read", options.quiet, sys.stdout)
+    printing = Printing(consumer, formatter, progress, commits=options.group is not None)
     try:
         ends = await _begin(consumer, options, printing)
         try:
@@ -117,8 +118,7 @@ async def _consume(options: argparse.Namespace) -> int:
             await printing.commit()
     finally:
         await consumer.close(_CLOSE_LIMIT_MS)
-        if not options.quiet:
-            print(f"read {counted(printing.printed)}", file=sys.stderr)
+        progress.end(printing.printed)
     return 0
 
 
@@ -187,9 +187,10 @@ class Printing:
         printed: how many records.
     """
 
-    def __init__(self, consumer: Consumer, formatter: Formatter, *, commits: bool) -> None:
+    def __init__(self, consumer: Consumer, formatter: Formatter, progress: Progress, *, commits: bool) -> None:
         self._consumer = consumer
         self._format = formatter
+        self._progress = progress
         self._commits = commits
         self._committed_at = time.monotonic()
         self._uncommitted = False
@@ -208,6 +209,7 @@ class Printing:
             if ends is not None:
                 records = [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
             await self._print(records)
+            self._progress.at(self.printed)
             if time.monotonic() - self._committed_at >= _COMMIT_EACH_S:
                 await self.commit()
 

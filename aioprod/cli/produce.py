@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioprod.cli.client import CommandError, UsageError, client_settings, command, counted
+from aioprod.cli.client import CommandError, Progress, UsageError, client_settings, command
 from aioprod.cli.parser import Commands, Parser, assignment, natural_int, separator
 
 if TYPE_CHECKING:
@@ -65,20 +65,20 @@ async def _produce(options: argparse.Namespace) -> int:
     producer = Producer.from_config(client_settings(options, PRODUCER))
     await producer.start()
     sending = Sending(producer, options.topic)
+    progress = Progress("sent", options.quiet, sys.stdin)
     failure: CommandError | None = None
     try:
         async for first, lines in _lines(sys.stdin.fileno()):
             records, failure = _records(make, lines, first)
             await sending.send(records, first)
+            progress.at(sending.succeeded)
             if failure is not None or sending.first_error is not None:
                 break
         await sending.finish()
     finally:
         await producer.close(_CLOSE_LIMIT_MS)
         sending.count_rest()
-        if not options.quiet:
-            rest = f", {sending.failed:,} not" if sending.failed else ""
-            print(f"sent {counted(sending.succeeded)} to {options.topic}{rest}", file=sys.stderr)
+        progress.end(sending.succeeded, f" to {options.topic}" + (f", {sending.failed:,} not" if sending.failed else ""))
     if failure is not None:
         raise failure
     if sending.first_error is not None:

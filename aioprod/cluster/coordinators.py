@@ -50,6 +50,9 @@ class Coordinators:
         config: time-outs and back-off.
         brokers: the connections.
         rng: source of jitter.
+
+    Attributes:
+        trouble: why the last try to reach a coordinator failed; None once one is reached.
     """
 
     def __init__(self, config: ClientConfig, brokers: Brokers, rng: random.Random) -> None:
@@ -57,6 +60,7 @@ class Coordinators:
         self._brokers = brokers
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._known: dict[tuple[CoordinatorType, str], Node] = {}
+        self.trouble: KafkaError | None = None
 
     def forget(self, kind: CoordinatorType, key: str) -> None:
         """Look for this coordinator again before the next request; its answer said that it is not the one."""
@@ -133,10 +137,13 @@ class Coordinators:
         while True:
             try:
                 node = self._known.get((kind, key)) or await self._find(kind, key)
-                return await self._brokers.connection(node.node_id)
+                connection = await self._brokers.connection(node.node_id)
+                self.trouble = None
+                return connection
             except (AuthenticationError, UnsupportedVersionError):
                 raise
             except KafkaError as error:
+                self.trouble = error
                 self.forget(kind, key)
                 if isinstance(error, BrokerError) and not error.code.retriable:
                     raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from aioprod.consumer.arguments import check_partition, check_partitions, check_pattern, check_position, check_topics
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener
 from aioprod.consumer_config import EARLIEST, LATEST, OffsetReset
@@ -31,11 +32,13 @@ class AssignmentCalls(ConsumerCore):
 
         Raises:
             ConsumerStateError: partitions were assigned by hand, or it was subscribed in the other way; ``unsubscribe`` first.
-            ConfigError: neither topics nor a pattern, both, or a pattern that is none.
+            ConfigError: neither topics nor a pattern, both, or one of the arguments is no such thing.
         """
-        chosen = [topics] if isinstance(topics, str) else list(topics)
+        chosen = check_topics(topics)
         if bool(chosen) == (pattern is not None):
             raise ConfigError("subscribe: give topics, or a pattern")
+        if listener is not None and not isinstance(listener, RebalanceListener):
+            raise ConfigError(f"listener={listener!r}: must be a RebalanceListener")
         with self._own():
             if pattern is None:
                 self._subscription.subscribe(chosen, listener)
@@ -44,23 +47,21 @@ class AssignmentCalls(ConsumerCore):
             self._subscription_changed()
 
     def _checked_pattern(self, pattern: str | re.Pattern[str] | SubscriptionPattern) -> re.Pattern[str] | SubscriptionPattern:
-        if isinstance(pattern, SubscriptionPattern):
-            if self.config.group_id is None or self.config.group_protocol != "consumer":
-                raise ConfigError(f"{pattern}: only brokers resolve it, for groups with group_protocol='consumer'; give a pattern of Python's re")
-            return pattern
-        try:
-            return re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"pattern={pattern!r}: {error}") from None
+        checked = check_pattern(pattern)
+        if isinstance(checked, SubscriptionPattern) and (self.config.group_id is None or self.config.group_protocol != "consumer"):
+            raise ConfigError(f"{checked}: only brokers resolve it, for groups with group_protocol='consumer'; give a pattern of Python's re")
+        return checked
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's sharing out; those that were assigned before keep their positions.
 
         Raises:
             ConsumerStateError: topics are subscribed; ``unsubscribe`` first.
+            ConfigError: one is no partition.
         """
+        chosen = check_partitions(partitions)
         with self._own():
-            self._subscription.assign([TopicPartition(*tp) for tp in partitions])
+            self._subscription.assign(chosen)
             self._subscription_changed()
 
     async def unsubscribe(self) -> None:
@@ -94,13 +95,11 @@ class AssignmentCalls(ConsumerCore):
 
         Raises:
             ConsumerStateError: it is not assigned.
-            ConfigError: the offset is below 0.
+            ConfigError: the offset is no whole number, or below 0.
         """
-        position = Position(offset.offset, offset.leader_epoch) if isinstance(offset, OffsetAndMetadata) else Position(offset)
-        if position.offset < 0:
-            raise ConfigError(f"seek to offset {position.offset}: must be at least 0")
+        tp, place = check_partition(partition), check_position(offset)
         with self._own():
-            self._subscription.seek(TopicPartition(*partition), position)
+            self._subscription.seek(tp, Position(place.offset, place.leader_epoch))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read these on from their first offset, or all that are assigned.
@@ -139,7 +138,7 @@ class AssignmentCalls(ConsumerCore):
                 await self._valid_position(tp, deadline)
 
     def _chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        chosen = [TopicPartition(*tp) for tp in partitions] or list(self._subscription.partitions)
+        chosen = check_partitions(partitions) or list(self._subscription.partitions)
         for tp in chosen:
             self._subscription[tp]  # raises where it is not assigned
         return chosen
@@ -156,7 +155,7 @@ class AssignmentCalls(ConsumerCore):
             KafkaTimeoutError: it was not found out in time.
         """
         async with self._call():
-            return (await self._valid_position(TopicPartition(*partition), self._deadline(timeout_ms))).offset
+            return (await self._valid_position(check_partition(partition), self._deadline(timeout_ms))).offset
 
     async def _valid_position(self, tp: TopicPartition, deadline: float) -> Position:
         while True:
@@ -174,13 +173,15 @@ class AssignmentCalls(ConsumerCore):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out no records of these until ``resume``; what was fetched of them is kept. ConsumerStateError: one is not assigned."""
+        chosen = check_partitions(partitions)
         with self._own():
-            self._subscription.pause(TopicPartition(*tp) for tp in partitions)
+            self._subscription.pause(chosen)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Hand out records of these again. ConsumerStateError: one is not assigned."""
+        chosen = check_partitions(partitions)
         with self._own():
-            self._subscription.resume(TopicPartition(*tp) for tp in partitions)
+            self._subscription.resume(chosen)
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
@@ -194,47 +195,29 @@ class AssignmentCalls(ConsumerCore):
         Raises:
             ConsumerStateError: it is not assigned.
         """
-        state = self._subscription[TopicPartition(*partition)]
+        state = self._subscription[check_partition(partition)]
         end = state.last_stable_offset if self.config.isolation_level == "read_committed" else state.high_watermark
         self._settle()
         return None if state.position is None or end < 0 else max(end - state.position.offset, 0)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The offset behind the last record that all replicas have, as the last fetch told; None before the first."""
-        known = self._subscription[TopicPartition(*partition)].high_watermark
+        known = self._subscription[check_partition(partition)].high_watermark
         return known if known >= 0 else None
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the first open transaction, or else the high watermark, as the last fetch told; None before the first."""
-        known = self._subscription[TopicPartition(*partition)].last_stable_offset
+        known = self._subscription[check_partition(partition)].last_stable_offset
         return known if known >= 0 else None
 
     def metrics(self) -> Mapping[str, float]:
         """Counts and rates under the names of Kafka's ``consumer-fetch-manager-metrics``, and ``records-lag-max``."""
+        self._settle()
         lags = [lag for tp in self._subscription.partitions if (lag := self.lag(tp)) is not None]
         gauges = {"records-lag-max": float(max(lags, default=0)), "buffered-bytes": float(self._buffer.size)}
         return self._metrics.snapshot(self._now(), {**gauges, "assigned-partitions": float(len(self._subscription.partitions))})
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """The same by topic."""
+        self._settle()
         return self._metrics.snapshot_by_topic(self._now())
-
-
-def check_offsets(
-    offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets to commit, each as number, number and note, or OffsetAndMetadata.
-
-    Raises:
-        ConfigError: one is none of these, or below 0.
-    """
-    checked: dict[TopicPartition, OffsetAndMetadata] = {}
-    for tp, given in offsets.items():
-        try:
-            offset = OffsetAndMetadata(*given) if isinstance(given, tuple) else OffsetAndMetadata(given)
-        except TypeError:
-            offset = OffsetAndMetadata(-1)
-        if isinstance(offset.offset, bool) or not isinstance(offset.offset, int) or offset.offset < 0:
-            raise ConfigError(f"offset {given!r} of {tp}: must be a whole number from 0 on, such a number and a note, or OffsetAndMetadata")
-        checked[TopicPartition(*tp)] = offset
-    return checked

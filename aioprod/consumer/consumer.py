@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
 from aioprod.config import check_names
-from aioprod.consumer.assignment import AssignmentCalls, check_offsets
+from aioprod.consumer.arguments import check_max_records, check_offsets, check_partitions, check_timeout_ms, check_topics
+from aioprod.consumer.assignment import AssignmentCalls
 from aioprod.consumer.commits import CommitQueue
 from aioprod.consumer.core import client_id
 from aioprod.consumer.lookups import LookupCalls
@@ -17,7 +18,7 @@ from aioprod.consumer.records import Records
 from aioprod.consumer.state import ConsumerStatus
 from aioprod.consumer.subscription import Mode
 from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
-from aioprod.errors import ConfigError, ConsumerClosedError, ConsumerStateError, KafkaError, KafkaTimeoutError
+from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaError, KafkaTimeoutError
 from aioprod.parts import close_parts
 from aioprod.properties import CONSUMER, client_arguments
 from aioprod.types import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -64,7 +65,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._starting = asyncio.Lock()
         self._closed: asyncio.Future[None] | None = None
         if topics:
-            self._subscription.subscribe(topics)
+            self._subscription.subscribe(check_topics(topics))
 
     @classmethod
     def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
@@ -102,9 +103,11 @@ class Consumer(AssignmentCalls, LookupCalls):
             await self._metadata.refresh(sorted(self._topics()))
             if self._closing is not None:
                 raise self._closing.with_traceback(None)
-        except BaseException:
+        except BaseException as error:
             await self._brokers.close()
             self._enter_status(ConsumerStatus.STOPPED)
+            if self._closing is not None and isinstance(error, KafkaError):
+                raise self._closing.with_traceback(None) from None  # whatever its end did to the connections
             raise
         self._metadata.on_update = self._take_over
         self._metadata.on_fault = self._broken
@@ -131,8 +134,10 @@ class Consumer(AssignmentCalls, LookupCalls):
 
         A call that waits in another task ends with ConsumerClosedError. Closing twice is fine; a cancelled ``close`` still closes, at once.
         """
+        check_timeout_ms(timeout_ms)
         if self._closed is not None:
-            await asyncio.shield(self._closed)
+            if self._owner is not asyncio.current_task():  # a listener's call would wait for itself
+                await asyncio.shield(self._closed)
             return
         loop = asyncio.get_running_loop()
         closed = self._closed = loop.create_future()
@@ -234,12 +239,11 @@ class Consumer(AssignmentCalls, LookupCalls):
             timeout_ms: the limit on waiting for the first; afterwards the list is empty. None waits for ever.
 
         Raises:
-            ConfigError: ``max_records`` is below 1.
+            ConfigError: ``max_records`` is below 1, or an argument is no number.
             KafkaError: as :meth:`getone`, but for a limit that is over.
         """
         most = self.config.max_poll_records if max_records is None else max_records
-        if most < 1:
-            raise ConfigError(f"getmany: max_records={most}: must be at least 1")
+        check_max_records(most)
         async with self._call():
             deadline = self._limit(timeout_ms)
             while True:
@@ -256,7 +260,6 @@ class Consumer(AssignmentCalls, LookupCalls):
                 found = self._buffer.take(self.config.max_poll_records)
                 if found is not None:
                     source, records = found
-                    self._metrics.handed_out(source.state.tp.topic, len(records), self._now())
                     self._lay_ready(source, records)
                     return next(self._ready)
                 if not await self._wait_for_records(deadline):
@@ -295,6 +298,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         membership.polled(now)
         if membership.needs_attention:
             await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
+            self._check_open()  # a listener may have closed it
         if membership.failure is not None:
             raise membership.failure.with_traceback(None)
         membership.maybe_auto_commit(now)
@@ -322,6 +326,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         return waited
 
     def _limit(self, timeout_ms: float | None) -> float | None:
+        check_timeout_ms(timeout_ms)
         return None if timeout_ms is None else self._now() + timeout_ms / 1000
 
     # -- commits -------------------------------------------------------------------------------------------------
@@ -363,7 +368,7 @@ class Consumer(AssignmentCalls, LookupCalls):
     async def committed(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets of these partitions, or of all that are assigned; None where there is none. Errors as of :meth:`commit`."""
         async with self._call():
-            chosen = [TopicPartition(*tp) for tp in partitions] or list(self._subscription.partitions)
+            chosen = check_partitions(partitions) or list(self._subscription.partitions)
             return await self._membership.committed(chosen, self._deadline(timeout_ms))
 
     def group_metadata(self) -> ConsumerGroupMetadata:

@@ -11,6 +11,7 @@ from typing import Any
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.consumer.arguments import check_timeout_ms
 from aioprod.consumer.background import Background
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
@@ -74,9 +75,10 @@ class ConsumerCore:
         )
         self._background = Background((self._finder.step, self._fetcher.step), self._broken)
         self._connect_parts()
-        # What is laid ready, what it is from, and whether the application is past it.
+        # What is laid ready, what it is from, and how many records it was.
         self._ready: Iterator[ConsumerRecord] = iter(())
         self._source: FetchedData | None = None
+        self._laid = 0
         self._recall: asyncio.TimerHandle | None = None
         self._suspended_at = 0.0
         self._owner: asyncio.Task[Any] | None = None
@@ -113,7 +115,7 @@ class ConsumerCore:
     def _dropped(self, tp: TopicPartition) -> None:
         """What is known of a partition's records is void."""
         if self._source is not None and self._source.state.tp == tp:
-            self._ready, self._source = iter(()), None
+            self._take_back(self._source)
         self._buffer.drop(tp)
         self._fetcher.forget(tp)
         self._problems.over(tp)
@@ -176,7 +178,7 @@ class ConsumerCore:
     def _lay_ready(self, source: FetchedData, records: Sequence[ConsumerRecord]) -> None:
         # Made all at once: between two of them a whole task runs, which would cost more than the garbage collector does.
         self._ready = iter(list(records))
-        self._source = source
+        self._source, self._laid = source, len(records)
         if self._recall is None and self.config.group_id is not None:
             self._recall = asyncio.get_running_loop().call_later(_RECALL_S, self._recalled)
 
@@ -189,11 +191,16 @@ class ConsumerCore:
         source = self._source
         if source is None:
             return
-        rest = list(self._ready)
-        if rest:
+        if rest := self._take_back(source):
             source.give_back(rest)
         source.state.position = source.position
+
+    def _take_back(self, source: FetchedData) -> list[ConsumerRecord]:
+        """What the application did not take; the rest counts as handed out."""
+        rest = list(self._ready)
         self._ready, self._source = iter(()), None
+        self._metrics.handed_out(source.state.tp.topic, self._laid - len(rest), self._now())
+        return rest
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -204,6 +211,8 @@ class ConsumerCore:
         if self._owner is not None and self._owner is not task:
             name = self._owner.get_name()
             raise ConcurrentUseError(f"task {name!r} waits in a call of this consumer: only wakeup() and close() may be called meanwhile")
+        if self._closing is not None and self._status is ConsumerStatus.STOPPED:
+            raise self._closing.with_traceback(None)
         self._settle()
         self._owner = task
         self._depth += 1
@@ -286,6 +295,7 @@ class ConsumerCore:
         return self._loop.time() if self._loop is not None else 0.0
 
     def _deadline(self, timeout_ms: float | None) -> float:
+        check_timeout_ms(timeout_ms)
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return asyncio.get_running_loop().time() + limit_ms / 1000
 

@@ -51,7 +51,7 @@ class FetchedData:
     """
 
     __slots__ = (
-        "_aborted", "_batches", "_check_crcs", "_data", "_failure", "_finish", "_given_back", "_left", "_open", "_open_end",
+        "_aborted", "_batches", "_check_crcs", "_data", "_failure", "_finish", "_given_back", "_left", "_open", "_open_end", "_start",
         "position", "size", "state", "unread_bytes", "version",
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ class FetchedData:
     ) -> None:
         self.state = state
         self.version = state.version
-        self.position = start
+        self.position = self._start = start
         self.size = self.unread_bytes = len(data)
         self._data = data
         self._batches = iter_batches(data)
@@ -133,6 +133,9 @@ class FetchedData:
                 if self._left:
                     return True
                 self.position = self._open_end
+            if self._failure is None and self.position == self._start:
+                # One whole batch comes whatever its size; without an error it would be asked for again at once, for ever.
+                raise CorruptRecordError(f"the broker sent {self.size} bytes without a whole batch of it")
         except ProtocolError as error:
             tp = self.state.tp
             self._stop(CorruptRecordError(f"{tp.topic}-{tp.partition} at offset {self.position.offset}: {error}"))

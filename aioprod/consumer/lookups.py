@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.consumer.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, by_leader, found_offsets, list_offsets_request
 from aioprod.consumer.problems import is_worth_telling
 from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, ConfigError, KafkaError, KafkaTimeoutError
+from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 
 
@@ -25,24 +26,21 @@ class LookupCalls(ConsumerCore):
         """The first record at or after a time (milliseconds since 1970) in each partition; None where there is none so late.
 
         Raises:
-            ConfigError: a timestamp is below 0.
+            ConfigError: a timestamp is no whole number, or below 0.
             KafkaTimeoutError: not all answers came within ``timeout_ms``, or else ``default_api_timeout_ms``.
             BrokerError: a partition may not be read.
         """
-        for tp, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ConfigError(f"timestamp {timestamp} of {tp}: must be at least 0")
-        found = await self._offsets(timestamps, timeout_ms)
+        found = await self._offsets(check_timestamps(timestamps), timeout_ms)
         return {tp: answer if answer.offset >= 0 else None for tp, answer in found.items()}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
         """The first offset of each partition. Errors as of :meth:`offsets_for_times`."""
-        found = await self._offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
+        found = await self._offsets(dict.fromkeys(check_partitions(partitions), EARLIEST_TIMESTAMP), timeout_ms)
         return {tp: answer.offset for tp, answer in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
         """The offset that the next record of each partition will get; with ``read_committed`` the last stable offset. Errors as above."""
-        found = await self._offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
+        found = await self._offsets(dict.fromkeys(check_partitions(partitions), LATEST_TIMESTAMP), timeout_ms)
         return {tp: answer.offset for tp, answer in found.items()}
 
     async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> frozenset[int]:
@@ -52,9 +50,10 @@ class LookupCalls(ConsumerCore):
             BrokerError: the topic may not be read.
             KafkaTimeoutError: no broker answers in time.
         """
+        (name,) = check_topics([topic])
         async with self._call():
             deadline = self._deadline(timeout_ms)
-            snapshot = await self._refresh([topic], deadline)
+            snapshot = await self._refresh([name], deadline)
             info = snapshot.topics.get(topic)
             if info is not None and info.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
                 raise BrokerError(info.error, f"topic {topic}")
@@ -93,7 +92,7 @@ class LookupCalls(ConsumerCore):
     async def _offsets(self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None) -> dict[TopicPartition, OffsetAndTimestamp]:
         async with self._call():
             deadline = self._deadline(timeout_ms)
-            missing = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
+            missing = dict(timestamps)
             found: dict[TopicPartition, OffsetAndTimestamp] = {}
             failures = 0
             failure: KafkaError | None = None
@@ -106,7 +105,7 @@ class LookupCalls(ConsumerCore):
                         raise failure
                     failures += 1
                     await self._pause(failures, deadline, failure, "offsets")
-            return {TopicPartition(*tp): found[TopicPartition(*tp)] for tp in timestamps}
+            return {tp: found[tp] for tp in timestamps}
 
     async def _ask_offsets(
         self,

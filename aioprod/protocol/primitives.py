@@ -324,6 +324,8 @@ def _utf8(value: str) -> bytes:
         data = value.encode()
     except UnicodeEncodeError as error:
         raise ProtocolError(f"{value!r} can't be written as UTF-8: {error.reason}") from None
+    except AttributeError:
+        raise ProtocolError(f"{value!r} can't be written: it is no text") from None
     if len(data) > _MAX_INT16:
         raise ProtocolError(f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the protocol allows")
     return data

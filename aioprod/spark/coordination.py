@@ -19,6 +19,7 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.spark.errors import SinkError
+from aioprod.spark.starting import start_patiently
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
@@ -124,8 +125,9 @@ async def open_coordination(producer_settings: Mapping[str, Any], client_id: str
     settings = {name: value for name, value in producer_settings.items() if name in _CLIENT_FIELDS}
     client = ClusterClient(producer_settings["bootstrap_servers"], **settings | {"client_id": client_id})
     try:
-        await together([client.start(), *beside])
-        yield Coordination(client, producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000)
+        limit_s = producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000
+        await together([start_patiently(client.start, client.config, limit_s), *beside])
+        yield Coordination(client, limit_s)
     except UnsupportedVersionError as error:
         raise SinkError(f"delivery=exactly-once needs brokers of Kafka 3.0 or newer; use delivery=at-least-once ({error})") from error
     finally:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -51,11 +52,14 @@ SINK_NAMES = (
 )
 # Spark adds these to the options by itself.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "paths", "table"})
+# An option that Spark adds for CREATE TABLE only.
+_OF_A_TABLE = "provider"
 # Known to Spark's own connector, and refused rather than ignored.
 _NOT_SUPPORTED = {"groupIdPrefix": "reads are members of no consumer group; kafka.group.id names one to commit a stream's positions to"}
 # Settings whose default is None, so that it does not tell their type.
 _WHOLE_NUMBERS = frozenset({"compression_level"})
-_SET_BY_SPARK = {
+#: Settings that are Spark's or the sink's own, and what to write instead.
+SET_BY_SPARK = {
     "group.id": "only reads can have a consumer group, to commit a stream's positions to",
     "auto.offset.reset": "use the option startingOffsets",
     "enable.auto.commit": "the source commits no offsets: Spark's checkpoint holds them",
@@ -73,14 +77,19 @@ def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 
-def client_settings(given: Mapping[str, str], allowed: Collection[str] | None) -> dict[str, str]:
+def client_settings(given: Mapping[str, str], allowed: Collection[str], kind: str) -> dict[str, str]:
+    """The ``kafka.*`` options without the prefix; ``kind`` says in messages what they are for.
+
+    Raises:
+        ConfigError: one is not allowed, or the brokers' addresses are missing.
+    """
     client = {name.removeprefix(CLIENT_PREFIX): value for name, value in given.items() if name.startswith(CLIENT_PREFIX)}
     _take_login(client)
     for name in client:
-        if name in _SET_BY_SPARK and name not in (allowed or ()):
-            raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported: {_SET_BY_SPARK[name]}")
-        if allowed is not None and name not in allowed:
-            raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported for reads{_hint(name, allowed, CLIENT_PREFIX)}")
+        if name in SET_BY_SPARK and name not in allowed:
+            raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported: {SET_BY_SPARK[name]}")
+        if name not in allowed:
+            raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported for {kind}s{_hint(name, allowed, CLIENT_PREFIX)}")
     if not client.get("bootstrap.servers", "").strip():
         raise ConfigError(f'option {BOOTSTRAP_SERVERS} is required, for example "localhost:9092"')
     return client
@@ -97,7 +106,30 @@ def _take_login(client: dict[str, str]) -> None:
         client[name] = value
 
 
+def dotted_names(kind: type[Any]) -> dict[str, str]:
+    """A class's settings: their names as options, without the prefix, by its own names."""
+    return {item.name: item.name.replace("_", ".") for item in fields(kind)}
+
+
+@contextmanager
+def named_as_options(names: Mapping[str, str]) -> Iterator[None]:
+    """An error about settings names them as who wrote the options does: ``kafka.batch.size``, not ``batch_size``.
+
+    Args:
+        names: as options, without the prefix, by those in errors.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        # "acks" is a word as well as a setting; "batch_size" is no word.
+        known = "|".join(name if "_" in name else f"{name}(?==)" for name in names)
+        text = re.sub(rf"(?:{re.escape(CLIENT_PREFIX)})?\b({known})\b", lambda found: CLIENT_PREFIX + names[found[1]], str(error))
+        raise ConfigError(text if text.startswith("option") else f"option {text}") from None
+
+
 def check_option_names(given: Mapping[str, str], names: Collection[str], *, kind: str, other: Collection[str], other_kind: str) -> None:
+    if _OF_A_TABLE in given:
+        raise ConfigError("CREATE TABLE is not supported: Spark keeps no options for a Python data source's table; use CREATE TEMPORARY VIEW")
     known = {name.lower() for name in names} | _SPARKS_OWN
     for name in given:
         if name in known or name.startswith(CLIENT_PREFIX):

@@ -19,6 +19,7 @@ from aioprod.spark.driver_client import open_client
 from aioprod.spark.offsets import EARLIEST, OffsetRange
 from aioprod.spark.planning import report_losses
 from aioprod.spark.source_options import SourceOptions, fetch_settings
+from aioprod.spark.starting import start_patiently
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,10 @@ async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch
 
 async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[pa.RecordBatch, None]:
     settings = fetch_settings(options)
-    async with open_client(options) as client:
+    client = open_client(options)
+    # The driver has just reached the brokers: it is no wrong address.
+    await start_patiently(client.start, client.config, settings.retry_limit_ms / 1000)
+    try:
         start: int | None = item.start
         while start is not None:
             reader = PartitionReader(client, TopicPartition(item.topic, item.partition), start, item.end, settings)
@@ -67,6 +71,8 @@ async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[
                     raise
                 report_losses([str(error)], fail=options.fail_on_data_loss)
                 start = await _after_loss(client, reader, item.end, settings)
+    finally:
+        await client.close()
 
 
 async def _after_loss(client: ClusterClient, reader: PartitionReader, end: int, settings: FetchSettings) -> int | None:

@@ -25,6 +25,7 @@ from aioprod.spark.exactly_once.task import write_task
 from aioprod.spark.reading import event_loop_factory
 from aioprod.spark.sending import RowSender, portions
 from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
+from aioprod.spark.starting import start_producer
 from aioprod.spark.worker_process import settle
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class KafkaWriter(DataSourceArrowWriter):
         _commit(self.options, messages, self._version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _abort(self.options, messages, "the write")
+        _abort(self.options, messages, "the write", TaskAttempt(self._sink, self._run, self._version, 0, 0))
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -105,7 +106,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         _commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _abort(self.options, messages, f"micro-batch {batchId}")
+        known = next((report.attempt for report in _reports(messages)), None)  # only tasks are told the query's id
+        _abort(self.options, messages, f"micro-batch {batchId}", known)
 
 
 def summary(messages: Messages) -> str:
@@ -126,7 +128,7 @@ def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Wr
 
 async def _write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     producer = Producer(**options.producer)
-    await producer.start()
+    await start_producer(producer)
     sender = RowSender(producer, options.topic)
     try:
         async for batch in portions(batches):
@@ -153,12 +155,15 @@ def _commit(options: SinkOptions, messages: Messages, version: int) -> None:
         log.info("batch %d: %s", version, summary(messages))
 
 
-def _abort(options: SinkOptions, messages: Messages, what: str) -> None:
+def _abort(options: SinkOptions, messages: Messages, what: str, attempt: TaskAttempt | None) -> None:
     if options.delivery != EXACTLY_ONCE:
         log.warning("%s failed; already written and not taken back: %s", what, summary(messages))
         return
+    if attempt is None:
+        log.warning("%s failed; what its tasks left open is aborted with the first batch of the query's next run: %s", what, summary(messages))
+        return
     try:
-        _run(abort_batch(options, _reports(messages)))
+        _run(abort_batch(options, attempt, strays=len(_reports(messages)) < len(messages)))
     except KafkaError as error:
         # Spark knows already that the batch failed, and the next run's first batch clears up.
         log.warning("%s failed, and not all of it could be cleared up; what is open hides later records until it times out: %s", what, error)

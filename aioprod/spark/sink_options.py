@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aioprod.config import check_names
 from aioprod.errors import ConfigError
 from aioprod.producer_config import ProducerConfig
-from aioprod.spark.options import SINK_NAMES, SOURCE_NAMES, check_option_names, client_settings, lower_keys, typed_settings
+from aioprod.spark.options import (
+    SET_BY_SPARK,
+    SINK_NAMES,
+    SOURCE_NAMES,
+    check_option_names,
+    client_settings,
+    dotted_names,
+    lower_keys,
+    named_as_options,
+    typed_settings,
+)
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -22,6 +31,8 @@ _PRODUCER_DEFAULTS = {"batch_size": 128 * 1024}
 _TRANSACTION_DEFAULTS = {"transaction_timeout_ms": 900_000}
 # What exactly-once can't do without, and what it is by default.
 _NEEDED = {"acks": ("all", "-1"), "enable_idempotence": (True,)}
+_NAMES = dotted_names(ProducerConfig)
+_CLIENT_NAMES = frozenset(_NAMES.values()) - SET_BY_SPARK.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +62,24 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
-    """Check the options of a write. Limits of the producer's settings are checked when it is made.
+    """Check the options of a write, the producer's settings among them.
 
     Raises:
-        ConfigError: an option is missing, unknown, not supported, or contradicts another.
+        ConfigError: an option is missing, unknown, not supported, outside its limits, or contradicts another.
     """
     given = lower_keys(options)
-    client = client_settings(given, None)
+    client = client_settings(given, _CLIENT_NAMES, "write")
     check_option_names(given, SINK_NAMES, kind="write", other=SOURCE_NAMES, other_kind="read")
     settings = typed_settings(ProducerConfig, client)
-    check_names(ProducerConfig, settings)
     delivery = _choice(given, "delivery", EXACTLY_ONCE, AT_LEAST_ONCE)
     defaults: dict[str, Any] = {**_PRODUCER_DEFAULTS}
     if delivery == EXACTLY_ONCE:
         _check_needed(settings)
         defaults |= _TRANSACTION_DEFAULTS
+    producer = defaults | settings
+    # Here, on the driver, and not first in each task.
+    with named_as_options(_NAMES):
+        ProducerConfig(**producer)
     app_id, version = _text(given, "txnAppId"), _number(given, "txnVersion")
     if (app_id is None) != (version is None):
         raise ConfigError("options txnAppId and txnVersion belong together: give both, or none")
@@ -76,7 +90,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
             raise ConfigError(f"option {_spelled(name)} needs delivery=exactly-once")
     return SinkOptions(
         topic=_text(given, "topic"),
-        producer=defaults | settings,
+        producer=producer,
         delivery=delivery,
         transactional_id_prefix=_text(given, "transactionalIdPrefix") or DEFAULT_PREFIX,
         txn_app_id=app_id,

@@ -45,21 +45,32 @@ class KafkaDataSource(DataSource):
         return "aioprod"
 
     def schema(self) -> StructType:
-        from aioprod.spark.source_options import wants_headers
+        from aioprod.spark.source_options import check_read_options, wants_headers
 
+        if "topic" not in self.options:  # that is a view to write to
+            check_read_options(self.options)  # a wrong one is told by load(); a stream would start first, and fail later
         return source_columns(include_headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from aioprod.spark.readers import KafkaReader
         from aioprod.spark.source_options import parse_source_options
 
+        self._check_schema(schema)
         return KafkaReader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from aioprod.spark.readers import KafkaStreamReader
         from aioprod.spark.source_options import parse_source_options
 
+        self._check_schema(schema)
         return KafkaStreamReader(parse_source_options(self.options, streaming=True))
+
+    def _check_schema(self, schema: StructType) -> None:
+        from aioprod.spark.source_options import wants_headers
+
+        fixed = source_columns(include_headers=wants_headers(self.options)).simpleString()
+        if schema.simpleString() != fixed:
+            raise ConfigError(f"the columns of a read are fixed: leave .schema(...) away, and select from {fixed}")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from aioprod.spark.sink import KafkaWriter

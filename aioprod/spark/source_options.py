@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from aioprod.config import ClientConfig
@@ -20,8 +20,10 @@ from aioprod.spark.options import (
     boolean,
     check_option_names,
     client_settings,
+    dotted_names,
     lower_keys,
     milliseconds,
+    named_as_options,
     positive,
     typed_settings,
     whole,
@@ -41,7 +43,8 @@ _FETCH_NAMES = {
 }
 # A task reads one partition, so that the whole reply is one partition's; Kafka's 1 MiB would cost a round trip per 10,000 small records.
 _PARTITION_FETCH_BYTES = 4 * 1024 * 1024
-_SOURCE_CLIENT_NAMES = ("group.id", *(item.name.replace("_", ".") for item in fields(ClientConfig)), *_FETCH_NAMES)
+_NAMES = dotted_names(ClientConfig)
+_CLIENT_NAMES = ("group.id", *_NAMES.values(), *_FETCH_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +113,13 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         ConfigError: an option is missing, unknown, not supported or malformed; the text says which and what to write instead.
     """
     given = lower_keys(options)
-    client = client_settings(given, _SOURCE_CLIENT_NAMES)
+    client = client_settings(given, _CLIENT_NAMES, "read")
     check_option_names(given, SOURCE_NAMES, kind="read", other=SINK_NAMES, other_kind="write")
     if streaming:
         _refuse_ends(given)
     else:
         _warn_of_stream_options(given)
-    return SourceOptions(
+    checked = SourceOptions(
         bootstrap_servers=client["bootstrap.servers"],
         selection=_selection(given),
         starting=_starting(given, streaming),
@@ -132,6 +135,32 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         group=client.pop("group.id", "").strip() or None,
         client=client,
     )
+    _check_client(checked)
+    return checked
+
+
+def check_read_options(options: Mapping[str, str]) -> None:
+    """Check them where it is not known yet whether a batch or a stream is read.
+
+    Raises:
+        ConfigError: they are wrong for both.
+    """
+    try:
+        parse_source_options(options, streaming=True)
+    except ConfigError as of_stream:
+        try:
+            parse_source_options(options, streaming=False)
+        except ConfigError as of_batch:
+            if str(of_batch) == str(of_stream):
+                raise of_batch from None
+            raise ConfigError(f"as a batch: {of_batch}; as a stream: {of_stream}") from None
+
+
+def _check_client(options: SourceOptions) -> None:
+    """The client's settings, which are looked at here and not first where brokers are asked."""
+    with named_as_options({**_NAMES, **{name: dotted for dotted, name in _FETCH_NAMES.items()}}):
+        ClientConfig(**{"bootstrap_servers": options.bootstrap_servers, **client_config(options.client)})
+        fetch_settings(options)
 
 
 def _refuse_ends(given: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aioprod import Admin, BrokerError, ConfigError, ErrorCode, Producer
+from aioprod import Admin, BrokerError, ConfigError, ErrorCode, Producer, ProtocolError
 from aioprod.admin import AclOperation, ConfigSource, NewPartitions, NewTopic
 from aioprod.testing import EmbeddedCluster
 
@@ -134,4 +134,19 @@ async def test_a_setting_of_a_wrong_type_is_refused_before_anything_is_sent(brok
     async with Admin(broker.bootstrap_servers) as admin:
         with pytest.raises(ConfigError, match=r"retention\.ms=None"):
             await admin.create_topics(NewTopic("orders", configs={"retention.ms": None}))  # type: ignore[dict-item]
+    assert not broker.topics
+
+
+async def test_what_is_no_topic_is_refused_before_anything_is_sent(broker: EmbeddedCluster) -> None:
+    async with Admin(broker.bootstrap_servers) as admin:
+        for wrong in ("orders", ["orders"], [NewTopic("clicks"), 5]):
+            with pytest.raises(ConfigError, match="is no NewTopic"):
+                await admin.create_topics(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="a name comes twice: orders, orders"):
+            await admin.create_topics([NewTopic("orders", 1), NewTopic("orders", 3)])
+        for call in (admin.describe_topics, admin.delete_topics):
+            with pytest.raises(ProtocolError, match="5 can't be written: it is no text"):
+                (await call([5])).check()  # type: ignore[list-item]
+        with pytest.raises(ProtocolError, match="5 can't be written"):
+            await admin.create_topics(NewTopic(5))  # type: ignore[arg-type]
     assert not broker.topics

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -179,6 +181,34 @@ def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(
         assert first.wait(LIMIT_S) == 130
         assert first.stdout.read() == b""
     assert sum(filled.committed_offsets("mine").values()) == 1030
+
+
+@pytest.mark.parametrize("command", ["consume", "produce"])
+def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -> None:
+    """Each second; what has ended is one line."""
+    ours, theirs = os.openpty()
+    arguments = [sys.executable, "-m", "aioprod.cli", command, "orders", "-b", filled.bootstrap_servers]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True) as process:
+        os.close(theirs)
+        assert process.stdin is not None
+        seen = b""
+        until = time.monotonic() + LIMIT_S
+        while b"record" not in seen:
+            assert time.monotonic() < until
+            if command == "produce":
+                process.stdin.write(b"line\n")
+                process.stdin.flush()
+            if select.select([ours], [], [], 0.05)[0]:
+                seen += os.read(ours, 1000)
+        assert seen.startswith(b"\r\x1b[Kread " if command == "consume" else b"\r\x1b[Ksent ")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+    with contextlib.suppress(OSError):  # nobody has the other end any more
+        while more := os.read(ours, 1000):
+            seen += more
+    os.close(ours)
+    assert seen.split(b"\r\x1b[K")[-1].startswith(b"read 20 records\r\n" if command == "consume" else b"sent ")
+    assert seen.endswith(b"\r\n")
 
 
 def test_whoever_reads_the_output_may_go(filled: ThreadedCluster) -> None:

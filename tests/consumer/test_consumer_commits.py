@@ -155,3 +155,22 @@ async def test_the_next_member_goes_on_where_the_last_one_was(broker: EmbeddedCl
         async with member(broker, TOPIC, auto_offset_reset=auto_offset_reset, max_poll_records=7) as consumer:
             found += numbers(await take(consumer, 10))
     assert found == list(range(60))
+
+
+async def test_a_loop_over_records_that_are_there_already_is_neither_silent_nor_uncommitted(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They came with one answer, and each takes its time: the group hears of the loop all the same."""
+    monkeypatch.setattr("aioprod.consumer.core._RECALL_S", 0.05)
+    await fill(broker, 30)
+    seen: list[int] = []
+    async with member(broker, TOPIC, max_poll_interval_ms=1_000, auto_commit_interval_ms=50) as consumer:
+        while len(seen) < 30:
+            record = await consumer.getone()
+            seen.append(record.offset)
+            await asyncio.sleep(0.05)  # the application's work
+            assert broker.committed_offsets("g").get(TP, 0) <= record.offset, "the record in hand is not processed yet"
+        assert broker.committed_offsets("g")[TP] >= 20
+        assert broker.group("g").generation_id == 1
+    assert seen == list(range(30))
+    assert broker.committed_offsets("g") == {TP: 30}

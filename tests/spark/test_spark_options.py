@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from aioprod import ConfigError, TopicPartition
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec
 from aioprod.spark.sink_options import parse_sink_options
+from aioprod.spark.source import KafkaDataSource, source_columns
 from aioprod.spark.source_options import SourceOptions, client_config, fetch_settings, parse_source_options, wants_headers
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -95,6 +97,11 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.username": "bob"}, r"kafka\.sasl\.username is given, and"),
         ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
         ({**SOURCE, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is not supported for reads"),
+        ({**SOURCE, "kafka.request.timeout.ms": "soon"}, r"^option kafka\.request\.timeout\.ms='soon': must be a number$"),
+        ({**SOURCE, "kafka.check.crcs": "maybe"}, r"^option kafka\.check\.crcs='maybe': must be true or false$"),
+        ({**SOURCE, "kafka.isolation.level": "dirty"}, r"^option kafka\.isolation\.level='dirty': must be read_uncommitted or read_committed$"),
+        ({**SOURCE, "kafka.default.api.timeout.ms": "0"}, r"^option kafka\.default\.api\.timeout\.ms=0: must be at least 1$"),
+        ({**SOURCE, "kafka.bootstrap.servers": "h"}, r"^option kafka\.bootstrap\.servers='h': must be host:port"),
     ],
 )
 def test_a_wrong_option_of_a_read_is_named(options: dict[str, str], message: str) -> None:
@@ -147,19 +154,24 @@ def test_client_settings_get_their_types() -> None:
     assert fetch_settings(source(**{"kafkaConsumer.pollTimeoutMs": "7000", "kafka__default__api__timeout__ms": "5000"})).retry_limit_ms == 7000
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("kafka__request__timeout__ms", "soon", "must be a number"),
-        ("kafka__check__crcs", "maybe", "must be true or false"),
-        ("kafka__isolation__level", "dirty", "must be read_uncommitted or read_committed"),
-    ],
-)
-def test_a_client_setting_of_the_wrong_type_is_named(name: str, value: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        options = source(**{name: value})
-        client_config(options.client)
-        fetch_settings(options)
+def test_a_read_is_told_at_load_what_is_wrong_with_it_as_a_batch_and_as_a_stream() -> None:
+    for wrong in ({"startingOffset": "latest"}, {"kafka.bootstrap.servers": "h"}, {"assign": '{"t":[0]}'}):
+        with pytest.raises(ConfigError, match=r"startingOffset|bootstrap|exactly one"):
+            KafkaDataSource({**SOURCE, **wrong}).schema()
+    with pytest.raises(ConfigError, match=r"^as a batch: option startingOffsets=latest would .*; as a stream: option endingOffsets is for batch"):
+        KafkaDataSource({**SOURCE, "startingOffsets": "latest", "endingOffsets": "latest"}).schema()
+    with pytest.raises(ConfigError, match=r"CREATE TABLE is not supported: .* use CREATE TEMPORARY VIEW"):
+        KafkaDataSource({**SOURCE, "provider": "aioprod"}).schema()
+    for right in ({"startingOffsets": "latest"}, {"endingOffsets": "latest"}, {"includeHeaders": "true"}):
+        assert KafkaDataSource({**SOURCE, **right}).schema() == source_columns(include_headers="includeHeaders" in right)
+
+
+@pytest.mark.parametrize("way", ["reader", "streamReader"])
+def test_a_read_has_its_own_columns(way: str) -> None:
+    source = KafkaDataSource({**SOURCE})
+    with pytest.raises(ConfigError, match=r"the columns of a read are fixed: leave \.schema\(\.\.\.\) away, and select from struct<key:binary,"):
+        getattr(source, way)(StructType([StructField("value", StringType())]))
+    assert getattr(source, way)(source.schema()) is not None
 
 
 def test_sink_options_become_the_producers_arguments() -> None:
@@ -185,8 +197,11 @@ def test_sink_options_become_the_producers_arguments() -> None:
         ({**SERVERS, "topic": " "}, "option topic is empty"),
         ({**SERVERS, "subscribe": "t"}, "option subscribe is for reads only, this is a write"),
         ({**SERVERS, "topics": "t"}, r"unknown option topics; did you mean topic\?"),
-        ({**SERVERS, "kafka.linger": "5"}, "linger_ms"),
-        ({**SERVERS, "kafka.linger.ms": "x"}, "must be a number"),
+        ({**SERVERS, "kafka.linger": "5"}, r"^option kafka\.linger is not supported for writes; did you mean kafka\.linger\.ms\?$"),
+        ({**SERVERS, "kafka.linger.ms": "x"}, r"^option kafka\.linger\.ms='x': must be a number$"),
+        ({**SERVERS, "kafka.batch.size": "-5"}, r"^option kafka\.batch\.size=-5: must be from 0"),
+        ({**SERVERS, "kafka.acks": "1", "delivery": "at-least-once"}, r"^option kafka\.acks=1: .* or kafka\.enable\.idempotence=False$"),
+        ({"kafka.bootstrap.servers": "h"}, r"^option kafka\.bootstrap\.servers='h': must be host:port"),
         ({**SERVERS, "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ({**SERVERS, "kafka.value.serializer": "x"}, "make the column value string or binary"),
     ],

@@ -11,8 +11,9 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import AnalysisException
 
-from aioprod.spark.pipeline import PipelineOptions, PipelineResult
+from aioprod.spark.pipeline import PipelineOptions, PipelineResult, read_records
 from aioprod.spark.pipeline import __main__ as command
+from aioprod.spark.source_options import parse_source_options
 
 NEEDED = ["--bootstrap-servers", "h:1", "--out", "s3a://b/out/", "--checkpoint", "s3a://b/checkpoint"]
 RESULT = PipelineResult(1_005, 3, 2, [], [], "s3a://b/out/delays", "s3a://b/out/routes")
@@ -45,6 +46,14 @@ class Session:
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     return Session(monkeypatch)
+
+
+def test_what_a_producer_has_aborted_is_not_read() -> None:
+    spark = MagicMock()
+    read_records(spark, PipelineOptions(bootstrap_servers="h:1", out_dir="o", checkpoint_dir="c"))
+    given = spark.readStream.format("aioprod").options.call_args.kwargs
+    assert given["kafka.isolation.level"] == "read_committed"
+    parse_source_options(given, streaming=True)
 
 
 def test_options_reach_the_pipeline(session: Session) -> None:

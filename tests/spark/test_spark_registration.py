@@ -68,6 +68,9 @@ def test_the_wheel_has_it_at_its_top_level_and_nowhere_else(tmp_path: Path) -> N
 
 def test_a_session_knows_the_format_without_being_told(spark: SparkSession, threaded_broker: ThreadedCluster) -> None:
     session = spark.newSession()
-    options = {"kafka.bootstrap.servers": threaded_broker.bootstrap_servers, "topic": "t"}
-    session.createDataFrame([("x",)], "value string").write.format("aioprod").options(**options).mode("append").save()
-    assert [record.value for record in threaded_broker.records("t")] == [b"x"]
+    for view, option in (("sink", "topic 't'"), ("source", "subscribe 't'")):
+        options = f"`kafka.bootstrap.servers` '{threaded_broker.bootstrap_servers}', {option}"
+        session.sql(f"CREATE TEMPORARY VIEW {view} USING aioprod OPTIONS ({options})")
+    session.sql("INSERT INTO sink (key, value) VALUES (NULL, CAST('x' AS BINARY))")
+    assert [(record.key, record.value) for record in threaded_broker.records("t", committed_only=True)] == [(None, b"x")]
+    assert [row["value"] for row in session.table("source").collect()] == [b"x"]

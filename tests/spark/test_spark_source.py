@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 from collections.abc import Iterator
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from aioprod import BrokerError, ConfigError, ErrorCode, TopicPartition
+from aioprod import BrokerConnectionError, BrokerError, ConfigError, ErrorCode, TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.spark import group_positions
 from aioprod.spark._versions import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -116,6 +117,18 @@ def test_a_task_survives_lost_connections(broker: ThreadedCluster, servers: str)
     broker.on(ApiKey.FETCH, close())
     broker.on(ApiKey.FETCH, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert values(options, ranges) == ALL
+
+
+def test_a_task_waits_for_brokers_that_are_away_for_a_moment(broker: ThreadedCluster, servers: str) -> None:
+    options = options_of(servers, subscribe="t", **{"kafkaConsumer.pollTimeoutMs": "300"})
+    ranges = ranges_of(options)
+    broker.stop_node(broker.node_ids[0])
+    with pytest.raises(BrokerConnectionError, match="no broker answers"):
+        values(options, ranges)
+    back = threading.Timer(0.3, broker.start_node, broker.node_ids)
+    back.start()
+    assert values(options_of(servers, subscribe="t"), ranges) == ALL
+    back.join()
 
 
 def test_a_task_that_is_stopped_early_closes_its_connections(servers: str) -> None:

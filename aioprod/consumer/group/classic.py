@@ -169,6 +169,8 @@ class ClassicMember(GroupMember):
             self._rejoin("partitions were taken from this member, others get them in the next rebalance")
             if not await self._revoke(revoked, deadline):
                 return False
+            if self._joined is not joined or self._identity.is_lost:  # the listener has ended the membership, or the coordinator has
+                return True
         self._joined = None
         self._present = joined.generation
         self._leadership = joined.leadership

@@ -10,7 +10,7 @@ from typing import TypeVar
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.consumer_config import ConsumerConfig
-from aioprod.errors import BrokerConnectionError
+from aioprod.errors import BrokerConnectionError, KafkaError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
@@ -37,6 +37,11 @@ class GroupConnections:
         self._brokers = Brokers(config, rng)
         self._coordinators = Coordinators(config, self._brokers, rng)
         self._in_use: Connection | None = None
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why the coordinator can't be reached now, as far as that is known."""
+        return self._coordinators.trouble
 
     def update(self, snapshot: ClusterSnapshot) -> None:
         """Take over the cluster's present brokers."""

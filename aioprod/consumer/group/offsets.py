@@ -102,7 +102,7 @@ class GroupOffsets:
         # Not cancelled with whoever waits: later commits go behind this one.
         await asyncio.wait([mine.done], timeout=deadline - loop.time())
         if not mine.done.done():
-            _fail(mine, _too_late("OffsetCommit", self.connections.group_id, mine.last_error))
+            _fail(mine, self._too_late("OffsetCommit", mine.last_error))
         mine.done.result()
         self.on_commit(offsets)
 
@@ -132,7 +132,7 @@ class GroupOffsets:
         now = asyncio.get_running_loop().time()
         for commit in batch:
             if now + pause >= commit.deadline:
-                _fail(commit, _too_late("OffsetCommit", self.connections.group_id, commit.last_error))
+                _fail(commit, self._too_late("OffsetCommit", commit.last_error))
         waiting = [commit for commit in self._waiting if not commit.done.done()]
         batch = [commit for commit in batch if not commit.done.done()] or waiting[:1]
         alike = [commit for commit in waiting if commit.committer == batch[0].committer]
@@ -202,6 +202,12 @@ class GroupOffsets:
             TopicPartition(topic.name, told.partition_index): ErrorCode.of(told.error_code) for topic in reply.topics for told in topic.partitions
         }
 
+    def _too_late(self, what: str, last_error: KafkaError | None) -> KafkaTimeoutError:
+        why = last_error or self.connections.trouble
+        error = KafkaTimeoutError(f"{what} in group {self.connections.group_id!r}: not before the deadline" + (f"; at last: {why}" if why else ""))
+        error.__cause__ = why
+        return error
+
     # -- read ----------------------------------------------------------------------------------------------------
 
     async def committed(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -220,7 +226,7 @@ class GroupOffsets:
         while left := [tp for tp in partitions if tp not in found]:
             pause = self.connections.backoff.seconds(failures)
             if failures and loop.time() + pause >= deadline:
-                raise _too_late("OffsetFetch", self.connections.group_id, last_error)
+                raise self._too_late("OffsetFetch", last_error)
             await asyncio.sleep(pause)
             failures += 1
             try:
@@ -279,9 +285,3 @@ def _fail(commit: _Commit, error: KafkaError) -> None:
     if not commit.done.done():
         commit.done.set_exception(error)
         commit.done.exception()  # whoever waited may be gone
-
-
-def _too_late(what: str, group_id: str, last_error: KafkaError | None) -> KafkaTimeoutError:
-    error = KafkaTimeoutError(f"{what} in group {group_id!r}: not before the deadline" + (f"; at last: {last_error}" if last_error else ""))
-    error.__cause__ = last_error
-    return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -18,17 +19,19 @@ from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.digest import MODULUS
 from aioprod.spark.exactly_once.ending import end_decided
 from aioprod.spark.exactly_once.ids import NUMBERS, Sink
-from aioprod.spark.exactly_once.reports import TaskReport
+from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.exactly_once.sweeping import finish_earlier, sweep
 from aioprod.spark.exactly_once.task import check_not_newer
 from aioprod.spark.exactly_once.transactions import TransactionStatus
 from aioprod.spark.sink_options import SinkOptions
+from aioprod.spark.starting import start_producer
 from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
 
 # The driver's own transaction takes milliseconds. Left open by a driver that died, it must not hold up the next one for long.
 _DRIVER_TIMEOUT_MS = 30_000
+_STRAYS_LIMIT_S = 5.0
 
 
 async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], version: int) -> bool:
@@ -60,22 +63,32 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         return await _begin(options, coordination, producer, decision, reports, version)
 
 
-async def abort_batch(options: SinkOptions, reports: Sequence[TaskReport]) -> None:
+async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: bool) -> None:
     """Abort what the tasks of a batch left open, unless it is decided: that is committed.
+
+    Args:
+        attempt: any of the batch's.
+        strays: some of its tasks have not reported, and may still be at work.
 
     Raises:
         KafkaError: brokers can't be reached, or refuse.
     """
-    if not reports:
-        return
-    sink, run = reports[0].attempt.sink, reports[0].attempt.run
+    sink, run = attempt.sink, attempt.run
     async with open_coordination(options.producer, f"{sink.driver_id}-abort") as coordination:
         # Whatever the driver had begun is over then: decided, or never to be.
         await transactions.abort_transaction(coordination, sink.driver_id)
         decision = await read_decided(coordination, sink, stable=True)
         await sweep(coordination, sink, decision, run)
-        if decision is not None and decision.version == reports[0].attempt.version:
+        if decision is not None and decision.version == attempt.version:
             await end_decided(coordination, sink, decision, skip_lost=options.skip_lost_batch)
+        if strays:
+            await wait_for_strays()
+            await sweep(coordination, sink, decision, run)
+
+
+async def wait_for_strays() -> None:
+    """Give tasks time that Spark has not waited for: once they find it gone they open no transaction any more."""
+    await asyncio.sleep(_STRAYS_LIMIT_S)
 
 
 @contextlib.asynccontextmanager
@@ -83,7 +96,7 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordin
     settings = {**options.producer, "transactional_id": sink.driver_id, "transaction_timeout_ms": _DRIVER_TIMEOUT_MS}
     producer = Producer(**settings)
     try:
-        async with open_coordination(options.producer, sink.driver_id, producer.start()) as coordination:
+        async with open_coordination(options.producer, sink.driver_id, start_producer(producer)) as coordination:
             yield coordination, producer
     finally:
         await producer.close()

@@ -18,6 +18,7 @@ from aioprod.spark.exactly_once.digest import RowDigest
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.sending import RowSender, portions, topics_of
 from aioprod.spark.sink_options import SinkOptions
+from aioprod.spark.starting import start_producer
 from aioprod.types import PreparedTransaction
 
 # A task that fails aborts what it wrote, so that nobody has to wait for its time-out; it is not held up by that for long.
@@ -47,7 +48,7 @@ async def write_task(options: SinkOptions, attempt: TaskAttempt, batches: Iterat
 
 
 async def _start(producer: Producer) -> bool:
-    await producer.start()
+    await start_producer(producer)
     await producer.begin_transaction()
     return True
 

@@ -35,9 +35,11 @@ _PARSE_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "
 
 
 def read_records(spark: SparkSession, options: PipelineOptions, *, streaming: bool = True, headers: bool = False) -> DataFrame:
-    """The topic's records from the beginning, with the columns of Spark's Kafka source."""
+    """The topic's committed records from the beginning, with the columns of Spark's Kafka source."""
     reader = spark.readStream if streaming else spark.read
     settings = {**options.client, "subscribe": options.topic, "startingOffsets": "earliest", "includeHeaders": str(headers).lower()}
+    # What a producer has aborted is no event.
+    settings["kafka.isolation.level"] = "read_committed"
     if options.max_offsets_per_trigger is not None and streaming:
         settings["maxOffsetsPerTrigger"] = str(options.max_offsets_per_trigger)
     return reader.format(options.source_format).options(**settings).load()

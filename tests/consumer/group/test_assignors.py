@@ -267,7 +267,14 @@ def test_the_rebalance_protocol_is_the_newest_that_all_support() -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "message"),
-    [(["rnage"], "rnage.*must be one of range"), ([], "is empty"), (["range", "range"], "comes twice"), (["range", Own()], "no rebalance protocol")],
+    [
+        (["rnage"], "rnage.*must be one of range"),
+        ([], "is empty"),
+        (["range", "range"], "comes twice"),
+        (["range", Own()], "no rebalance protocol"),
+        ([Own], "an assignor of your own: an object with name"),
+        ([5], "strategy=5: must be one of range"),
+    ],
 )
 def test_a_strategy_that_makes_no_sense_is_refused(strategy: list[object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

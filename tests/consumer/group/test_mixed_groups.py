@@ -37,7 +37,7 @@ async def test_ours_and_theirs(bootstrap: str, foreign: Any, strategy: str) -> N
     await run(bootstrap, partial(foreign, strategy=strategy), seed, 6, partition_assignment_strategy=(strategy,))
 
 
-@pytest.mark.parametrize(("foreign", "strategy"), [PAIRS[0], PAIRS[3]])
+@pytest.mark.parametrize(("foreign", "strategy"), [PAIRS[0], PAIRS[1], PAIRS[3]])
 async def test_ours_and_theirs_on_kafka_3_9(kafka_3_9: str, foreign: Any, strategy: str) -> None:
     await run(kafka_3_9, partial(foreign, strategy=strategy), 5, 5, partition_assignment_strategy=(strategy,))
 

@@ -12,6 +12,7 @@ from .crash_stage import Life
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_python")
 @pytest.mark.timeout(400)
 def test_crashes_double_rows_at_least_once_and_none_exactly_once(kafka: str, report: Callable[[list[Row]], None]) -> None:
     with Life(kafka, {"delivery": "exactly-once"}, rows_per_batch=ROWS) as life:

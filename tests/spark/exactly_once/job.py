@@ -62,8 +62,12 @@ class Job:
         try:
             return await commit_batch(self.options, reports, version)
         except Exception:
-            await abort_batch(self.options, reports)
+            await self.abort(version)
             raise
+
+    async def abort(self, version: int, *, strays: bool = False) -> None:
+        """As Spark does when it gives a batch up."""
+        await abort_batch(self.options, TaskAttempt(self.sink, self.run, version, 0, 0), strays=strays)
 
     async def batch(self, version: int, parts: Sequence[Rows]) -> bool:
         """A whole batch. Returns whether it was written now."""

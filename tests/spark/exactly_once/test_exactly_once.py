@@ -254,11 +254,26 @@ async def test_what_an_earlier_write_decided_and_did_not_finish_is_finished_by_t
 async def test_abort_leaves_nothing_open(broker: EmbeddedCluster) -> None:
     job = Job(broker.bootstrap_servers)
     await job.batch(0, [rows_of(0)])
-    reports = await job.tasks(1, split(rows_of(1), 3))
-    await driver.abort_batch(job.options, reports[:1])
-    assert open_transactions(broker) == [], "also of tasks whose reports did not arrive"
-    await driver.abort_batch(job.options, [])
+    await job.tasks(1, split(rows_of(1), 3))
+    await job.abort(1)
+    assert open_transactions(broker) == []
     assert committed(broker) == sorted(rows_of(0))
+
+
+async def test_abort_finds_what_stray_tasks_open_afterwards(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark does not wait for the tasks of a write that has failed."""
+    job = Job(broker.bootstrap_servers)
+    await job.task(0, 0, ["early"])
+
+    async def stray() -> None:
+        assert open_transactions(broker) == []
+        await job.task(0, 1, ["late"])
+
+    monkeypatch.setattr(driver, "wait_for_strays", stray)
+    await job.abort(0, strays=True)
+    assert len(broker.records("t")) == 2
+    assert open_transactions(broker) == []
+    assert committed(broker) == []
 
 
 async def test_an_orphan_that_can_not_be_aborted_fails_nothing(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:

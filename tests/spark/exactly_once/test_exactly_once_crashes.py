@@ -110,7 +110,7 @@ async def test_a_driver_that_fails_aborts_or_finishes(broker: EmbeddedCluster, s
     reports = await job.tasks(1, split(rows_of(1), 2))
     with killed_at(*step):
         await driver.commit_batch(job.options, reports, 1)
-    await driver.abort_batch(job.options, reports)
+    await job.abort(1)
     assert committed(broker) in (sorted(rows_of(0)), sorted(rows_of(0) + rows_of(1)))
     assert open_transactions(broker) == []
     await goes_on(broker, job, tasks=4)
@@ -126,7 +126,7 @@ async def test_a_commit_that_is_cancelled_anywhere_can_be_done_again(broker: Emb
             await asyncio.sleep(0)
         committing.cancel()
         await asyncio.wait([committing])
-        await driver.abort_batch(job.options, reports)
+        await job.abort(1)
         assert committed(broker) in (sorted(rows_of(0)), sorted(rows_of(0) + rows_of(1))), f"cancelled after {turns} turns"
         assert open_transactions(broker) == []
     await goes_on(broker, job, tasks=3)

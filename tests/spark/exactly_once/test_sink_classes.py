@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
+import threading
 from collections.abc import Iterator
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -14,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
 from aioprod.spark.errors import SinkError
+from aioprod.spark.exactly_once import driver
 from aioprod.spark.exactly_once.ids import NUMBERS
 from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, Written
 from aioprod.spark.sink_options import parse_sink_options
@@ -100,12 +102,20 @@ def test_a_stream_that_does_not_know_its_batch_is_refused(broker: ThreadedCluste
         stream_writer(broker).write(rows("a"))
 
 
+@pytest.fixture
+def no_strays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tasks have ended before Spark gives the batch up."""
+    monkeypatch.setattr(driver, "_STRAYS_LIMIT_S", 0.0)
+
+
+@pytest.mark.usefixtures("no_strays")
 def test_a_failed_batch_is_aborted(broker: ThreadedCluster, in_task: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     message = sent(stream_writer(broker).write(rows("a")))
     with caplog.at_level(logging.WARNING):
         stream_writer(broker).abort([message, None], 7)
         stream_writer(broker).abort([None], 8)
-    assert "micro-batch 7 failed; what its tasks left open is aborted" in caplog.text
+    assert "micro-batch 7 failed; what its tasks left open is aborted, unless" in caplog.text
+    assert "micro-batch 8 failed; what its tasks left open is aborted with the first batch of the query's next run" in caplog.text
     assert [name for name, each in broker.transactions.items() if each.state.value == "Ongoing"] == []
     assert committed(broker) == []
 
@@ -116,6 +126,24 @@ def test_an_abort_that_fails_is_only_told(broker: ThreadedCluster, in_task: dict
     with caplog.at_level(logging.WARNING):
         stream_writer(broker, **{"kafka.request.timeout.ms": "300", "kafka.max.block.ms": "300"}).abort([message], 7)
     assert "not all of it could be cleared up" in caplog.text
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_brokers_may_be_away_for_a_moment(broker: ThreadedCluster, in_task: dict[str, str], delivery: str) -> None:
+    def away(seconds: float) -> threading.Timer:
+        broker.stop_node(broker.node_ids[0])
+        back = threading.Timer(seconds, broker.start_node, broker.node_ids)
+        back.start()
+        return back
+
+    writer = batch_writer(broker, delivery=delivery)
+    back = away(0.3)
+    message = sent(writer.write(rows("a")))
+    back.join()
+    back = away(0.3)
+    writer.commit([message])
+    back.join()
+    assert committed(broker) == [b"a"]
 
 
 def test_each_batch_write_without_a_name_is_a_new_one(broker: ThreadedCluster, in_task: dict[str, str]) -> None:
@@ -133,10 +161,21 @@ def test_a_batch_write_with_a_name_and_a_version_happens_once(broker: ThreadedCl
     assert committed(broker) == [b"3", b"4"]
 
 
-def test_a_batch_write_that_fails_leaves_nothing_visible(broker: ThreadedCluster, in_task: dict[str, str]) -> None:
+@pytest.mark.usefixtures("no_strays")
+def test_a_batch_write_that_fails_leaves_nothing_visible_and_nothing_open(broker: ThreadedCluster, in_task: dict[str, str]) -> None:
     writer = batch_writer(broker)
-    writer.abort([sent(writer.write(rows("a"))), None])
-    assert committed(broker) == [] and len(broker.records("t")) == 1
+    writer.write(rows("a"))
+    writer.abort([sent(writer.write(rows("b"))), None])
+    assert committed(broker) == [] and len(broker.records("t")) == 2
+    assert [name for name, each in broker.transactions.items() if each.state.value == "Ongoing"] == []
+
+
+@pytest.mark.usefixtures("no_strays")
+def test_a_batch_write_of_which_no_task_reports_leaves_nothing_open(broker: ThreadedCluster, in_task: dict[str, str]) -> None:
+    writer = batch_writer(broker)
+    writer.write(rows("a"))
+    writer.abort([None, None])
+    assert [name for name, each in broker.transactions.items() if each.state.value == "Ongoing"] == []
 
 
 def test_at_least_once_writes_at_once(broker: ThreadedCluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,18 +18,20 @@ _OURS: dict[str, Callable[[], Assignor]] = {
     "sticky": StickyAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
+_PARTS = ("name", "supported_protocols", "subscription_user_data", "assign", "on_assignment")
 
 
 def make_assignors(strategy: Iterable[object]) -> list[Assignor]:
     """An assignor for each name or object, in the order of preference.
 
     Raises:
-        ConfigError: a name is unknown or comes twice, or there is none.
+        ConfigError: a name is unknown or comes twice, there is none, or an object is no assignor.
     """
     found: dict[str, Assignor] = {}
     for each in strategy:
-        if isinstance(each, str) and each not in _OURS:
-            raise ConfigError(f"partition_assignment_strategy={each!r}: must be one of {', '.join(_OURS)}, or an assignor of your own")
+        if not _is_assignor(each):
+            what = f"must be one of {', '.join(_OURS)}, or an assignor of your own: an object with {', '.join(_PARTS)}"
+            raise ConfigError(f"partition_assignment_strategy={each!r}: {what}")
         assignor = _OURS[each]() if isinstance(each, str) else cast(Assignor, each)
         if assignor.name in found:
             raise ConfigError(f"partition_assignment_strategy: {assignor.name!r} comes twice")
@@ -38,6 +40,12 @@ def make_assignors(strategy: Iterable[object]) -> list[Assignor]:
         raise ConfigError("partition_assignment_strategy is empty: name at least one assignor")
     rebalance_protocol(list(found.values()))
     return list(found.values())
+
+
+def _is_assignor(given: object) -> bool:
+    if isinstance(given, str):
+        return given in _OURS
+    return not isinstance(given, type) and all(hasattr(given, name) for name in _PARTS)
 
 
 def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:

@@ -1,0 +1,117 @@
+"""Checks of what the consumer's calls are given: what is wrong is refused at once, by its name and value, and changes nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard, TypeVar
+
+from aioprod.config import MAX_INT
+from aioprod.errors import ConfigError
+from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+
+_MAX_OFFSET = 2**63 - 1
+
+V = TypeVar("V")
+
+
+def check_topics(given: object) -> list[str]:
+    """Names of topics; one name stands for a list of it. ConfigError: it is none."""
+    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
+    if names is None:
+        raise ConfigError(f"topics={given!r}: must be a list of names")
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"topic {name!r}: must be a name")
+    return names
+
+
+def check_pattern(given: object) -> re.Pattern[str] | SubscriptionPattern:
+    """What topics' names have to match. ConfigError: it is no pattern."""
+    if isinstance(given, SubscriptionPattern) or (isinstance(given, re.Pattern) and isinstance(given.pattern, str)):
+        return given
+    if not isinstance(given, str):
+        raise ConfigError(f"pattern={given!r}: must be a regular expression of text")
+    try:
+        return re.compile(given)
+    except re.error as error:
+        raise ConfigError(f"pattern={given!r}: {error}") from None
+
+
+def check_partition(given: object) -> TopicPartition:
+    """A partition, also as a plain pair. ConfigError: it is none."""
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, number = given
+        if isinstance(topic, str) and topic and _is_whole(number) and 0 <= number <= MAX_INT:
+            return TopicPartition(topic, number)
+    raise ConfigError(f"partition {given!r}: must be a TopicPartition, of a topic's name and a whole number from 0 on")
+
+
+def check_partitions(given: object) -> list[TopicPartition]:
+    """Partitions, also as plain pairs. ConfigError: these are none."""
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"partitions={given!r}: must be a list of TopicPartition")
+    return [check_partition(each) for each in given]
+
+
+def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[TopicPartition, V]:
+    """A mapping from partitions. ConfigError: it is none."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{what}={given!r}: must be a mapping from TopicPartition")
+    return {check_partition(tp): value for tp, value in given.items()}
+
+
+def check_position(given: object) -> OffsetAndMetadata:
+    """An offset to read on from. ConfigError: it is none."""
+    position = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)  # type: ignore[arg-type]
+    if not _is_offset(position.offset):
+        raise ConfigError(f"seek to offset {position.offset!r}: must be a whole number from 0 on")
+    return position
+
+
+def check_offsets(given: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets to commit, each as number, number and note, or OffsetAndMetadata.
+
+    Raises:
+        ConfigError: one is none of these, or below 0.
+    """
+    checked: dict[TopicPartition, OffsetAndMetadata] = {}
+    for tp, value in check_by_partition("offsets", given).items():
+        try:
+            offset = OffsetAndMetadata(*value) if isinstance(value, tuple) else OffsetAndMetadata(value)
+        except TypeError:
+            offset = OffsetAndMetadata(-1)
+        if not _is_offset(offset.offset) or not isinstance(offset.metadata, str):
+            raise ConfigError(f"offset {value!r} of {tp}: must be a whole number from 0 on, such a number and a note, or OffsetAndMetadata")
+        checked[tp] = offset
+    return checked
+
+
+def check_timestamps(given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Times by partition, in milliseconds since 1970. ConfigError: one is none."""
+    checked = check_by_partition("timestamps", given)
+    for tp, timestamp in checked.items():
+        if not _is_offset(timestamp):
+            raise ConfigError(f"timestamp {timestamp!r} of {tp}: must be a whole number of milliseconds from 0 on")
+    return checked
+
+
+def check_max_records(given: object) -> None:
+    """How many records a call may return. ConfigError: that is no number above 0."""
+    if not _is_whole(given) or given < 1:
+        raise ConfigError(f"getmany: max_records={given!r}: must be a whole number of at least 1")
+
+
+def check_timeout_ms(given: float | None) -> None:
+    """The limit of a call; None for none of its own. ConfigError: it is no number from 0 on."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given < 0):
+        raise ConfigError(f"timeout_ms={given!r}: must be a number from 0 on, or None")
+
+
+def _is_whole(given: Any) -> TypeGuard[int]:
+    return isinstance(given, int) and not isinstance(given, bool)
+
+
+def _is_offset(given: Any) -> TypeGuard[int]:
+    return _is_whole(given) and 0 <= given <= _MAX_OFFSET
