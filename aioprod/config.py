@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
@@ -107,10 +108,12 @@ def check_switches(config: object, names: Iterable[str]) -> None:
 
 
 def check_callable(config: object, name: str) -> None:
-    """Raise ConfigError for a serializer or deserializer that can't be called, or is a class; None is allowed."""
+    """Raise ConfigError for a serializer or deserializer that can't be called, is a class or asynchronous; None is allowed."""
     given = getattr(config, name)
     if given is not None and (isinstance(given, type) or not callable(given)):
         raise ConfigError(f"{name}={shown(given)}: must be a function or an object, called with (topic, headers, data)")
+    if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None)):  # noqa: B004
+        raise ConfigError(f"{name}={shown(given)}: must not be a coroutine function: it is called for each record, where nothing is awaited")
 
 
 def check_list(config: object, name: str, kind: type) -> None:

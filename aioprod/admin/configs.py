@@ -9,6 +9,7 @@ from typing import NamedTuple, Self, TypeVar, overload
 
 from aioprod.admin.driver import AdminDriver, Attempt, outcome, side_by_side
 from aioprod.admin.results import Results
+from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult
@@ -232,7 +233,8 @@ class ConfigCalls:
             ConfigError: a value is of no type that a setting can have.
             BrokerError: such as INVALID_CONFIG; by looking at the resource in question, or by ``check()``.
         """
-        written = {resource: [_change(name, change) for name, change in its.items()] for resource, its in changes.items()}
+        checked = check_mapping("changes", changes, "ConfigResource")
+        written = {resource: [_change(name, change) for name, change in its.items()] for resource, its in checked.items()}
 
         async def ask(connection: Connection, asked: list[ConfigResource]) -> dict[ConfigResource, KafkaError | None]:
             resources = [AlterConfigsResource(each.type, each.name, written[each]) for each in asked]
@@ -290,8 +292,10 @@ def _change(name: str, change: ConfigChange) -> AlterableConfig:
     return AlterableConfig(name, _SET, config_text(name, change))
 
 
-def _broker_of(resource: ConfigResource) -> int | None:
+def _broker_of(resource: object) -> int | None:
     """The broker that has to be asked; None for any."""
+    if not isinstance(resource, ConfigResource):
+        raise ConfigError(f"resource {resource!r}: must be a ConfigResource, such as ConfigResource.topic('orders')")
     if resource.type not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) or not resource.name:
         return None
     if not resource.name.isdecimal():

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place, refusal
 from aioprod.admin.results import Results
+from aioprod.arguments import check_by_partition, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
@@ -79,7 +80,7 @@ class OffsetCalls:
         Raises:
             BrokerError: such as GROUP_AUTHORIZATION_FAILED.
         """
-        wanted = None if partitions is None else list(partitions)
+        wanted = None if partitions is None else check_partitions(partitions)
 
         def prepare(connection: Connection) -> tuple[OffsetFetchRequest, int]:
             version = connection.pick_version(OffsetFetchRequest)
@@ -102,9 +103,10 @@ class OffsetCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
+            ConfigError: something is no partition, or no offset from 0 on.
             BrokerError: such as UNKNOWN_MEMBER_ID (the group has members); by looking at the partition in question, or by ``check()``.
         """
-        wanted = {tp: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for tp, offset in offsets.items()}
+        wanted = check_offsets(offsets)
 
         async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
@@ -152,7 +154,7 @@ class OffsetCalls:
                 for tp in (TopicPartition(topic.name, each.partition_index),)
             }
 
-        return await self._driver.each("delete_consumer_group_offsets", partitions, ask, timeout_ms)
+        return await self._driver.each("delete_consumer_group_offsets", check_partitions(partitions), ask, timeout_ms)
 
     async def list_offsets(
         self,
@@ -172,6 +174,7 @@ class OffsetCalls:
             ConfigError: ``isolation_level`` is neither of the two.
             BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in question, or by ``check()``.
         """
+        given = check_by_partition("specs", specs)
         level = ISOLATION_LEVELS.get(isolation_level)
         if level is None:
             raise ConfigError(f"isolation_level={isolation_level!r}: must be read_uncommitted or read_committed")
@@ -180,7 +183,7 @@ class OffsetCalls:
             async def at(node_id: int, partitions: list[TopicPartition]) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
                 connection = await self._driver.node(node_id)
                 topics = [
-                    ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=int(specs[TopicPartition(topic, number)])) for number in numbers])
+                    ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=int(given[TopicPartition(topic, number)])) for number in numbers])
                     for topic, numbers in group_by_topic(partitions).items()
                 ]
                 reply = await connection.request(ListOffsetsRequest(_CONSUMER, level, topics, timeout_ms=attempt.timeout_ms))
@@ -193,7 +196,7 @@ class OffsetCalls:
 
             return await self._driver.from_leaders(attempt.items, at)
 
-        return await self._driver.each("list_offsets", specs, ask, timeout_ms)
+        return await self._driver.each("list_offsets", given, ask, timeout_ms)
 
 
 def _committed(group_id: str, reply: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:

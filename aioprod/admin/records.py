@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aioprod.admin.driver import AdminDriver, Attempt, outcome, place
 from aioprod.admin.results import Results
+from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.errors import KafkaError
 from aioprod.protocol.consumer_protocol import group_by_topic
 from aioprod.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -56,17 +57,18 @@ class RecordCalls:
             BrokerError: such as OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (``cleanup.policy`` does not delete); by looking at the partition in
                 question, or by ``check()``.
         """
+        wanted = check_by_partition("before", before)
 
         async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
             async def at(node_id: int, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
                 connection = await self._driver.node(node_id)
                 topics = [
-                    DeleteRecordsTopic(topic, [DeleteRecordsPartition(number, before[TopicPartition(topic, number)]) for number in numbers])
+                    DeleteRecordsTopic(topic, [DeleteRecordsPartition(number, wanted[TopicPartition(topic, number)]) for number in numbers])
                     for topic, numbers in group_by_topic(partitions).items()
                 ]
                 reply = await connection.request(DeleteRecordsRequest(topics, attempt.timeout_ms))
                 return {
-                    tp: outcome(each.error_code, f"records of {place(tp)} before offset {before[tp]}", None, each.low_watermark)
+                    tp: outcome(each.error_code, f"records of {place(tp)} before offset {wanted[tp]}", None, each.low_watermark)
                     for topic in reply.topics
                     for each in topic.partitions
                     for tp in (TopicPartition(topic.name, each.partition_index),)
@@ -74,7 +76,7 @@ class RecordCalls:
 
             return await self._driver.from_leaders(attempt.items, at)
 
-        return await self._driver.each("delete_records", before, ask, timeout_ms)
+        return await self._driver.each("delete_records", wanted, ask, timeout_ms)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
@@ -104,7 +106,7 @@ class RecordCalls:
 
             return await self._driver.from_leaders(attempt.items, at)
 
-        return await self._driver.each("describe_producers", partitions, ask, timeout_ms)
+        return await self._driver.each("describe_producers", check_partitions(partitions), ask, timeout_ms)
 
 
 def _producer(told: ToldProducer) -> ProducerState:

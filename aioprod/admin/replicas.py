@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place
 from aioprod.admin.results import Results
+from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.protocol.consumer_protocol import group_by_topic
@@ -69,7 +70,7 @@ class ReplicaCalls:
 
         if partitions is None:
             return Results("elect_leaders", await self._driver.once("elect_leaders", everywhere, timeout_ms))
-        return await self._driver.each("elect_leaders", partitions, at, timeout_ms)
+        return await self._driver.each("elect_leaders", check_partitions(partitions), at, timeout_ms)
 
     async def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: float | None = None
@@ -84,11 +85,12 @@ class ReplicaCalls:
             BrokerError: such as INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS; by looking at the partition in question, or by
                 ``check()``.
         """
+        wanted = check_by_partition("reassignments", reassignments)
 
         async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
             connection = await self._driver.controller()
             topics = [
-                ReassignableTopic(topic, [_reassignable(number, reassignments[TopicPartition(topic, number)]) for number in numbers])
+                ReassignableTopic(topic, [_reassignable(number, wanted[TopicPartition(topic, number)]) for number in numbers])
                 for topic, numbers in group_by_topic(attempt.items).items()
             ]
             reply = await connection.request(AlterPartitionReassignmentsRequest(timeout_ms=attempt.timeout_ms, topics=topics))
@@ -100,7 +102,7 @@ class ReplicaCalls:
                 for tp in (TopicPartition(topic.name, each.partition_index),)
             }
 
-        return await self._driver.each("alter_partition_reassignments", reassignments, ask, timeout_ms)
+        return await self._driver.each("alter_partition_reassignments", wanted, ask, timeout_ms)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
@@ -114,7 +116,7 @@ class ReplicaCalls:
         Raises:
             BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
         """
-        by_topic = None if partitions is None else group_by_topic(partitions)
+        by_topic = None if partitions is None else group_by_topic(check_partitions(partitions))
         wanted = None if by_topic is None else [ListPartitionReassignmentsTopics(topic, numbers) for topic, numbers in by_topic.items()]
 
         async def ask(attempt: Attempt[str]) -> dict[TopicPartition, PartitionReassignment]:

@@ -12,6 +12,7 @@ from aioprod.admin.configs import ConfigEntry, ConfigSource, ConfigValue, config
 from aioprod.admin.driver import AdminDriver, Attempt, check, outcome
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
+from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 from aioprod.protocol.messages.create_topics import (
@@ -210,7 +211,7 @@ class TopicCalls:
         Raises:
             BrokerError: such as INVALID_PARTITIONS; by looking at the topic in question, or by ``check()``.
         """
-        wanted = {name: _growth(name, new) for name, new in partitions.items()}
+        wanted = {name: _growth(name, new) for name, new in check_mapping("partitions", partitions, "topic names").items()}
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
             connection = await self._driver.controller()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from aioprod.consumer.arguments import check_partition, check_partitions, check_pattern, check_position, check_topics
+from aioprod.arguments import check_partition, check_partitions, check_pattern, check_position, check_topics
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener
 from aioprod.consumer_config import EARLIEST, LATEST, OffsetReset

@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
+from aioprod.arguments import check_max_records, check_offsets, check_partitions, check_timeout_ms, check_topics
 from aioprod.config import check_names
-from aioprod.consumer.arguments import check_max_records, check_offsets, check_partitions, check_timeout_ms, check_topics
 from aioprod.consumer.assignment import AssignmentCalls
 from aioprod.consumer.commits import CommitQueue
 from aioprod.consumer.core import client_id

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from aioprod.arguments import check_timeout_ms
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
-from aioprod.consumer.arguments import check_timeout_ms
 from aioprod.consumer.background import Background
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
-from aioprod.consumer.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, by_leader, found_offsets, list_offsets_request

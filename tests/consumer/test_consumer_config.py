@@ -29,6 +29,10 @@ def test_type_checkers_know_every_setting() -> None:
     assert set(ConsumerSettings.__annotations__) >= set(OWN)
 
 
+async def decode_later(topic: str, headers: object, data: bytes) -> str:
+    return data.decode()
+
+
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
@@ -43,6 +47,7 @@ def test_type_checkers_know_every_setting() -> None:
         ({"partition_assignment_strategy": "range"}, "must be a list of assignors"),
         ({"partition_assignment_strategy": ()}, "must be a list of assignors"),
         ({"value_deserializer": bytes}, "value_deserializer=.*must be a function or an object"),
+        ({"key_deserializer": decode_later}, "key_deserializer=.*must not be a coroutine function"),
         ({"interceptors": [5]}, "5 is no ConsumerInterceptor"),
         ({"interceptors": "x"}, "must be a list"),
         ({"check_crcs": 1}, "check_crcs=1"),

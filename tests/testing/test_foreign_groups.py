@@ -94,6 +94,7 @@ class ConfluentMember(ThreadedMember):
     settings: ClassVar[dict[str, Any]] = {}
 
     def run_in_thread(self) -> None:
+        self.committed: dict[int | None, int] = {}
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -106,14 +107,18 @@ class ConfluentMember(ThreadedMember):
                 **self.settings,
             }
         )
-        consumer.subscribe(["t"], on_revoke=self._commit)
+        consumer.subscribe(["t"], on_assign=self._look, on_revoke=self._commit)
         try:
             while not self.leaving.is_set():
                 message = consumer.poll(POLL_SECONDS)
-                if message is not None and not message.error():
+                if message is not None and not message.error() and (message.offset() or 0) >= self.committed[message.partition()]:
                     self.processed.append(message.value() or b"")
         finally:
             consumer.close()
+
+    def _look(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        """librdkafka may hand out a record that it fetched for an earlier assignment of a partition that others have read since."""
+        self.committed |= {place.partition: place.offset for place in consumer.committed(assigned, timeout=LIMIT_SECONDS)}
 
     def _commit(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
         read = [position for position in consumer.position(revoked) if position.offset >= 0]

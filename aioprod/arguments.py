@@ -1,4 +1,4 @@
-"""Checks of what the consumer's calls are given: what is wrong is refused at once, by its name and value, and changes nothing."""
+"""Checks of what calls of consumer and admin client are given: what is wrong is refused at once, by its name and value, and changes nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MAX_OFFSET = 2**63 - 1
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -57,9 +58,14 @@ def check_partitions(given: object) -> list[TopicPartition]:
 
 def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[TopicPartition, V]:
     """A mapping from partitions. ConfigError: it is none."""
+    return {check_partition(tp): value for tp, value in check_mapping(what, given, "TopicPartition").items()}
+
+
+def check_mapping(what: str, given: Mapping[K, V], keys: str) -> Mapping[K, V]:
+    """A mapping; ``keys`` says from what, in the message. ConfigError: it is none."""
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{what}={given!r}: must be a mapping from TopicPartition")
-    return {check_partition(tp): value for tp, value in given.items()}
+        raise ConfigError(f"{what}={given!r}: must be a mapping from {keys}")
+    return given
 
 
 def check_position(given: object) -> OffsetAndMetadata:
