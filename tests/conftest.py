@@ -54,6 +54,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch jars before the first test, whose time limit is not meant for downloads. Where that fails, the fixtures fail and say why."""
     if session.config.option.collectonly:
         return
+    if getattr(session.config.option, "loadgroup", False):  # in a process of pytest-xdist, with --dist loadgroup
+        alone = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
+        assert not alone, f"pytest-xdist would start brokers and Spark in each process: it has not marked the group of {alone[0]}"
     wanted: dict[str, list[Callable[[], object]]] = {
         "kafka": [*(partial(kafka_jars, version) for version in KAFKA_VERSIONS), kafka_tools_jars],
         "spark": [spark_kafka_connector_jars],

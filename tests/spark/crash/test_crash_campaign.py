@@ -78,6 +78,14 @@ def test_driver_killed_at_each_step(life: Life, steps: list[Point], report: Repo
     check_exactly_once(rows)
 
 
+def test_the_same_harness_finds_rows_that_are_doubled(life: Life, report: Report) -> None:
+    campaign = Campaign(life)
+    assert campaign.crash(Point("end", "commit"), options={"delivery": "at-least-once"}).crashed
+    rows = campaign.finish()
+    report(rows)
+    assert [(row.duplicates, row.missing, row.replayed) for row in rows] == [(ROWS, 0, 0), (0, 0, 1)]
+
+
 def test_driver_killed_while_it_sweeps_what_a_kill_has_left(life: Life, report: Report) -> None:
     campaign = Campaign(life)
     assert campaign.crash(Point("begin", "commit")).crashed

@@ -1,4 +1,4 @@
-"""A handful of crashes of the driver's JVM, in the ordinary suite; many more by ``-m faults``, see test_crash_campaign.py."""
+"""A handful of kills in the ordinary suite: Python workers, and the driver's JVM. Many more by ``-m faults``, see test_crash_campaign.py."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from .crash_stage import Life
 @pytest.mark.spark
 @pytest.mark.usefixtures("quick_python")
 @pytest.mark.timeout(400)
-def test_crashes_double_rows_at_least_once_and_none_exactly_once(kafka: str, report: Callable[[list[Row]], None]) -> None:
+def test_kills_double_and_lose_nothing(kafka: str, report: Callable[[list[Row]], None]) -> None:
     with Life(kafka, {"delivery": "exactly-once"}, rows_per_batch=ROWS) as life:
         campaign = Campaign(life)
-        # The same harness finds the rows doubled of a sink that promises less.
-        assert campaign.crash(Point("end", "commit"), options={"delivery": "at-least-once"}).crashed
-        for point in (
-            Point("TXN_OFFSET_COMMIT:before", "commit"),  # all is prepared, nothing decided
-            Point("END_TXN:after", "commit", nth=2),  # decided, one of the tasks' transactions ended
+        for master, points in (
+            # A task's rows are written, and are written again; then all is prepared, and nothing decided.
+            ("local[2,4]", [Point("PRODUCE:after", "write", action="kill worker"), Point("TXN_OFFSET_COMMIT:before", "commit")]),
+            # A task's transaction is prepared, and a second attempt's is decided for; one of the decided ones has ended.
+            ("local[4,4]", [Point("end", "write", action="kill worker"), Point("END_TXN:after", "commit", nth=2)]),
         ):
-            assert campaign.crash(point).crashed, f"{point.name} was not reached"
+            outcome = campaign.crash(*points, master=master)
+            assert outcome.crashed and sorted(outcome.fired) == [0, 1], f"not all was reached: {outcome.fired}"
         rows = campaign.finish()
     report(rows)
-    assert [row.duplicates for row in rows] == [ROWS, 0, 0, 0]
-    assert [row.missing for row in rows] == [0] * 4
-    assert [row.replayed for row in rows] == [0, 1, 1, 1]
+    assert [(row.duplicates, row.missing) for row in rows] == [(0, 0)] * 3
+    assert [row.replayed for row in rows] == [0, 1, 1]
+    assert sum(row.kills for row in rows) == 4
