@@ -53,7 +53,7 @@ class BatchReporter:
         if topic not in self._unseen:
             if len(self._unseen) < _MAX_FAILING_TOPICS:
                 self._unseen.add(topic)
-            log.error("delivery to %s failed and nobody looked at it (said once until it works again): %s", _name(batch.tp), batch.error)
+            log.error("delivery to %s failed and nobody looked at it (said once until it works again): %s", place_of(batch.tp), batch.error)
 
     def _note_given_up(self, batch: ProducerBatch) -> None:
         topic, partition = batch.tp
@@ -76,7 +76,8 @@ class BatchReporter:
             log.info("records for topic %r are stored again", tp.topic)
 
 
-def _name(tp: TopicPartition) -> str:
+def place_of(tp: TopicPartition) -> str:
+    """A partition for people, or a topic where no partition was chosen."""
     return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"
 
 

@@ -23,6 +23,7 @@ from aioprod.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from aioprod.producer.reporting import place_of
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import CoordinatorRequests, Repetition
@@ -139,7 +140,7 @@ class TransactionManager:
 
     def batch_failed(self, tp: TopicPartition, error: KafkaError) -> None:
         """A record or a batch of the transaction was given up: the transaction can't be committed any more."""
-        failure = batch_failure(f"transactional_id={self._id!r}: {tp.topic}-{tp.partition}", error)
+        failure = batch_failure(f"transactional_id={self._id!r}: {place_of(tp)}", error)
         if isinstance(failure, AbortableTransactionError):
             self._fail(failure)
         else:
