@@ -12,7 +12,7 @@ import uuid
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from aioprod.spark.pipeline import (
     run_pipeline,
     worst_routes,
 )
+from aioprod.spark.pipeline.figures import RouteDelay
+from aioprod.spark.pipeline.outputs import Outputs
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 Flight = dict[str, Any]
@@ -286,6 +288,18 @@ def test_following_reads_on_until_it_is_stopped(session: SparkSession, broker: T
     result = run_pipeline(session, chosen, follow=True, stop=stop, on_progress=on_progress)
     assert (result.rows_read, result.dead_letters, result.late) == (501, 0, 1)
     assert found_delays(result) == grouped(flights[:500], "carrier", "time_hour")
+
+
+def test_a_write_that_was_stopped_takes_nothing_away(session: SparkSession, tmp_path: Path) -> None:
+    outputs = Outputs(session, options("127.0.0.1:9", tmp_path))
+    updates = tmp_path / "out" / "route-updates" / "query=q"
+    (updates / "batch=1" / "_temporary").mkdir(parents=True)
+    outputs.compact("p", "q")
+    assert (outputs.delays(), outputs.routes()) == ([], [])
+    route = RouteDelay("JFK", "LAX", 100, 5.0, 9.5, 0.25)
+    session.createDataFrame([asdict(route)]).write.parquet(str(updates / "batch=0"))
+    outputs.compact("p", "q")
+    assert outputs.routes() == [route]
 
 
 def test_a_batch_that_runs_again_writes_its_figures_once(

@@ -14,6 +14,10 @@ from pyspark.sql import functions as F
 from aioprod.spark.pipeline.figures import FIGURE_NAMES, CarrierHourDelay, RouteDelay, delay_records
 from aioprod.spark.pipeline.options import PipelineOptions
 
+_DELAYS, _ROUTES = "updates", "route-updates"
+# The second one of a directory whose first write was not finished.
+_NOTHING_WRITTEN = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
@@ -34,25 +38,32 @@ class Outputs:
 
     def write_delays(self, delays: DataFrame, batch_id: int) -> None:
         """One micro-batch's figures to the topic and to Parquet."""
-        query_id = delays.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        assert query_id is not None
+        query_id = _query_of(delays)
         # Used twice; without it the aggregation would run twice.
         delays.persist()
         try:
             settings = {**self.options.client, "topic": self.options.sink_topic, **self._once(query_id, batch_id)}
             delay_records(delays).write.format(self.options.source_format).options(**settings).mode("append").save()
             # A batch that runs again after a failure overwrites its own files.
-            delays.write.mode("overwrite").parquet(f"{self._updates_path(query_id)}/batch={batch_id}")
+            delays.write.mode("overwrite").parquet(f"{self._updates_path(_DELAYS, query_id)}/batch={batch_id}")
         finally:
             delays.unpersist()
 
     def write_routes(self, routes: DataFrame, batch_id: int) -> None:
         """All routes anew: the query's output mode is complete."""
-        routes.coalesce(1).write.mode("overwrite").parquet(self.routes_path)
+        # Not over those of the last batch: a run that is stopped meanwhile would have none.
+        routes.coalesce(1).write.mode("overwrite").parquet(f"{self._updates_path(_ROUTES, _query_of(routes))}/batch={batch_id}")
 
-    def compact(self, query_id: str) -> None:
-        """Of all updates keep the last one of each carrier and hour."""
-        updates = self._read(self._updates_path(query_id))
+    def compact(self, delays_query: str, routes_query: str) -> None:
+        """Of all updates keep the last one of each carrier and hour, and the last one of the routes."""
+        self._compact_delays(delays_query)
+        updates = self._read(self._updates_path(_ROUTES, routes_query))
+        if updates is not None:
+            newest = updates.agg(F.max("batch").alias("batch")).collect()[0]["batch"]
+            updates.where(F.col("batch") == F.lit(newest)).drop("batch").coalesce(1).write.mode("overwrite").parquet(self.routes_path)
+
+    def _compact_delays(self, query_id: str) -> None:
+        updates = self._read(self._updates_path(_DELAYS, query_id))
         if updates is None:
             return
         last = updates.groupBy("carrier", "time_hour").agg(F.max_by(F.struct(*FIGURE_NAMES), "batch").alias("last"))
@@ -77,15 +88,15 @@ class Outputs:
             return {}
         return {"txnAppId": query_id, "txnVersion": str(batch_id)}
 
-    def _updates_path(self, query_id: str) -> str:
+    def _updates_path(self, kind: str, query_id: str) -> str:
         # Batch numbers begin anew with a new checkpoint, and old updates must not win over its own.
-        return f"{self.options.out_dir}/updates/query={query_id}"
+        return f"{self.options.out_dir}/{kind}/query={query_id}"
 
     def _read(self, path: str) -> DataFrame | None:
         try:
             return self.spark.read.option("basePath", path).parquet(path)
         except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
+            if error.getCondition() not in _NOTHING_WRITTEN:
                 raise
             return None
 
@@ -95,3 +106,10 @@ class Outputs:
             return []
         rows: list[dict[str, Any]] = frame.select(*columns, *FIGURE_NAMES).toArrow().to_pylist()
         return rows
+
+
+def _query_of(batch: DataFrame) -> str:
+    """The id of the query that a micro-batch is of."""
+    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    assert query_id is not None, "Spark sets it in foreachBatch"
+    return query_id

@@ -90,7 +90,7 @@ def run_pipeline(
             log.warning("Spark has not told of the end of all queries; the counts may lack their last micro-batches")
     finally:
         spark.streams.removeListener(listener)
-    outputs.compact(str(queries[0].id))
+    outputs.compact(str(queries[0].id), str(queries[1].id))
     return PipelineResult(
         rows_read=tally.rows,
         dead_letters=tally.dead_letters,
