@@ -6,11 +6,14 @@ import asyncio
 import itertools
 import random
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from aioprod.config import ClientConfig
 from aioprod.errors import BrokerConnectionError
 from aioprod.net.backoff import Backoff
-from aioprod.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from aioprod.producer.producer import Producer  # a task that reads does not pay for importing it
 
 
 async def start_producer(producer: Producer) -> None:
