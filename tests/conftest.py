@@ -16,6 +16,7 @@ import pytest
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars, kafka_tools_jars, spark_kafka_connector_jars
+from aioprod.testing.kafka_process import kafka_class_archive
 from aioprod.testing.real_kafka import RealKafka
 
 if TYPE_CHECKING:
@@ -51,14 +52,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch jars before the first test, whose time limit is not meant for downloads. Where that fails, the fixtures fail and say why."""
+    """Fetch jars, and make the archive of Kafka's classes, before the first test: its time limit is not meant for that.
+
+    Where jars can't be fetched the fixtures fail and say why.
+    """
     if session.config.option.collectonly:
         return
     if getattr(session.config.option, "loadgroup", False):  # in a process of pytest-xdist, with --dist loadgroup
         alone = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
         assert not alone, f"pytest-xdist would start brokers and Spark in each process: it has not marked the group of {alone[0]}"
     wanted: dict[str, list[Callable[[], object]]] = {
-        "kafka": [*(partial(kafka_jars, version) for version in KAFKA_VERSIONS), kafka_tools_jars],
+        "kafka": [*(partial(kafka_jars, version) for version in KAFKA_VERSIONS), kafka_tools_jars, partial(kafka_class_archive, KAFKA_VERSIONS[0])],
         "spark": [spark_kafka_connector_jars],
     }
     for marker, fetches in wanted.items():
@@ -91,9 +95,9 @@ def kafka() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kafka_3_9() -> Iterator[str]:
-    """Bootstrap servers of a real Apache Kafka 3.9 broker. One for each file that asks for it: no run keeps more than two brokers alive."""
+    """Bootstrap servers of a real Apache Kafka 3.9 broker, one for the whole run: use topic names of your own."""
     with RealKafka(version="3.9.2") as running:
         yield running.bootstrap_servers
 
@@ -110,9 +114,9 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def spark_home_without_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home for Spark whose Python processes import PySpark from where it is installed.
+    """A home for Spark whose ``pyspark.zip`` is a directory that leads to where PySpark is installed.
 
-    Spark puts ``pyspark.zip`` of its home first, and what is in a zip is compiled anew in each process: half of the CPU time of starting one.
+    Spark's Python processes import from it, and what is in a zip is compiled anew in each: half of the CPU time of starting one.
     """
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None, "PySpark is not installed"
@@ -121,7 +125,8 @@ def spark_home_without_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if part.name != "python":
             (home / part.name).symlink_to(part)
     libraries = home / "python" / "lib"
-    libraries.mkdir(parents=True)
+    (libraries / "pyspark.zip").mkdir(parents=True)
+    (libraries / "pyspark.zip" / "pyspark").symlink_to(installed)
     for py4j in (installed / "python" / "lib").glob("py4j*"):
         (libraries / py4j.name).symlink_to(py4j)
     return home

@@ -10,10 +10,12 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from aioprod.testing.cache import SetupError
-from aioprod.testing.jars import kafka_jars
+from aioprod.testing.class_archive import class_archive
+from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars
 from aioprod.testing.java import find_java
 from aioprod.testing.kafka_listener import SCRAM_MECHANISMS, Listener, properties_text
 
@@ -21,6 +23,7 @@ from aioprod.testing.kafka_listener import SCRAM_MECHANISMS, Listener, propertie
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _FORMAT_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 10
+_RECORD_TIMEOUT_S = 60
 _STARTED = "Kafka Server started"  # logged once the broker is unfenced, so clients find leaders at once
 
 # Java takes the shell's place, so its process id is the one we started. Beside it a watcher waits on a pipe whose other end only our process holds:
@@ -38,7 +41,8 @@ class KafkaProcess:
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
         heap_mb: the JVM's largest heap, in MiB.
         remove: the directory to remove should our process die.
-        java_options: how the JVM works.
+        java_options: how the JVM works. With :data:`QUICK_START` it also maps an archive of its classes, where that can be had.
+        record_classes: the file in which the JVM shall list the classes that it loads; it maps no archive then.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class KafkaProcess:
         heap_mb: int,
         remove: Path,
         java_options: Sequence[str] = QUICK_START,
+        record_classes: Path | None = None,
     ) -> None:
         self._directory = directory
         self._remove = remove
@@ -59,12 +64,13 @@ class KafkaProcess:
         self._properties.write_text(properties_text(settings))
         logging = directory / "logging.properties"
         logging.write_text(_logging_properties(self._log))
-        class_path = os.pathsep.join(str(jar) for jar in kafka_jars(version))
+        jars = kafka_jars(version)
+        archive = kafka_class_archive(version) if tuple(java_options) == QUICK_START and not record_classes else None
         self._java = [
-            str(find_java()), *java_options,
-            f"-Djava.util.logging.config.file={logging}", "-cp", class_path,
+            str(find_java()), *java_options, *([f"-XX:SharedArchiveFile={archive}"] if archive else []),
+            f"-Djava.util.logging.config.file={logging}", "-cp", os.pathsep.join(map(str, jars)),
         ]  # fmt: skip
-        self._heap = f"-Xmx{heap_mb}m"
+        self._launch_options = [f"-Xmx{heap_mb}m", *([f"-XX:DumpLoadedClassList={record_classes}"] if record_classes else [])]
 
     @property
     def pid(self) -> int | None:
@@ -93,7 +99,7 @@ class KafkaProcess:
     def launch(self) -> None:
         """Start the JVM; :meth:`wait_until_started` tells when it serves."""
         self._log.unlink(missing_ok=True)
-        command = [self._java[0], self._heap, *self._java[1:], "kafka.Kafka", str(self._properties)]
+        command = [self._java[0], *self._launch_options, *self._java[1:], "kafka.Kafka", str(self._properties)]
         with (self._directory / "output.log").open("wb") as output:
             # A session of its own: the terminal's Ctrl-C is for our process, which then stops the broker.
             self._process = subprocess.Popen(
@@ -163,6 +169,35 @@ class KafkaProcess:
             process.stdin.close()
         except BrokenPipeError:
             pass
+
+
+def kafka_class_archive(version: str) -> Path | None:
+    """The archive of the classes that a node of that version loads from its jars. Making it takes some 12 s, once on a machine.
+
+    None where it can't be had, and for other versions than the usual one, which are started too seldom: a node does without. Raises SetupError where
+    there is no Java, no cache directory or no jars.
+    """
+    if version != KAFKA_VERSIONS[0]:
+        return None
+    return class_archive(f"kafka-{version}", kafka_jars(version), QUICK_START, partial(_record_classes, version))
+
+
+def _record_classes(version: str, classes: Path) -> None:
+    """List the classes of a node that is started and shut down."""
+    directory, listener = classes.parent, Listener(name="PLAINTEXT")
+    controller_port, port = free_ports(2)
+    settings = node_settings(1, directory, voters={1: controller_port}, ports={listener.name: port}, listeners=[listener])
+    settings |= replica_settings(1, 1)
+    node = KafkaProcess(directory, settings, version=version, heap_mb=320, remove=directory, record_classes=classes)
+    try:
+        node.format(new_cluster_id(), {})
+        node.launch()
+        node.wait_until_started(_RECORD_TIMEOUT_S)
+        node.terminate(_RECORD_TIMEOUT_S)
+    except RuntimeError as error:  # it has ended by itself
+        raise SetupError(str(error)) from error
+    finally:
+        node.kill()
 
 
 def node_settings(

@@ -21,7 +21,7 @@ from aioprod.demo.expected import expect
 from aioprod.demo.flights import Flights, read_flights
 from aioprod.demo.planting import PLANTED, plant
 from aioprod.demo.sending import FlightSender, FlightTopics
-from aioprod.demo.spark_cluster import bare_python, spark_home, watched
+from aioprod.demo.spark_cluster import bare_python, watched
 from aioprod.demo.submitted_job import SubmittedJob, _listen, _result
 from aioprod.spark.progress import QueryProgress
 from aioprod.testing import ThreadedCluster
@@ -36,11 +36,11 @@ async def _fill(servers: str, flights: Flights) -> None:
 
 
 @pytest.fixture
-def spark_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def spark_in(tmp_path: Path, spark_home_without_zip: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home for Spark in which ``local-cluster`` may keep its executors' files: it uses the directory ``work`` there."""
     home = tmp_path / "spark-home"
     home.mkdir()
-    for part in spark_home().iterdir():
+    for part in spark_home_without_zip.iterdir():
         if part.name != "work":
             (home / part.name).symlink_to(part)
     monkeypatch.setenv("SPARK_HOME", str(home))

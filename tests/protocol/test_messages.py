@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import importlib
 import io
 import random
@@ -102,8 +103,11 @@ def kio_class(definition: Definition, version: int) -> Any:
     return getattr(load_payload_module(definition.api_key, version, entity_type), definition.name)
 
 
+type_hints = functools.cache(typing.get_type_hints)  # they are text, compiled for each asking
+
+
 def to_kio(struct: Any, kio_type: Any) -> Any:
-    hints = typing.get_type_hints(kio_type)
+    hints = type_hints(kio_type)
     converted = {}
     for field in dataclasses.fields(kio_type):
         name = field.name if hasattr(struct, field.name) else f"{field.name}_ms"

@@ -1,0 +1,101 @@
+"""Archives of the classes that a Java program loads (class data sharing, JEP 310), in the user's cache: a JVM that maps one starts in half the time.
+
+A JVM refuses an archive of another JVM or of other jars, and goes on without. One that was cut short it maps, and crashes: so each file has the
+SHA-256 sum of its content in its name, and is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from aioprod.testing.cache import SetupError, cache_dir, locked
+from aioprod.testing.java import find_java, home_of
+
+Recorder = Callable[[Path], None]
+"""Runs the program such that its JVM lists the classes that it loads in this file of an empty directory; raises SetupError."""
+
+_DUMP_TIMEOUT_S = 60
+_LOCK_TIMEOUT_S = 240
+_logger = logging.getLogger(__name__)
+_attempted: set[str] = set()
+
+
+def class_archive(name: str, class_path: Sequence[Path], java_options: Sequence[str], record: Recorder) -> Path | None:
+    """The archive ``name`` for the Java of ``find_java`` with these jars and options; made of what ``record`` lists where it is missing.
+
+    There is one of each name: that for another Java or other jars goes when it is made. None where it can't be had; a process makes it once at most.
+    Raises SetupError where there is no Java or no cache directory.
+    """
+    java = find_java()
+    own_classes = home_of(java) / "lib" / "modules"
+    good_for = "\n".join([*java_options, *map(_identity, [own_classes, *class_path])])
+    stem = f"{name}-{hashlib.sha256(good_for.encode()).hexdigest()[:12]}"
+    if (found := _whole(stem)) or stem in _attempted:
+        return found
+    command = [str(java), *java_options, "-cp", os.pathsep.join(map(str, class_path))]
+    try:
+        with locked(cache_dir() / f"{name}.jsa.lock", timeout_s=_LOCK_TIMEOUT_S):
+            return _whole(stem) or _make(name, stem, command, record)
+    except (SetupError, OSError) as error:
+        _logger.debug("%s starts without an archive of its classes: %s", name, error)
+        return None
+    finally:
+        _attempted.add(stem)
+
+
+def _identity(path: Path) -> str:
+    """What tells a file from another one in its place."""
+    try:
+        state = path.stat()
+    except OSError:
+        return f"no {path}"
+    return f"{path} {state.st_size} {state.st_mtime_ns}"
+
+
+def _whole(stem: str) -> Path | None:
+    """The file of that name whose content is what was written."""
+    for path in cache_dir().glob(f"{stem}-*.jsa"):
+        try:
+            if path.stem == f"{stem}-{_sum(path)}":
+                return path
+        except FileNotFoundError:
+            pass  # another process has just replaced it
+    return None
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _make(name: str, stem: str, command: Sequence[str], record: Recorder) -> Path:
+    prefix = f".{name}.jsa-"
+    for left in cache_dir().glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)  # by a process that was killed: this one has the lock
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=prefix) as temporary:
+        classes, made = Path(temporary, "classes"), Path(temporary, "archive")
+        record(classes)
+        _dump(command, classes, made)
+        whole = f"{stem}-{_sum(made)}.jsa"
+        for old in cache_dir().glob(f"{name}-*.jsa"):
+            old.unlink()  # a JVM that maps it keeps it
+        return made.replace(cache_dir() / whole)
+
+
+def _dump(command: Sequence[str], classes: Path, archive: Path) -> None:
+    dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={archive}"]
+    try:
+        done = subprocess.run(
+            [*command, *dump], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_DUMP_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SetupError(f"Java did not end within {_DUMP_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise SetupError(f"Java failed (exit status {done.returncode}): {done.stdout.decode(errors='replace')[-500:]}")
