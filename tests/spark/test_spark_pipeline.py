@@ -27,7 +27,6 @@ from aioprod.spark import QueryProgress
 from aioprod.spark.pipeline import (
     PipelineOptions,
     PipelineResult,
-    SourceFormat,
     delays_by_carrier_hour,
     judge_records,
     parse_events,
@@ -171,22 +170,16 @@ def check_dead_letters(broker: ThreadedCluster) -> None:
     assert reasons == {b"no json": "not JSON", b"{}": "carrier missing", b'{"carrier":"XX"}': "time_hour missing"}
 
 
-@pytest.mark.parametrize("source_format", ["aioprod", "kafka"])
 @pytest.mark.kafka
-def test_this_source_and_sparks_own_give_the_same_figures_on_a_real_broker(
-    session: SparkSession,
-    kafka: str,
-    create_topic: Callable[[str, str, int], None],
-    flights: list[Flight],
-    tmp_path: Path,
-    source_format: SourceFormat,
+def test_figures_are_the_same_on_a_real_broker(
+    session: SparkSession, kafka: str, create_topic: Callable[[str, str, int], None], flights: list[Flight], tmp_path: Path
 ) -> None:
     topic = f"flights-{uuid.uuid4()}"
     create_topic(kafka, topic, 3)
     for name in ("delays", "dead-letters"):
         create_topic(kafka, f"{topic}.{name}", 3)
     send(kafka, topic, flights[:2_000], b"no json")
-    chosen = options(kafka, tmp_path, topic, source_format=source_format)
+    chosen = options(kafka, tmp_path, topic)
     result = run_pipeline(session, chosen)
     assert (result.rows_read, result.dead_letters) == (2_001, 1)
     check(result, flights[:2_000])
@@ -196,7 +189,7 @@ def test_this_source_and_sparks_own_give_the_same_figures_on_a_real_broker(
     assert last_per_key([(row["key"], row["value"]) for row in sunk]).keys() == grouped(flights[:2_000], "carrier", "time_hour").keys()
 
 
-def test_sparks_own_connector_works_against_the_embedded_broker(
+def test_figures_are_the_same_with_sparks_own_source(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
     send(broker.bootstrap_servers, "flights", flights[:2_000])
