@@ -122,7 +122,7 @@ def test_the_extras_and_the_command_that_the_readme_names_exist() -> None:
 
 
 def test_ci_runs_the_readmes_commands() -> None:
-    (command,) = re.findall(r"^(python -m pip install .*) && (python -m pytest -n 2 --dist loadgroup)$", README, re.MULTILINE)
+    (command,) = re.findall(r"^(python -m pip install .*) && (python -m pytest -n 3 --dist loadgroup)$", README, re.MULTILINE)
     script = (ROOT / ".ci" / "run").read_text()
     for part in command:
         assert part.removeprefix("python ") in script

@@ -21,6 +21,7 @@ REPOSITORY = Path(broker.__file__).parents[1]
 PRODUCER = ["--repetitions", "1", "--seconds", "0.02"]
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize(
     ("benchmark", "sizes"),
     [(many_tasks, ["--records", "60", "--peer-records", "2", "--few", "2", "--many", "20"]), (new_topics, ["--topics", "20"])],
@@ -66,6 +67,7 @@ def test_producer_asks_every_client_that_can_and_writes_its_files(servers: str, 
     assert "| 10 B, headers: 1 | line rate |" in capsys.readouterr().out
 
 
+@pytest.mark.benchmarks
 def test_readers_read_every_value_and_idle_polls_are_watched(
     servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def test_check_fails_where_a_target_is_missed_by_more_than_15_percent(
             check.main(["--bootstrap", "127.0.0.1:1"])
 
 
+@pytest.mark.benchmarks
 def test_check_measures_what_it_judges(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "RECORDS_ONE_AT_A_TIME", 20)
     monkeypatch.setattr(check, "TOLERANCE", float("inf"))

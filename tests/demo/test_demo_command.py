@@ -226,6 +226,7 @@ def _check_whole_demo(done: subprocess.CompletedProcess[str], out: Path, flights
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_python")
 @pytest.mark.timeout(SPARK_LIMIT_S + 20)
 def test_the_demo_checks_itself_and_saves_its_results(tmp_path: Path) -> None:
     done = _run(tmp_path, "demo", "--flights", "3000", limit_s=SPARK_LIMIT_S)

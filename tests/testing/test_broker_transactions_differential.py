@@ -373,7 +373,7 @@ CONVERSATIONS: list[Conversation] = [
 ]
 
 
-# Using up a producer id takes seconds, so each of these is for one protocol only.
+# Using up a producer id takes ten seconds, so each of these is for one protocol only, and on demand.
 LONG_CONVERSATIONS = [(last_epochs, V2), (last_epochs_by_init, V1), (last_epoch_is_fenced, V2)]
 PARAMETERS = [(conversation, protocol) for conversation in CONVERSATIONS for protocol in (V1, V2)] + LONG_CONVERSATIONS
 
@@ -386,7 +386,14 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("conversation", "protocol"),
-    [pytest.param(conversation, protocol, id=f"{conversation.__name__}-v{1 if protocol is V1 else 2}") for conversation, protocol in PARAMETERS],
+    [
+        pytest.param(
+            *(conversation, protocol),
+            id=f"{conversation.__name__}-v{1 if protocol is V1 else 2}",
+            marks=[pytest.mark.judges] if (conversation, protocol) in LONG_CONVERSATIONS else [],
+        )
+        for conversation, protocol in PARAMETERS
+    ],
 )
 async def test_both_brokers_say_the_same(addresses: tuple[str, str], conversation: Conversation, protocol: dict[str, int]) -> None:
     name = f"{conversation.__name__}-{uuid.uuid4().hex}"

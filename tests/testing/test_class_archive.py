@@ -224,7 +224,7 @@ class TestKafka:
         for command in commands:
             assert f"-XX:SharedArchiveFile={archive} " in command and "-Xshare:auto" in command
 
-    @pytest.mark.judges  # it takes a quarter of a minute; each machine's first run does the same
+    @pytest.mark.judges
     def test_the_first_broker_makes_it(self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         log = watched_java(monkeypatch, tmp_path / "java")
         new_node(tmp_path / "node").format(new_cluster_id(), {})
@@ -235,6 +235,7 @@ class TestKafka:
         assert f"-XX:SharedArchiveFile={archive} " in format
         assert {path.name for path in kafka_cache.iterdir()} == {f"kafka-{KAFKA_VERSIONS[0]}", archive.name, f"kafka-{KAFKA_VERSIONS[0]}.jsa.lock"}
 
+    @pytest.mark.judges
     def test_a_java_that_makes_no_list_does_no_harm(self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         log = watched_java(monkeypatch, tmp_path / "java", 'case "$*" in *DumpLoadedClassList*) exit 1;; esac')
         new_node(tmp_path / "node").format(new_cluster_id(), {})
@@ -243,6 +244,7 @@ class TestKafka:
         assert ["DumpLoadedClassList" in command for command in commands] == [False, True, False]
         assert "SharedArchiveFile" not in "".join(commands)
 
+    @pytest.mark.judges
     @pytest.mark.parametrize("archive", ["foreign", "absent"])
     def test_one_that_java_does_not_take_does_no_harm(self, archive: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         given = kafka_class_archive(KAFKA_VERSIONS[0]) if archive == "foreign" else tmp_path / "absent.jsa"
