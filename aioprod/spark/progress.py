@@ -79,7 +79,6 @@ class ProgressListener(StreamingQueryListener):
 
     def __init__(self, on_progress: Callable[[QueryProgress], None] | None = None) -> None:
         """``on_progress`` is called for each micro-batch, in Spark's thread: it must be quick. What it raises is logged."""
-        _remember_row_converter()
         self._on_progress = on_progress
         self._changed = threading.Condition()
         self._newest: dict[str, QueryProgress] = {}
@@ -100,6 +99,7 @@ class ProgressListener(StreamingQueryListener):
         log.info("%s has started", event.name or event.id)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        _remember_row_converter()
         progress = QueryProgress.of(event.progress)
         log.info("%s", progress)
         with self._changed:
@@ -117,7 +117,7 @@ class ProgressListener(StreamingQueryListener):
 
 
 def _remember_row_converter() -> None:
-    """Look up now, once, the class with which PySpark takes observed metrics out of each report.
+    """Look up only once the class with which PySpark takes observed metrics out of each report.
 
     PySpark asks Java for it by its bare name each time, and Java goes through all jars for each of the packages that it may be in: 0.15 s of CPU.
     """

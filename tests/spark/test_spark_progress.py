@@ -93,6 +93,23 @@ def test_a_callback_that_fails_is_logged_and_stops_nothing(caplog: pytest.LogCap
     assert listener.newest["flights: delays"].rows == 40
 
 
+def test_java_is_asked_once_for_what_each_report_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Jvm:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        def __getattr__(self, name: str) -> str:
+            self.asked.append(name)
+            return f"the class {name}"
+
+    jvm = Jvm()
+    monkeypatch.setattr("pyspark.SparkContext._jvm", jvm)
+    for _ in range(3):
+        ProgressListener().onQueryProgress(progress_event(report()))
+    assert jvm.PythonSQLUtils == "the class PythonSQLUtils"  # as PySpark has it
+    assert jvm.asked == ["PythonSQLUtils"]
+
+
 def test_who_waits_for_the_end_is_woken_by_the_last_run() -> None:
     listener, other = ProgressListener(), UUID(int=8)
     listener.onQueryTerminated(terminated(RUN))
