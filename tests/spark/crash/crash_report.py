@@ -63,6 +63,7 @@ class Campaign:
         fresh: bool = True,
         rows: int = ROWS,
         master: str | None = None,
+        tasks: int | None = None,
         kill_after_s: float | None = None,
         answer: Callable[[Event], int] | None = None,
         options: dict[str, str] | None = None,
@@ -73,6 +74,7 @@ class Campaign:
             fresh: ``from_batch`` of the points counts from the first micro-batch that no run has begun before; False: from the query's first.
             rows: how many to feed; ``ROWS`` are a micro-batch.
             master: Spark's master URL; None: another than the run before had.
+            tasks: how many write; None: as many as Spark and the shape make them.
             kill_after_s, answer, options: as for `Life.run`.
         """
         usual_master, min_partitions, repartition = SHAPES[self.life.runs % len(SHAPES)]
@@ -80,7 +82,7 @@ class Campaign:
         self.life.feed(rows)
         outcome = self.life.run(
             *(replace(point, from_batch=first + point.from_batch) for point in points),
-            master=master or usual_master, min_partitions=min_partitions, repartition=repartition,
+            master=master or usual_master, min_partitions=min_partitions, repartition=tasks or repartition,
             kill_after_s=kill_after_s, answer=answer, options=options,
         )  # fmt: skip
         what = [point.name for point in points] or ["nothing" if kill_after_s is None else f"after {kill_after_s:.1f} s"]
