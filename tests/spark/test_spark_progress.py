@@ -94,20 +94,21 @@ def test_a_callback_that_fails_is_logged_and_stops_nothing(caplog: pytest.LogCap
 
 
 def test_java_is_asked_once_for_what_each_report_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Jvm:
-        def __init__(self) -> None:
-            self.asked: list[str] = []
+    asked: list[str] = []
 
-        def __getattr__(self, name: str) -> str:
-            self.asked.append(name)
-            return f"the class {name}"
+    class Package:
+        def __getattr__(self, name: str) -> Package:
+            asked.append(name)
+            return Package()
 
-    jvm = Jvm()
+    jvm = Package()
     monkeypatch.setattr("pyspark.SparkContext._jvm", jvm)
+    found = []
     for _ in range(3):
         ProgressListener().onQueryProgress(progress_event(report()))
-    assert jvm.PythonSQLUtils == "the class PythonSQLUtils"  # as PySpark has it
-    assert jvm.asked == ["PythonSQLUtils"]
+        found.append(jvm.py4j.reflection.TypeUtil)  # as py4j has it in is_instance_of
+    assert found[0] is found[1] is found[2]
+    assert asked == ["py4j", "reflection", "TypeUtil"]
 
 
 def test_who_waits_for_the_end_is_woken_by_the_last_run() -> None:
