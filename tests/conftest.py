@@ -68,7 +68,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         alone = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
         assert not alone, f"pytest-xdist would start brokers and Spark in each process: it has not marked the group of {alone[0]}"
     wanted: dict[str, list[Callable[[], object]]] = {
-        "kafka": [*(partial(kafka_jars, version) for version in KAFKA_VERSIONS), kafka_tools_jars, partial(kafka_class_archive, KAFKA_VERSIONS[0])],
+        "kafka": [*(partial(kafka_jars, version) for version in KAFKA_VERSIONS), kafka_tools_jars, _make_class_archive],
         "spark": [spark_kafka_connector_jars],
     }
     for marker, fetches in wanted.items():
@@ -78,6 +78,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                     fetch()
                 except SetupError:
                     pass
+
+
+def _make_class_archive() -> None:
+    kafka_class_archive(KAFKA_VERSIONS[0], kafka_jars())
 
 
 @pytest.fixture

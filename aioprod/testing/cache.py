@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -32,6 +33,12 @@ def cache_dir() -> Path:
     if not os.access(path, os.W_OK):
         raise SetupError(f"the cache directory {path} is not writable; set XDG_CACHE_HOME to a writable directory")
     return path
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 sum of a file's content, in hexadecimal. Raises FileNotFoundError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

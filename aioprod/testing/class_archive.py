@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aioprod.testing.cache import SetupError, cache_dir, locked
+from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
 from aioprod.testing.java import find_java, home_of
 
 Recorder = Callable[[Path], None]
@@ -63,16 +63,11 @@ def _whole(stem: str) -> Path | None:
     """The file of that name whose content is what was written."""
     for path in cache_dir().glob(f"{stem}-*.jsa"):
         try:
-            if path.stem == f"{stem}-{_sum(path)}":
+            if path.stem == f"{stem}-{sha256_of(path)}":
                 return path
         except FileNotFoundError:
             pass  # another process has just replaced it
     return None
-
-
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _make(name: str, stem: str, command: Sequence[str], record: Recorder) -> Path:
@@ -83,7 +78,7 @@ def _make(name: str, stem: str, command: Sequence[str], record: Recorder) -> Pat
         classes, made = Path(temporary, "classes"), Path(temporary, "archive")
         record(classes)
         _dump(command, classes, made)
-        whole = f"{stem}-{_sum(made)}.jsa"
+        whole = f"{stem}-{sha256_of(made)}.jsa"
         for old in cache_dir().glob(f"{name}-*.jsa"):
             old.unlink()  # a JVM that maps it keeps it
         return made.replace(cache_dir() / whole)

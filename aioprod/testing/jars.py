@@ -6,7 +6,6 @@ resolves versions of its own, and both use the repositories that this machine is
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -17,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aioprod.testing.cache import SetupError, cache_dir, locked
+from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
 from aioprod.testing.java import find_java, home_of, is_from_wheel
 from aioprod.testing.trust_store import PASSWORD, machine_certificates, write_trust_store
 
@@ -105,8 +104,7 @@ def faults(directory: Path, jars: Sequence[Jar]) -> list[str]:
     found = []
     for jar in jars:
         try:
-            with (directory / jar.file_name).open("rb") as file:
-                actual = hashlib.file_digest(file, "sha256").hexdigest()
+            actual = sha256_of(directory / jar.file_name)
         except FileNotFoundError:
             found.append(f"{jar.file_name} is missing")
             continue

@@ -65,7 +65,7 @@ class KafkaProcess:
         logging = directory / "logging.properties"
         logging.write_text(_logging_properties(self._log))
         jars = kafka_jars(version)
-        archive = kafka_class_archive(version) if tuple(java_options) == QUICK_START and not record_classes else None
+        archive = kafka_class_archive(version, jars) if tuple(java_options) == QUICK_START and not record_classes else None
         self._java = [
             str(find_java()), *java_options, *([f"-XX:SharedArchiveFile={archive}"] if archive else []),
             f"-Djava.util.logging.config.file={logging}", "-cp", os.pathsep.join(map(str, jars)),
@@ -171,15 +171,15 @@ class KafkaProcess:
             pass
 
 
-def kafka_class_archive(version: str) -> Path | None:
-    """The archive of the classes that a node of that version loads from its jars. Making it takes some 12 s, once on a machine.
+def kafka_class_archive(version: str, jars: Sequence[Path]) -> Path | None:
+    """The archive of the classes that a node of that version loads from its jars (`kafka_jars`). Making it takes some 12 s, once on a machine.
 
     None where it can't be had, and for other versions than the usual one, which are started too seldom: a node does without. Raises SetupError where
-    there is no Java, no cache directory or no jars.
+    there is no Java or no cache directory.
     """
     if version != KAFKA_VERSIONS[0]:
         return None
-    return class_archive(f"kafka-{version}", kafka_jars(version), QUICK_START, partial(_record_classes, version))
+    return class_archive(f"kafka-{version}", jars, QUICK_START, partial(_record_classes, version))
 
 
 def _record_classes(version: str, classes: Path) -> None:

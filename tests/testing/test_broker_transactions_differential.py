@@ -388,7 +388,8 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
     ("conversation", "protocol"),
     [
         pytest.param(
-            *(conversation, protocol),
+            conversation,
+            protocol,
             id=f"{conversation.__name__}-v{1 if protocol is V1 else 2}",
             marks=[pytest.mark.judges] if (conversation, protocol) in LONG_CONVERSATIONS else [],
         )

@@ -247,9 +247,9 @@ class TestKafka:
     @pytest.mark.judges
     @pytest.mark.parametrize("archive", ["foreign", "absent"])
     def test_one_that_java_does_not_take_does_no_harm(self, archive: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        given = kafka_class_archive(KAFKA_VERSIONS[0]) if archive == "foreign" else tmp_path / "absent.jsa"
+        given = kafka_class_archive(KAFKA_VERSIONS[0], kafka_jars()) if archive == "foreign" else tmp_path / "absent.jsa"
         assert given is not None
-        monkeypatch.setattr("aioprod.testing.kafka_process.kafka_class_archive", lambda _: given)
+        monkeypatch.setattr("aioprod.testing.kafka_process.kafka_class_archive", lambda *_: given)
         log = watched_java(monkeypatch, tmp_path / "java")
         new_node(tmp_path / "node", "3.9.2").format(new_cluster_id(), {})
         assert (tmp_path / "node" / "data" / "meta.properties").exists()
