@@ -32,8 +32,13 @@ def parse_jaas(text: str) -> Login:
     if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
         raise _error(f"must be like {_EXAMPLE}")
     module = tokens[0].rpartition(".")[2]
+    if not module.endswith("LoginModule"):  # the text is something else, maybe a password
+        raise _error(f"must be like {_EXAMPLE}")
     if module not in _MODULES:
-        raise _error(f"the login module {module} is not supported, only {' and '.join(_MODULES)}")
+        reason = f"the login module {module} is not supported, only {' and '.join(_MODULES)}"
+        if module == "OAuthBearerLoginModule":
+            reason += "; for OAUTHBEARER set sasl.oauth.token.provider"
+        raise _error(reason)
     options = _options(tokens[2:-1])
     if _value(options.get("tokenauth", "")).lower() == "true":
         raise _error("delegation tokens (tokenauth) are not supported")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -74,26 +74,47 @@ class Maker:
         close_parts(part for _, part in reversed(self.made))
 
 
-def find(setting: str, path: str) -> Any:
+def find(setting: str, path: str, *, is_secret: bool = False) -> Any:
     """What an import path such as ``package.module.Name`` leads to; names of Java's own classes lead to ours.
+
+    Args:
+        is_secret: keep a path that leads nowhere out of the error: it may be a token.
 
     Raises:
         ConfigError: there is no such module or name, or importing it fails.
     """
+    shown = setting if is_secret else f"{setting}={path!r}"
     own = JAVA_SERIALIZERS.get(path) or JAVA_DESERIALIZERS.get(path)
     if own is not None:
         return own
     module_name, _, name = _JAVA_CLASSES.get(path, path).rpartition(".")
     if path.startswith("org.apache.kafka.") and path not in _JAVA_CLASSES:
-        raise ConfigError(f"{setting}={path!r}: a class of Java's that has no counterpart in aioprod")
+        raise ConfigError(f"{shown}: a class of Java's that has no counterpart in aioprod")
+    if is_secret and not _is_module(module_name):
+        raise ConfigError(
+            f"{setting}: leads to no module; must be an import path such as package.module.name"
+        )
     if not module_name:
-        raise ConfigError(f"{setting}={path!r}: must be an import path such as package.module.Name")
+        raise ConfigError(f"{shown}: must be an import path such as package.module.Name")
     try:
         return getattr(importlib.import_module(module_name), name)
     except AttributeError:
-        raise ConfigError(f"{setting}={path!r}: module {module_name} has no {name}") from None
+        missing = "such name" if is_secret else name
+        raise ConfigError(f"{shown}: module {module_name} has no {missing}") from None
     except Exception as error:
-        raise ConfigError(f"{setting}={path!r}: importing {module_name} failed: {error!r}") from error
+        raise ConfigError(f"{shown}: importing {module_name} failed: {error!r}") from error
+
+
+def _is_module(name: str) -> bool:
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        # A module that is there may need one that is not.
+        return error.name is None or not f"{name}.".startswith(f"{error.name}.")
+    except Exception:
+        return True  # importing it says why
 
 
 def close_parts(parts: Iterable[object]) -> None:

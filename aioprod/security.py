@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +10,32 @@ from pathlib import Path
 from typing import TypedDict
 
 from aioprod.errors import ConfigError
+from aioprod.secrecy import HidesArguments, hide_arguments
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER")
 
+#: Mechanisms that tell the broker a secret itself, and which; the others prove that they know it.
+READABLE_SECRETS = {"PLAIN": "password", "OAUTHBEARER": "token"}
+
 _JAVA_KEYSTORES = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE = b"\x30"
+_PEM_BEGIN = "-----BEGIN "
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ENCRYPTED_KEY = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
+
+
+_SECRET = re.compile(r"password|passphrase|secret|jaas\.config|keystore\.key$")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of a client, here or in Java, has a secret as its value.
+
+    Args:
+        name: with dots or underscores.
+    """
+    return _SECRET.search(name.replace("_", ".").lower()) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,7 @@ class SecuritySettings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecurityConfig:
+class SecurityConfig(metaclass=HidesArguments):
     """How a client makes sure of the broker, and the broker of the client.
 
     Attributes:
@@ -97,6 +116,7 @@ class SecurityConfig:
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
+@hide_arguments
 def new_tls_context(config: SecurityConfig, *, system_trust: bool = True) -> ssl.SSLContext:
     """Build the TLS context from the files that the settings name.
 
@@ -137,6 +157,8 @@ def _identify(context: ssl.SSLContext, config: SecurityConfig) -> None:
     try:
         # Never without a password, not even an empty one: OpenSSL would ask for it on the terminal.
         context.load_cert_chain(location, password=config.ssl_key_password or "none")
+    except ValueError:
+        raise ConfigError("ssl_key_password: must not be longer than 1024 bytes") from None
     except ssl.SSLError as error:
         because = "ssl_key_password does not open its private key" if config.ssl_key_password is not None else "its private key can't be used"
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -150,6 +172,8 @@ def _read_pem(setting: str, location: str | Path, wanted: str, *labels: bytes) -
         content = Path(location).read_bytes()
     except OSError as error:
         raise ConfigError(f"{shown}: {error.strerror}") from None
+    except ValueError:  # a NUL character, or one that the file system's encoding lacks
+        raise ConfigError(f"{shown}: no file can have such a name") from None
     if content.startswith((*_JAVA_KEYSTORES, _DER_SEQUENCE)):
         kind = "PKCS #12 (or DER)" if content.startswith(_DER_SEQUENCE) else "JKS"
         raise ConfigError(f"{shown}: this is a {kind} file, only PEM is read; convert it with keytool and openssl (see docs/security.md)")
@@ -170,12 +194,24 @@ def _normalise(config: SecurityConfig, name: str, choices: tuple[str, ...]) -> N
 def _check_texts(config: SecurityConfig) -> None:
     for name in ("ssl_key_password", "sasl_username", "sasl_password"):
         value = getattr(config, name)
-        if value is not None and not isinstance(value, str):
+        if value is None:
+            continue
+        if not isinstance(value, str):
             raise ConfigError(f"{name}: must be a string, not {type(value).__name__}")
+        if _LONE_SURROGATE.search(value):
+            # As os.environ gives it for bytes in another encoding.
+            raise ConfigError(
+                f"{name}: has a character that UTF-8 can't encode; was it read in another encoding?"
+            )
     for name in ("ssl_truststore_location", "ssl_keystore_location"):
         value = getattr(config, name)
         if value is not None and not isinstance(value, str | Path):
             raise ConfigError(f"{name}: must be a path, not {type(value).__name__}")
+        if value is not None and _PEM_BEGIN in str(value):
+            raise ConfigError(
+                f"{name}: must be the path of a PEM file, not its content; "
+                "write that to a file, or give an ssl_context"
+            )
 
 
 def _check_tls(config: SecurityConfig) -> None:

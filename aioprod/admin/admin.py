@@ -20,6 +20,7 @@ from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.config import check_names
 from aioprod.properties import client_arguments
+from aioprod.secrecy import hide_arguments
 
 _client_numbers = itertools.count(1)
 
@@ -42,6 +43,7 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
         ConfigError: a setting is unknown or has a bad value.
     """
 
+    @hide_arguments
     def __init__(
         self, bootstrap_servers: str | Iterable[str] = "localhost:9092", *, rng: random.Random | None = None, **settings: Unpack[AdminSettings]
     ) -> None:
@@ -51,6 +53,7 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
         self._driver = AdminDriver(self.config, rng or random.Random())
 
     @classmethod
+    @hide_arguments
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
         """Make an admin client from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "request.timeout.ms": "5000"}``.
 

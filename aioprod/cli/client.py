@@ -53,7 +53,14 @@ def add_client_options(parser: Parser) -> None:
 def command(parser: Parser, work: Work) -> None:
     """Let a command do ``work``, with a client's options."""
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: run(parser.prog, lambda: work(options)), parser=parser)
+
+    def begin(options: argparse.Namespace) -> Coroutine[Any, Any, int]:
+        from aioprod.properties import warn_of_secrets
+
+        warn_of_secrets(dict(options.config), "-X", "--config-file")
+        return work(options)
+
+    parser.set_defaults(run=lambda options: run(parser.prog, lambda: begin(options)), parser=parser)
 
 
 def client_settings(options: argparse.Namespace, form: Form, defaults: Mapping[str, object] | None = None) -> dict[str, object]:
@@ -65,12 +72,18 @@ def client_settings(options: argparse.Namespace, form: Form, defaults: Mapping[s
         defaults: what else to say where the user does not say it.
 
     Raises:
-        UsageError: the file can't be read, or a line is no setting.
-        ConfigError: a setting of the file is none of any kind of client.
+        ConfigError: the file can't be read, or a line is no setting.
     """
+    from aioprod.properties import read_settings
+
     given: dict[str, object] = {}
     if options.config_file is not None:
-        given |= {name: value for name, value in _read(options.config_file).items() if form.knows(name) or not _others_know(name)}
+        lines = read_settings(options.config_file, "--config-file")
+        given |= {
+            name: value
+            for name, value in lines.items()
+            if form.knows(name) or not _others_know(name)
+        }
     given |= dict(options.config)
     settings = {form.find(name): value for name, value in (defaults or {}).items()}
     settings |= {name if not form.knows(name) else form.find(name): value for name, value in given.items()}
@@ -84,25 +97,6 @@ def _others_know(name: str) -> bool:
     from aioprod.properties import CONSUMER, PRODUCER
 
     return any(form.knows(name) for form in (ADMIN, CONSUMER, PRODUCER))
-
-
-def _read(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UsageError(f"can't read --config-file {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--config-file {path} is no text in UTF-8") from None
-    settings = {}
-    for number, line in enumerate(lines, start=1):
-        text = line.lstrip()
-        if not text or text[0] in "#!":
-            continue
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():  # the line is not shown: it may hold a password
-            raise UsageError(f"line {number} of --config-file {path} is not NAME=VALUE")
-        settings[name.strip()] = value.lstrip()  # a password may end with spaces
-    return settings
 
 
 def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:

@@ -15,6 +15,7 @@ from aioprod.config import ClientConfig, check_names
 from aioprod.errors import BrokerConnectionError, KafkaError
 from aioprod.net.brokers import Brokers
 from aioprod.protocol.message import Message, Request
+from aioprod.secrecy import hide_arguments
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -35,6 +36,7 @@ class ClusterClient:
         ConfigError: a setting is unknown or out of range.
     """
 
+    @hide_arguments
     def __init__(self, bootstrap_servers: str | Iterable[str], *, create_topics: bool = False, **settings: Any) -> None:
         check_names(ClientConfig, settings)
         self.config = ClientConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)

@@ -21,6 +21,7 @@ from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
 from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaError, KafkaTimeoutError
 from aioprod.parts import close_parts
 from aioprod.properties import CONSUMER, client_arguments
+from aioprod.secrecy import hide_arguments
 from aioprod.types import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 _CLOSE_TIMEOUT_MS = 30_000
@@ -49,6 +50,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         ConfigError: a setting is unknown, has a bad value, or contradicts another.
     """
 
+    @hide_arguments
     def __init__(
         self,
         *topics: str,
@@ -68,6 +70,7 @@ class Consumer(AssignmentCalls, LookupCalls):
             self._subscription.subscribe(check_topics(topics))
 
     @classmethod
+    @hide_arguments
     def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
         """Make a consumer from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "group.id": "...", "max.poll.records": "50"}``.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import secrets
 from typing import cast
 
@@ -22,10 +23,15 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient
 from aioprod.protocol.sasl.scram import ScramClient
-from aioprod.security import OAuthToken, TokenProvider
+from aioprod.security import READABLE_SECRETS, OAuthToken, TokenProvider
 
 # From version 1 on the exchange goes in SaslAuthenticate requests; before (Kafka 0.10) it went in bare bytes.
 _HANDSHAKE_VERSION = 1
+
+# Which secrets were warned of, and for which servers.
+_warned: set[tuple[str, str]] = set()
+
+log = logging.getLogger(__name__)
 
 
 async def new_mechanism(config: ClientConfig) -> ClientMechanism:
@@ -34,6 +40,7 @@ async def new_mechanism(config: ClientConfig) -> ClientMechanism:
     Raises:
         AuthenticationError: the token provider failed, or gave nothing within ``request_timeout_ms``.
     """
+    _warn_if_readable(config)
     if config.sasl_oauth_token_provider is not None:
         limit_ms = config.request_timeout_ms
         token = await _ask_token(config.sasl_oauth_token_provider, limit_ms)
@@ -49,23 +56,46 @@ async def new_mechanism(config: ClientConfig) -> ClientMechanism:
     return ScramClient(name, username, password, secrets.token_urlsafe(24))
 
 
+def _warn_if_readable(config: ClientConfig) -> None:
+    """Warn of a secret that goes out unencrypted: once in a process for each cluster."""
+    secret = READABLE_SECRETS.get(config.sasl_mechanism or "")
+    servers = ",".join(config.bootstrap_servers)
+    if secret is None or config.uses_tls or (secret, servers) in _warned:
+        return
+    _warned.add((secret, servers))
+    log.warning(
+        "the %s goes to %s unencrypted (sasl_mechanism=%r, security_protocol=%r): "
+        "use security_protocol='SASL_SSL'",
+        secret, servers, config.sasl_mechanism, config.security_protocol,
+    )  # fmt: skip
+
+
 async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
     try:
         async with asyncio.timeout(limit_ms / 1000):
-            answer = provider()
-            if not inspect.isawaitable(answer):
-                raise AuthenticationError("sasl_oauth_token_provider must be an async function")
-            token = await answer
+            answer = await _call(provider)
     except TimeoutError as error:
         raise AuthenticationError(f"sasl_oauth_token_provider gave no token within request_timeout_ms={limit_ms}") from error
-    except AuthenticationError:
-        raise
     except Exception as error:
         # Its text may hold secrets of the identity provider; it is in the traceback of the cause for whoever looks at that.
         raise AuthenticationError(f"sasl_oauth_token_provider failed with {type(error).__name__}") from error
-    if not isinstance(token, OAuthToken):
-        raise AuthenticationError(f"sasl_oauth_token_provider must return an OAuthToken, not {type(token).__name__}")
-    return token
+    if isinstance(answer, OAuthToken):
+        return answer
+    raise AuthenticationError(f"sasl_oauth_token_provider must {answer}")
+
+
+async def _call(provider: TokenProvider) -> OAuthToken | str:
+    """The token, or what the provider must do.
+
+    Not an error: what the provider gave in place of an OAuthToken may be the bare token.
+    """
+    answer = provider()
+    if not inspect.isawaitable(answer):
+        return "be an async function"
+    token = await answer
+    if isinstance(token, OAuthToken):
+        return token
+    return f"return an OAuthToken, not {type(token).__name__}"
 
 
 async def authenticate(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> int:

@@ -1,15 +1,30 @@
-"""The TLS context of a connection. Files are read again when they have changed, so that renewed certificates need no restart."""
+"""The TLS context of a connection.
+
+Files are read again when they have changed, so that renewed certificates need no restart.
+"""
 
 from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from weakref import WeakValueDictionary
 
 from aioprod.security import SecurityConfig, new_tls_context
 
-# Connections share a context as long as one of them lives: reading the system's certificates takes some 30 ms.
-_contexts: WeakValueDictionary[tuple[object, ...], ssl.SSLContext] = WeakValueDictionary()
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """All that a context is made from: contexts of equal recipes are alike."""
+
+    # The password of the private key is among them.
+    parts: tuple[tuple[object, ...], ...] = field(repr=False)
+
+
+# Connections share a context as long as one of them lives: reading the system's certificates
+# takes some 30 ms, in which nothing else runs.
+_contexts: WeakValueDictionary[_Recipe, ssl.SSLContext] = WeakValueDictionary()
 
 
 def tls_context(config: SecurityConfig) -> ssl.SSLContext | None:
@@ -20,17 +35,31 @@ def tls_context(config: SecurityConfig) -> ssl.SSLContext | None:
     """
     if not config.uses_tls or config.ssl_context is not None:
         return config.ssl_context
-    files = (config.ssl_truststore_location, config.ssl_keystore_location)
-    key = (config.ssl_endpoint_identification_algorithm, *((path, _stamp(path)) for path in files if path is not None))
-    context = _contexts.get(key)
+    recipe = _Recipe(tuple(_parts(config)))
+    context = _contexts.get(recipe)
     if context is None:
-        context = _contexts[key] = new_tls_context(config)
+        context = _contexts[recipe] = new_tls_context(config)
     return context
 
 
-def _stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:
+def _parts(config: SecurityConfig) -> Iterator[tuple[object, ...]]:
+    """Each setting of TLS by its name, and its file: a key store is no trust store."""
+    for each in fields(config):
+        if each.name.startswith("ssl_"):
+            value = getattr(config, each.name)
+            is_file = value is not None and "Path" in str(each.type)
+            yield each.name, value, _stamp(value) if is_file else None
+    # These name what is trusted where no file is given (SSL_CERT_FILE, SSL_CERT_DIR).
+    system = ssl.get_default_verify_paths()
+    for path in (system.cafile, system.capath):
+        yield "system", path, None if path is None else _stamp(path)
+
+
+def _stamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
     try:
         state = os.stat(path)
     except OSError:
-        return (0, 0, 0)  # whoever reads it says why it can't be had
-    return (state.st_ino, state.st_mtime_ns, state.st_size)
+        return ()  # reading it says why
+    # The time of the last change of any kind also tells a file that was rewritten and given its old
+    # time of modification.
+    return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)

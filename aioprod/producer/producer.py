@@ -37,6 +37,7 @@ from aioprod.producer_config import ProducerConfig, ProducerSettings
 from aioprod.properties import producer_arguments
 from aioprod.protocol.record_encoder import encode_headers
 from aioprod.protocol.record_writer import KEYED, KEYLESS, KEYLESS_OVERHEAD, RECORD_OVERHEAD, WITH_HEADERS
+from aioprod.secrecy import hide_arguments
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Producer(TransactionInterface):
         ConfigError: a setting is unknown, has a bad value, or contradicts another.
     """
 
+    @hide_arguments
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
@@ -138,6 +140,7 @@ class Producer(TransactionInterface):
         return transactions
 
     @classmethod
+    @hide_arguments
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
         """Make a producer from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``; see docs/configuration.md.
 

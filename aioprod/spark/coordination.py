@@ -18,6 +18,7 @@ from aioprod.errors import AuthenticationError, BrokerError, KafkaError, Unsuppo
 from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
+from aioprod.secrecy import SecretSettings
 from aioprod.spark.errors import SinkError
 from aioprod.spark.starting import start_patiently
 
@@ -122,7 +123,9 @@ async def open_coordination(producer_settings: Mapping[str, Any], client_id: str
         SinkError: the brokers are too old for exactly-once.
         KafkaError: no broker can be reached, or none takes this client.
     """
-    settings = {name: value for name, value in producer_settings.items() if name in _CLIENT_FIELDS}
+    settings = SecretSettings(
+        {name: value for name, value in producer_settings.items() if name in _CLIENT_FIELDS}
+    )
     client = ClusterClient(producer_settings["bootstrap_servers"], **settings | {"client_id": client_id})
     try:
         limit_s = producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000

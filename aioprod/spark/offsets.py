@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aioprod.errors import ConfigError
+from aioprod.spark.json_options import read_numbers, read_partitions
 from aioprod.types import TopicPartition
 
 EARLIEST = -2
@@ -114,8 +114,8 @@ def parse_offsets(option: str, text: str | None, *, default: int) -> OffsetSpec:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return OffsetSpec(option, EARLIEST if word == "earliest" else LATEST)
-    expected = f'option {option} must be earliest, latest or JSON like {{"topic":{{"0":23,"1":-2}}}}, got {text!r}'
-    return OffsetSpec(option, None, _parse_numbers(text, EARLIEST, expected))
+    expected = 'earliest, latest or JSON like {"topic":{"0":23,"1":-2}}'
+    return OffsetSpec(option, None, read_numbers(option, text, EARLIEST, expected))
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
@@ -124,17 +124,8 @@ def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     Raises:
         ConfigError: another shape, or a negative number.
     """
-    return _parse_numbers(text, 0, f'option {option} must be JSON like {{"topic":{{"0":1700000000000}}}}, in milliseconds since 1970, got {text!r}')
-
-
-def _parse_numbers(text: str, least: int, expected: str) -> dict[TopicPartition, int]:
-    try:
-        numbers = offsets_from_json(json.loads(text))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(expected) from error
-    if not numbers or min(numbers.values()) < least:
-        raise ConfigError(expected)
-    return numbers
+    expected = 'JSON like {"topic":{"0":1700000000000}}, in milliseconds since 1970'
+    return read_numbers(option, text, 0, expected)
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
@@ -143,15 +134,7 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     Raises:
         ConfigError: another shape.
     """
-    expected = f'option assign must be JSON like {{"topicA":[0,1],"topicB":[2,4]}}, got {text!r}'
-    try:
-        given = json.loads(text)
-        found = [TopicPartition(topic, _whole(partition)) for topic, partitions in given.items() for partition in partitions]
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(expected) from error
-    if not found or min(tp.partition for tp in found) < 0:
-        raise ConfigError(expected)
-    return tuple(sorted(set(found)))
+    return read_partitions("assign", text, 'JSON like {"topicA":[0,1],"topicB":[2,4]}')
 
 
 def offsets_from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:

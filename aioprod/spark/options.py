@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from typing import Any
 
 from aioprod.errors import ConfigError
 from aioprod.jaas import parse_jaas
+from aioprod.spark.json_options import MAX_OFFSET, shown
+from aioprod.spark.token_provider import ImportedTokenProvider
 
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 CLIENT_PREFIX = "kafka."
@@ -68,8 +69,17 @@ SET_BY_SPARK = {
     "key.serializer": "make the column key string or binary",
     "value.serializer": "make the column value string or binary",
     "interceptor.classes": "Java interceptors cannot run in Python",
+    "interceptors": "options are text, these are objects",
+    "observers": "options are text, these are objects",
+    "partitioner": "options are text, this is an object; fill the column partition",
+    "ssl.context": "options are text, this is an object; use kafka.ssl.truststore.location",
     "transactional.id": "the sink makes an id for each task; the option transactionalIdPrefix says how they begin",
 }
+
+
+# What Java's clients make tokens by: settings that begin so are classes, and parameters of these.
+_JAVA_TOKENS = ("sasl.oauthbearer.", "sasl.login.", "sasl.client.callback.")
+_TOKEN_PROVIDER = "sasl.oauth.token.provider"
 
 
 def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
@@ -88,6 +98,12 @@ def client_settings(given: Mapping[str, str], allowed: Collection[str], kind: st
     for name in client:
         if name in SET_BY_SPARK and name not in allowed:
             raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported: {SET_BY_SPARK[name]}")
+        if name.startswith(_JAVA_TOKENS):
+            raise ConfigError(
+                f"option {CLIENT_PREFIX}{name} is not supported: it is for Java's classes; "
+                f"{CLIENT_PREFIX}{_TOKEN_PROVIDER} takes the import path of an async function "
+                "that returns an aioprod.OAuthToken"
+            )
         if name not in allowed:
             raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported for {kind}s{_hint(name, allowed, CLIENT_PREFIX)}")
     if not client.get("bootstrap.servers", "").strip():
@@ -166,16 +182,17 @@ def whole(given: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise ConfigError(f"option {name} must be a whole number of at least {least}, got {json.dumps(text)}")
+    number = int(text) if _WHOLE.fullmatch(text.strip()) else None
+    if number is None or not least <= number <= MAX_OFFSET:
+        limit = f" and at most {MAX_OFFSET}" if number is not None and number > least else ""
+        expected = f"a whole number of at least {least}{limit}"
+        raise ConfigError(f"option {name} must be {expected}, got {shown(text)}")
     return number
 
 
-_TIME = re.compile(r"(\d+)\s*(ms|s|m|min|h|d|)")
+# Python refuses to read some thousand digits.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_TIME = re.compile(r"([0-9]{1,15})\s*(ms|s|m|min|h|d|)")
 _MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -186,7 +203,8 @@ def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
         return default
     match = _TIME.fullmatch(text.strip().lower())
     if match is None:
-        raise ConfigError(f"option {name} must be a time such as 500ms, 90s, 15m or 1h, got {json.dumps(text)}")
+        expected = "a time such as 500ms, 90s, 15m or 1h"
+        raise ConfigError(f"option {name} must be {expected}, got {shown(text)}")
     return int(match[1]) * _MILLISECONDS[match[2]]
 
 
@@ -200,6 +218,9 @@ def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     typed: dict[str, Any] = {}
     for dotted, text in given.items():
         name = dotted.replace(".", "_")
+        if name == "sasl_oauth_token_provider":
+            typed[name] = ImportedTokenProvider(text.strip())
+            continue
         try:
             typed[name] = _typed(text, defaults.get(name), name)
         except ValueError:

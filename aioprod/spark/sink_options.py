@@ -8,6 +8,7 @@ from typing import Any
 
 from aioprod.errors import ConfigError
 from aioprod.producer_config import ProducerConfig
+from aioprod.secrecy import SecretSettings, hide_arguments
 from aioprod.spark.options import (
     SET_BY_SPARK,
     SINK_NAMES,
@@ -18,6 +19,7 @@ from aioprod.spark.options import (
     lower_keys,
     named_as_options,
     typed_settings,
+    whole,
 )
 
 EXACTLY_ONCE = "exactly-once"
@@ -61,6 +63,7 @@ class SinkOptions:
     skip_lost_batch: int | None = None
 
 
+@hide_arguments
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
     """Check the options of a write, the producer's settings among them.
 
@@ -70,17 +73,18 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
     given = lower_keys(options)
     client = client_settings(given, _CLIENT_NAMES, "write")
     check_option_names(given, SINK_NAMES, kind="write", other=SOURCE_NAMES, other_kind="read")
-    settings = typed_settings(ProducerConfig, client)
+    with named_as_options(_NAMES):
+        settings = typed_settings(ProducerConfig, client)
     delivery = _choice(given, "delivery", EXACTLY_ONCE, AT_LEAST_ONCE)
     defaults: dict[str, Any] = {**_PRODUCER_DEFAULTS}
     if delivery == EXACTLY_ONCE:
         _check_needed(settings)
         defaults |= _TRANSACTION_DEFAULTS
-    producer = defaults | settings
+    producer = SecretSettings(defaults | settings)
     # Here, on the driver, and not first in each task.
     with named_as_options(_NAMES):
         ProducerConfig(**producer)
-    app_id, version = _text(given, "txnAppId"), _number(given, "txnVersion")
+    app_id, version = _text(given, "txnAppId"), whole(given, "txnVersion")
     if (app_id is None) != (version is None):
         raise ConfigError("options txnAppId and txnVersion belong together: give both, or none")
     if streaming and app_id is not None:
@@ -97,7 +101,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
         txn_version=version,
         decision_topic=_text(given, "decisionTopic") or DEFAULT_DECISION_TOPIC,
         on_replay_mismatch=_choice(given, "onReplayMismatch", "fail", "warn"),
-        skip_lost_batch=_number(given, "skipLostBatch"),
+        skip_lost_batch=whole(given, "skipLostBatch"),
     )
 
 
@@ -127,12 +131,3 @@ def _choice(given: Mapping[str, str], name: str, *choices: str) -> str:
     if text not in choices:
         raise ConfigError(f"option {name} must be {' or '.join(choices)}, got {text!r}")
     return text
-
-
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not text.strip().isdecimal():
-        raise ConfigError(f"option {name} must be a whole number of at least 0, got {text!r}")
-    return int(text)

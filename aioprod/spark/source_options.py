@@ -11,10 +11,12 @@ from typing import Any
 from aioprod.config import ClientConfig
 from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
+from aioprod.secrecy import hide_arguments
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec, parse_assignment, parse_offsets, parse_timestamps
 from aioprod.spark.options import (
     CLIENT_PREFIX,
+    SET_BY_SPARK,
     SINK_NAMES,
     SOURCE_NAMES,
     boolean,
@@ -44,7 +46,7 @@ _FETCH_NAMES = {
 # A task reads one partition, so that the whole reply is one partition's; Kafka's 1 MiB would cost a round trip per 10,000 small records.
 _PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 _NAMES = dotted_names(ClientConfig)
-_CLIENT_NAMES = ("group.id", *_NAMES.values(), *_FETCH_NAMES)
+_CLIENT_NAMES = ("group.id", *sorted(set(_NAMES.values()) - SET_BY_SPARK.keys()), *_FETCH_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class SourceOptions:
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
 
+@hide_arguments
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Check the options of a read.
 
@@ -139,6 +142,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
     return checked
 
 
+@hide_arguments
 def check_read_options(options: Mapping[str, str]) -> None:
     """Check them where it is not known yet whether a batch or a stream is read.
 
@@ -240,6 +244,7 @@ def _selection(given: Mapping[str, str]) -> TopicSelection:
     return TopicSelection(pattern=pattern)
 
 
+@hide_arguments
 def client_config(client: Mapping[str, str]) -> dict[str, Any]:
     """The ``kafka.*`` settings of a read that are the client's, as keyword arguments of `aioprod.cluster.client.ClusterClient`.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
 from pathlib import Path
 
+import leaks
 import pytest
 import trustme
 from certificates import Certificates
@@ -19,3 +22,10 @@ def authority() -> trustme.CA:
 def certificates(authority: trustme.CA, tmp_path: Path) -> Certificates:
     """Certificates of that authority, and files with them."""
     return Certificates(authority, tmp_path)
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
+    """What all loggers write at their most talkative, tracebacks included."""
+    with leaks.everything_logged() as stream:
+        yield stream

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
-import logging
-import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
+import leaks
 import pytest
 
 from aioprod import Producer
@@ -50,20 +49,6 @@ def settings(mechanism: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
-    """What all loggers write at their most talkative, tracebacks included."""
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    yield stream
-    root.removeHandler(handler)
-    root.setLevel(level)
-
-
-@pytest.fixture
 async def refusing() -> AsyncIterator[EmbeddedCluster]:
     """A broker that knows another password, and no token."""
     security = BrokerSecurity(users={"alice": "other"}, token_validator=lambda token, _: None)
@@ -72,21 +57,7 @@ async def refusing() -> AsyncIterator[EmbeddedCluster]:
 
 
 def whole_text(error: BaseException) -> str:
-    """Everything that can be printed of an error: causes, contexts, and the local variables of all frames but this file's."""
-    parts = []
-    seen: set[int] = set()
-    left: list[BaseException | None] = [error]
-    while left:
-        each = left.pop()
-        if each is None or id(each) in seen:
-            continue
-        seen.add(id(each))
-        left += [each.__cause__, each.__context__]
-        parts += [repr(each), str(each)]
-        for frame, line in traceback.walk_tb(each.__traceback__):
-            if frame.f_code.co_filename != __file__:
-                parts += [f"{frame.f_code.co_filename}:{line} {name} = {value!r}" for name, value in frame.f_locals.items()]
-    return "\n".join(parts)
+    return leaks.whole_text(error, [__file__])
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -69,6 +70,30 @@ def test_options_reach_the_pipeline(session: Session) -> None:
     )
     assert session.given["options"].dead_letters == "f.dead-letters"
     session.spark.stop.assert_called_once()
+
+
+def test_passwords_come_from_a_file_and_are_warned_of_on_the_command_line(
+    session: Session,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# a comment\nsasl.password=hunter2\nkafka.client.id=file\n")
+    named = ["--kafka-file", str(file)]
+    assert command.main([*NEEDED, *named, "--kafka", "client.id=line"]) == 0
+    expected = {"kafka.sasl.password": "hunter2", "kafka.client.id": "line"}
+    assert session.given["options"].kafka == expected
+    assert caplog.messages == []
+    assert command.main([*NEEDED, "--kafka", "sasl.password=hunter2"]) == 0
+    warned = "--kafka sasl.password: the process list shows it to all users of this machine"
+    assert [text.partition(";")[0] for text in caplog.messages] == [warned]
+    assert caplog.messages[0].endswith("put it into a file for --kafka-file")
+    file.write_text("hunter2\n")
+    with pytest.raises(SystemExit):
+        command.main([*NEEDED, *named])
+    output, errors = capsys.readouterr()
+    assert "line 1 of --kafka-file" in errors and "hunter2" not in output + errors + caplog.text
 
 
 def test_spark_submits_master_is_kept_and_its_shuffle_partitions_too(session: Session) -> None:

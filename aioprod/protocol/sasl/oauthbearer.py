@@ -24,17 +24,31 @@ class OAuthBearerClient(ClientMechanism):
     """Shows a token.
 
     Raises:
-        AuthenticationError: token or extensions hold characters that the mechanism can't carry.
+        AuthenticationError: token or extensions are not strings, or hold characters that the
+            mechanism can't carry.
     """
 
     name = "OAUTHBEARER"
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        # Both come from the user's own code. What is wrong is not shown: it may be the token.
+        if not isinstance(token, str):
+            kind = type(token).__name__
+            raise AuthenticationError(f"the OAuth token must be a string, not {kind}")
         if not _TOKEN.fullmatch(token):
             raise AuthenticationError("the OAuth token is empty or has characters other than visible ASCII")
+        if not isinstance(extensions, Mapping):
+            kind = type(extensions).__name__
+            raise AuthenticationError(f"OAuth extensions must be a mapping of strings, not {kind}")
         for name, value in extensions.items():
-            if name == _RESERVED or not _NAME.fullmatch(name):
-                raise AuthenticationError(f"OAuth extension {name!r}: a name is made of letters A to Z and is not {_RESERVED!r}")
+            if not isinstance(name, str) or name == _RESERVED or not _NAME.fullmatch(name):
+                raise AuthenticationError(
+                    "the name of an OAuth extension must be of letters A to Z, "
+                    f"and not {_RESERVED!r}"
+                )
+            if not isinstance(value, str):
+                kind = type(value).__name__
+                raise AuthenticationError(f"OAuth extension {name!r} must be a string, not {kind}")
             if not _VALUE.fullmatch(value):
                 raise AuthenticationError(f"OAuth extension {name!r}: its value is empty or has characters other than printable ASCII")
         self._token = token

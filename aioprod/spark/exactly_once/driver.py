@@ -93,8 +93,8 @@ async def wait_for_strays() -> None:
 
 @contextlib.asynccontextmanager
 async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordination, Producer]]:
-    settings = {**options.producer, "transactional_id": sink.driver_id, "transaction_timeout_ms": _DRIVER_TIMEOUT_MS}
-    producer = Producer(**settings)
+    own = {"transactional_id": sink.driver_id, "transaction_timeout_ms": _DRIVER_TIMEOUT_MS}
+    producer = Producer(**{**options.producer, **own})
     try:
         async with open_coordination(options.producer, sink.driver_id, start_producer(producer)) as coordination:
             yield coordination, producer

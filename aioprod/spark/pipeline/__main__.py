@@ -11,10 +11,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from aioprod.errors import ConfigError
+from aioprod.properties import read_settings, warn_of_secrets
 from aioprod.spark.pipeline.failure import failure_reason
 from aioprod.spark.pipeline.figures import WATERMARK
 from aioprod.spark.pipeline.options import PipelineOptions
@@ -38,11 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C ended a run that does not follow.
     """
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        kafka = _kafka(given)
+    except ConfigError as error:
+        parser.error(str(error))
     stop = threading.Event()
     try:
         with _stopped_by_signals(stop) if given.follow else nullcontext(), _shown(given.progress) as show:
-            result = _run(given, stop, show)
+            result = _run(given, kafka, stop, show)
     except (PySparkException, TimeoutError, SetupError) as error:
         print(f"{PROGRAM}: {failure_reason(str(error))}", file=sys.stderr)
         return 1
@@ -69,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-offsets-per-trigger", type=int, default=100_000, metavar="N", help="most records in a micro-batch; 0: no limit")
     parser.add_argument("--watermark", default=WATERMARK, metavar="TIME", help="how late an event may be (default: %(default)s)")
     parser.add_argument("--kafka", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a client's setting; may be given again")
+    parser.add_argument(
+        "--kafka-file",
+        type=Path,
+        metavar="FILE",
+        help="such settings, one NAME=VALUE a line: for passwords",
+    )
     parser.add_argument("--master", metavar="URL", help="Spark's master (default: that of spark-submit, else local[*])")
     parser.add_argument("--follow", action="store_true", help="read on until Ctrl-C or SIGTERM")
     parser.add_argument("--timeout", type=float, default=3600, metavar="S", help="limit on a run that does not follow (default: %(default)s)")
@@ -85,10 +99,23 @@ def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError("must be NAME=VALUE, for example security.protocol=SASL_SSL")
-    return f"kafka.{name.removeprefix('kafka.')}", value
+    return name.removeprefix("kafka."), value
 
 
-def _run(given: argparse.Namespace, stop: threading.Event, show: Callable[[QueryProgress], None]) -> PipelineResult:
+def _kafka(given: argparse.Namespace) -> dict[str, str]:
+    """The ``kafka.*`` options: of the file, then of the command line."""
+    lines = read_settings(given.kafka_file, "--kafka-file") if given.kafka_file is not None else {}
+    warn_of_secrets(dict(given.kafka), "--kafka", "--kafka-file")
+    settings = {name.removeprefix("kafka."): value for name, value in lines.items()}
+    return {f"kafka.{name}": value for name, value in {**settings, **dict(given.kafka)}.items()}
+
+
+def _run(
+    given: argparse.Namespace,
+    kafka: dict[str, str],
+    stop: threading.Event,
+    show: Callable[[QueryProgress], None],
+) -> PipelineResult:
     options = PipelineOptions(
         bootstrap_servers=given.bootstrap_servers,
         out_dir=given.out.rstrip("/"),
@@ -99,7 +126,7 @@ def _run(given: argparse.Namespace, stop: threading.Event, show: Callable[[Query
         source_format=given.format,
         max_offsets_per_trigger=given.max_offsets_per_trigger or None,
         watermark=given.watermark,
-        kafka=dict(given.kafka),
+        kafka=kafka,
     )
     spark = spark_session_builder(given.master, app_name="aioprod pipeline").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
