@@ -17,7 +17,7 @@ from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartitio
 log = logging.getLogger(__name__)
 
 # A large batch is encoded in parts, so that the event loop has its turn in between, and small records do not take much more memory than they count.
-_ENCODE_EVERY = 65_536
+ENCODE_EVERY = 65_536
 
 
 class BatchState(Enum):
@@ -68,7 +68,7 @@ class ProducerBatch:
         self.tp = tp
         self.writer = writer
         self.limit = limit
-        self.open_until = min(limit, _ENCODE_EVERY)
+        self.open_until = min(limit, ENCODE_EVERY)
         self.ceiling = limit  # how far the limit may grow while the batch is open, because compression will make it small enough
         self.leased = leased
         self.created_at = created_at
@@ -128,7 +128,7 @@ class ProducerBatch:
     def fold(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""
         self.writer.fold()
-        self.open_until = min(self.limit, self.writer.size + _ENCODE_EVERY)
+        self.open_until = min(self.limit, self.writer.size + ENCODE_EVERY)
 
     def metadata(self, index: int) -> RecordMetadata:
         """The outcome of one record.

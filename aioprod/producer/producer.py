@@ -108,7 +108,6 @@ class Producer(TransactionInterface):
             wake=self._sender.wake,
             on_refused=self._refused,
         )
-        self._bulk = BulkIntake(self._intake, self.send, lambda: self._fast_topics, self._may_append, clock)
         self._accumulator.keep_records = self._interceptors.wants_records
         reporter = BatchReporter(self._metrics, self._observers, self._interceptors)
         self._accumulator.on_end = reporter.ended
@@ -116,7 +115,8 @@ class Producer(TransactionInterface):
         plain = config.key_serializer is None and config.value_serializer is None and config.partitioner is None
         plain = plain and not config.partitioner_ignore_keys and not self._interceptors
         # The topics whose records may take the fast path.
-        self._fast_topics: Mapping[str, Topic] = self._accumulator.topics if plain else {}
+        self._fast_topics: Mapping[str, Topic] = self._intake.gate.fast if plain else {}
+        self._bulk = BulkIntake(self._intake, is_plain=plain, may_append=self._may_append, clock=clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = False
         self._starting = asyncio.Lock()
@@ -134,7 +134,6 @@ class Producer(TransactionInterface):
             wait_for_sent=self._accumulator.flush,
             on_fatal=self._fatal,
         )
-        self._accumulator.check_open = transactions.check_may_send
         self._accumulator.on_open = self._batch_opened
         self._accumulator.may_drain = transactions.may_send
         return transactions
@@ -400,7 +399,7 @@ class Producer(TransactionInterface):
             ProducerClosedError: the producer is closed or not started.
         """
         self._check_running()
-        known = await self._intake.topic(topic, asyncio.get_running_loop().time() + self.config.max_block_ms / 1000)
+        known = await self._intake.gate.topic(topic, self._intake.deadline())
         return list(range(known.count))
 
     # -- observing -----------------------------------------------------------------------------------------------
@@ -410,7 +409,7 @@ class Producer(TransactionInterface):
         gauges = {
             "buffer-total-bytes": float(self._pool.total),
             "buffer-available-bytes": float(self._pool.available),
-            "waiting-threads": float(self._pool.waiting),
+            "waiting-threads": float(self._intake.appender.waiting),
             "requests-in-flight": float(self._sender.in_flight),
             "connection-count": float(self._brokers.connected),
             "metadata-age": self._now() - self._metadata.refreshed_at,
@@ -438,7 +437,7 @@ class Producer(TransactionInterface):
             raise error.with_traceback(None)
 
     def _may_append(self) -> bool:
-        return self._transactions is None or self._transactions.may_append
+        return self._closing is None and (self._transactions is None or self._transactions.may_append)
 
     def _check_open(self) -> None:
         self._check_running()
@@ -464,6 +463,7 @@ class Producer(TransactionInterface):
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:
         self._accumulator.update(snapshot)
+        self._intake.gate.update()
         self._sender.leaders_changed()
 
     def _wake(self, at: float) -> None:
