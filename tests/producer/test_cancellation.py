@@ -132,7 +132,7 @@ async def test_close(broker: EmbeddedCluster) -> None:
     opened: dict[int, tuple[Producer, list[Delivery]]] = {}
 
     async def scenario(number: int) -> None:
-        producer = quick(broker, batch_size=200, buffer_memory=300)
+        producer = quick(broker, batch_size=100, buffer_memory=200)
         deliveries: list[Delivery] = []
         opened[number] = producer, deliveries
         await producer.start()
