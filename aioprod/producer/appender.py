@@ -109,6 +109,10 @@ class Appender:
     def enter(self, pending: PendingAppend, queue: PartitionQueue) -> None:
         """Give the records a place at the partition, or the call a place in the partition's line."""
         pending.queue = queue
+        if queue.resting:
+            # The first in line only lets others run. This call does not wait for it, but puts it in
+            # its place: else each of many busy tasks would have all others wait again and again.
+            self._serve(queue)
         if not queue.line and (
             self.try_append(pending, queue)
             or (not self._turn_is_due() and self._open_at_once(pending, queue))
@@ -164,7 +168,13 @@ class Appender:
         """Get memory, open a batch, and put those behind into it."""
         if self._turn_is_due():
             self._wake()
-            await asyncio.sleep(0)
+            queue.resting = True
+            try:
+                await asyncio.sleep(0)
+            finally:
+                queue.resting = False
+            if pending.place is not None:
+                return
             self._check_takes(pending)
         if not self.try_append(pending, queue):
             leased = pending.memory(self._batch_size)

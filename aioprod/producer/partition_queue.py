@@ -87,11 +87,12 @@ class PartitionQueue:
         tail: the batch that takes records now, if there is one.
         open: the same, if a new call may append to it without waiting: None while calls wait in line.
         line: calls that wait for a place here, in the order of the calls.
+        resting: the first in line needs nothing; it lets other tasks run.
         opened: how many batches were made.
         muted: nothing may be sent before what is on its way has come back (one request in flight).
     """
 
-    __slots__ = ("batches", "leader", "line", "muted", "open", "opened", "sequence", "tail", "topic", "tp")
+    __slots__ = ("batches", "leader", "line", "muted", "open", "opened", "resting", "sequence", "tail", "topic", "tp")
 
     def __init__(self, topic: Topic, partition: int, producer: ProducerState) -> None:
         self.topic = topic
@@ -100,6 +101,7 @@ class PartitionQueue:
         self.tail: ProducerBatch | None = None
         self.open: ProducerBatch | None = None
         self.line: dict[PendingCall, None] = {}
+        self.resting = False
         self.leader = -1
         self.muted = False
         self.opened = 0
