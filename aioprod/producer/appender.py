@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from aioprod.errors import KafkaError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.appends import PendingAppend, PendingRecord
 from aioprod.producer.batch import ENCODE_EVERY, ProducerBatch
@@ -207,13 +208,22 @@ class Appender:
         while queue.line:
             pending = queue.first
             assert isinstance(pending, PendingAppend)
-            if not self.try_append(pending, queue):
-                leased = pending.memory(self._batch_size)
-                if not self._pool.try_allocate(leased):
+            try:
+                if not self._serve_one(pending, queue):
                     break
-                self._next_batch(pending, queue, leased)
+            except KafkaError as error:
+                pending.error = error  # its own, not that of the call that serves it
             queue.leave(pending)
             pending.wake()
+
+    def _serve_one(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
+        if self.try_append(pending, queue):
+            return True
+        leased = pending.memory(self._batch_size)
+        if not self._pool.try_allocate(leased):
+            return False
+        self._next_batch(pending, queue, leased)
+        return True
 
     def withdraw(self, pending: PendingAppend) -> None:
         """Take a call out of its line, whatever became of it; the next one may become the leader."""

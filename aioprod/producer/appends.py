@@ -81,7 +81,7 @@ class PendingRecord(PendingAppend):
 
     def memory(self, batch_size: int) -> int:
         """A whole batch's, or more for a record that is larger."""
-        return max(batch_size, self.bound + HEADER_SIZE)
+        return max(batch_size, self.bound)
 
     def writer(self) -> RecordBatchWriter:
         """An empty one."""

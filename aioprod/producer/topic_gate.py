@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from aioprod.cluster.metadata import Metadata
@@ -75,17 +74,19 @@ class TopicGate:
         """
         name, partition = pending.record.topic, pending.record.partition
         asked = False
-        with self._arriving(pending, name):
+        try:
             while pending.queue is None:
                 known = self._topics.get(name)
                 if known is None or (partition is not None and partition >= known.count and not asked):
                     # A partition may be new: ask once. Without an answer that has it the record is refused.
                     asked = known is not None
-                    await self._refreshed(pending, name)
+                    await self._arrive(pending, name)
                 elif known.holder is hold:
                     self._enter(known, pending)
                 else:
                     await self._in_line(pending, known)
+        finally:
+            self._forget(pending, name)
 
     # -- holding a topic -----------------------------------------------------------------------------------------
 
@@ -103,16 +104,17 @@ class TopicGate:
         if known is not None:
             self._give(known, hold)
         try:
-            with self._arriving(hold, hold.name):
-                while hold.topic is None:
-                    known = self._topics.get(hold.name)
-                    if known is None:
-                        await self._refreshed(hold, hold.name)
-                    else:
-                        await self._in_line(hold, known)
+            while hold.topic is None:
+                known = self._topics.get(hold.name)
+                if known is None:
+                    await self._arrive(hold, hold.name)
+                else:
+                    await self._in_line(hold, known)
         except BaseException:
             self.release(hold)
             raise
+        finally:
+            self._forget(hold, hold.name)
         assert hold.topic is not None
         return hold.topic
 
@@ -150,7 +152,7 @@ class TopicGate:
 
     async def _in_line(self, call: PendingCall, topic: Topic) -> None:
         """Wait for the end of the call that holds the topic; that admits this one."""
-        self._arrivals[topic.name].pop(call, None)
+        self._forget(call, topic.name)
         topic.line.setdefault(call)
         try:
             await call.wait()
@@ -169,11 +171,10 @@ class TopicGate:
     def update(self) -> None:
         """Metadata have changed: let calls enter whose topic or partition is known now."""
         for name, topic in self._topics.items():
-            arrivals = self._arrivals.get(name)
-            for call in list(arrivals or ()):
+            for call in list(self._arrivals.get(name, ())):
                 partition = call.record.partition if isinstance(call, PendingRecord) else None
-                if arrivals is not None and (partition is None or partition < topic.count):
-                    del arrivals[call]
+                if partition is None or partition < topic.count:
+                    self._forget(call, name)
                     self._admit(topic, call)
             if topic.holder is None:
                 self.fast[name] = topic
@@ -195,16 +196,16 @@ class TopicGate:
         if partition >= known.count:
             await self._refreshed(PendingCall(deadline), known.name)
 
-    @contextmanager
-    def _arriving(self, call: PendingCall, name: str) -> Iterator[None]:
-        """Have :meth:`update` admit the call, as long as this lasts."""
-        arrivals = self._arrivals.setdefault(name, {})
-        arrivals[call] = None
-        try:
-            yield
-        finally:
+    async def _arrive(self, call: PendingCall, name: str) -> None:
+        """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call meanwhile."""
+        self._arrivals.setdefault(name, {}).setdefault(call)
+        await self._refreshed(call, name)
+
+    def _forget(self, call: PendingCall, name: str) -> None:
+        arrivals = self._arrivals.get(name)
+        if arrivals is not None:
             arrivals.pop(call, None)
-            if not arrivals and self._arrivals.get(name) is arrivals:
+            if not arrivals:
                 del self._arrivals[name]
 
     async def _refreshed(self, call: PendingCall, name: str) -> None:
