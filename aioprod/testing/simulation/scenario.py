@@ -15,7 +15,9 @@ _KINDS = (["idempotent"] * 5) + (["transactional"] * 4) + ["all", "one", "none"]
 _CODECS = ["none", "none", "none", "gzip", "snappy", "lz4", "zstd"]
 
 
-_OWN_FIELDS = ("tasks", "crowd", "records", "transactions", "pause", "burst", "value_size", "cancel_share", "close_timeout_ms", "after", "quits_after")
+_OWN_FIELDS = (
+    "tasks", "crowd", "records", "transactions", "pause", "burst", "value_size", "cancel_share", "close_timeout_ms", "after", "quits_after",
+)  # fmt: skip
 
 # Many small requests in flight, and batches given up while others of their partition are still tried: where sequences are hard to keep.
 _PRESSED: dict[str, Any] = {
@@ -169,7 +171,7 @@ def _draw_producer(
     settings = _draw_settings(rng)
     # From a source of its own, so that what else a seed stands for is as it was before there were crowds.
     crowds = random.Random(f"{name} {sorted(settings.items())} crowd")
-    crowd = crowds.choice([0, 0, 8, 40])
+    crowd = crowds.choice([0, 0, 0, 8, 25])
     if crowd and crowds.random() < 0.5:
         settings["buffer_memory"] = settings["batch_size"] + crowds.choice([61, 700, 3_000])
     promise = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from aioprod.errors import AbortableTransactionError, FatalProducerError, KafkaError, KafkaTimeoutError, SerializationError, TransactionStateError
@@ -29,7 +30,7 @@ from aioprod.types import ProducerRecord, TopicPartition
 _MOST_TRIES = 20
 _PAUSE_SECONDS = 0.05
 _KEYS = 12
-_CROWD_SHARE = 0.04
+_CROWD_SHARE = 0.03
 _FILLER = b"".join(b"%x" % (number * 2_654_435_761 % 4_093) for number in range(2_000))
 _FATAL = (FatalProducerError, TransactionStateError)
 
@@ -189,12 +190,9 @@ class ProducerActor:
     async def _send(self, partition: int | None, rng: random.Random, *, may_cancel: bool = True) -> Delivery | None:
         record = self._history.send(self.plan.name, TOPIC, self._make_content(rng), partition, self._transaction_number())
         key, value, headers = record.content
-        send = self.producer.send(TOPIC, value, key, partition=partition, headers=headers)
+        send = partial(self.producer.send, TOPIC, value, key, partition=partition, headers=headers)
         try:
-            if may_cancel and self._draws_cancellation(rng):
-                delivery: Delivery = await self._cancelled(self._given([record], send), rng)
-            else:
-                delivery = await send
+            delivery: Delivery = await self._given([record], send, rng, may_cancel=may_cancel)
         except asyncio.CancelledError:
             self._history.refused(record, CANCELLED)
             return None
@@ -211,9 +209,8 @@ class ProducerActor:
         for record in records:
             record.waits = 1 + size
         given = [ProducerRecord(TOPIC, value, key, headers=headers) for key, value, headers in (record.content for record in records)]
-        work = self._given(records, self.producer.send_many(TOPIC, given))
         try:
-            deliveries: Deliveries = await (self._cancelled(work, rng) if self._draws_cancellation(rng) else work)
+            deliveries: Deliveries = await self._given(records, partial(self.producer.send_many, TOPIC, given), rng)
         except (asyncio.CancelledError, KafkaError):
             for record in records:
                 self._history.refused(record, CANCELLED)
@@ -221,10 +218,24 @@ class ProducerActor:
         for record, delivery in zip(records, deliveries, strict=True):
             self._taken(record, delivery, is_alone=False)
 
-    async def _given(self, records: list[SentRecord], work: Coroutine[Any, Any, Any]) -> Any:
-        for record in records:
-            self._history.begins(record)
-        return await work
+    async def _given(
+        self, records: list[SentRecord], call: Callable[[], Coroutine[Any, Any, Any]], rng: random.Random, *, may_cancel: bool = True
+    ) -> Any:
+        """Call a method of the producer, perhaps in a task that is cancelled."""
+
+        async def begin() -> Any:
+            for record in records:
+                self._history.begins(record)
+            return await call()
+
+        if not (may_cancel and self._draws_cancellation(rng)):
+            return await begin()
+        task = self._world.loop.create_task(begin(), name=f"{self.plan.name} send")
+        alarm = self._world.loop.call_later(rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel)
+        try:
+            return await task
+        finally:
+            alarm.cancel()
 
     def _taken(self, record: SentRecord, delivery: Delivery, *, is_alone: bool) -> None:
         self._history.taken(record)
@@ -259,14 +270,6 @@ class ProducerActor:
 
     def _draws_cancellation(self, rng: random.Random) -> bool:
         return rng.random() < self.plan.cancel_share
-
-    async def _cancelled(self, work: Coroutine[Any, Any, Any], rng: random.Random) -> Any:
-        task = self._world.loop.create_task(work, name=f"{self.plan.name} send")
-        alarm = self._world.loop.call_later(rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel)
-        try:
-            return await task
-        finally:
-            alarm.cancel()
 
     # -- transactions --------------------------------------------------------------------------------------------
 
