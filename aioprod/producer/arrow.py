@@ -13,7 +13,6 @@ from aioprod.errors import BufferExhaustedError, ConfigError, KafkaError, Record
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import RecordIntake, is_of_the_record
 from aioprod.producer.partition_choice import named_queue
 from aioprod.producer.partition_queue import Topic
@@ -68,7 +67,7 @@ class ArrowIntake:
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         intake: RecordIntake,
-        take_one: Callable[[ProducerRecord, TopicHold], Awaitable[Delivery]],
+        take_one: Callable[[ProducerRecord, TopicHold, Deliveries], Awaitable[None]],
         *,
         clock: Callable[[], float],
         check_open: Callable[[], None],
@@ -117,7 +116,7 @@ class ArrowIntake:
             deliveries.add_stretch(self._intake.refused(TopicPartition(known.name, -1), error), 0, 1)
         elif self._row_by_row:
             for record in _records(known.name, rows):
-                deliveries.add(await self._take_one(record, hold))
+                await self._take_one(record, hold, deliveries)
         else:
             for number, part in enumerate(_in_turns(await self._encoded(known, first_row, rows)), start=1):
                 deliveries.add_stretch(await self._append(known, part), 0, part.records.count, part.rows)

@@ -146,8 +146,15 @@ class ProducerBatch:
         """Where a record is, with offset and timestamp -1 where it failed."""
         if self.error is not None:
             return RecordMetadata(self.topic, self.partition, -1, -1)
-        timestamp = self.timestamp if self.timestamp is not None else self.writer.timestamp(index)
-        return RecordMetadata(self.topic, self.partition, self.base_offset + index if self.base_offset >= 0 else -1, timestamp)
+        writer = self.writer
+        return RecordMetadata(
+            self.topic,
+            self.partition,
+            self.base_offset + index if self.base_offset >= 0 else -1,
+            self.timestamp if self.timestamp is not None else writer.timestamp(index),
+            writer.key_sizes[index] if writer.key_sizes else -1,
+            writer.value_sizes[index] if writer.value_sizes else -1,
+        )
 
     def failure(self) -> KafkaError | None:
         """Why it failed, if it did; whoever asks has looked at it."""

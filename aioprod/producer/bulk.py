@@ -19,7 +19,6 @@ from aioprod.errors import (
     TransactionStateError,
 )
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.intake import RecordIntake, is_of_the_record
 from aioprod.producer.topic_gate import TopicHold
 from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
@@ -78,7 +77,7 @@ class BulkIntake:
             await self._take_values(hold, chunk, deliveries)
         else:
             for given in chunk:
-                deliveries.add(await self.take_one(given, hold))
+                await self.take_one(given, hold, deliveries)
 
     async def _take_values(self, hold: TopicHold, values: list[bytes], deliveries: Deliveries) -> None:
         ends = list(accumulate(map(len, values)))
@@ -87,7 +86,7 @@ class BulkIntake:
             upto = self._append(hold, values, ends, at, deliveries)
             if upto == at:
                 # No batch, or a full one: this way opens the next, waits for memory, and lets others have their turn.
-                deliveries.add(await self.take_one(values[at], hold))
+                await self.take_one(values[at], hold, deliveries)
                 upto += 1
             at = upto
 
@@ -111,17 +110,28 @@ class BulkIntake:
             writer.count += upto - at
         return upto
 
-    async def take_one(self, given: Any, hold: TopicHold) -> Delivery:
-        """Take a record, or a value, as one of many: what is wrong with it is the error of its delivery."""
+    async def take_one(self, given: Any, hold: TopicHold, deliveries: Deliveries) -> None:
+        """Take a record, or a value, as one of many: what is wrong with it is the error of its delivery.
+
+        Raises:
+            BufferExhaustedError: no memory; the record's own delivery is there.
+            ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError, AuthenticationError.
+        """
         record = given if isinstance(given, ProducerRecord) else ProducerRecord(hold.name, given)
+        nowhere = TopicPartition(str(hold.name), -1)
+        if record.topic != hold.name:
+            astray = SerializationError(f"a record for topic {record.topic!r} among those for {hold.name!r}")
+            deliveries.add_stretch(self._intake.refuse_all([record], nowhere, astray), 0, 1)
+            return
         try:
-            if record.topic != hold.name:
-                raise SerializationError(f"a record for topic {record.topic!r} among those for {hold.name!r}")
-            return await self._intake.take(record, hold)
-        except (*_OF_THE_PRODUCER, BufferExhaustedError):
+            deliveries.add(await self._intake.take(record, hold))
+        except _OF_THE_PRODUCER:
             raise
         except Exception as error:
             # In a transaction it counts as lost: what can't be stored whole must not be committed.
             own = error if isinstance(error, KafkaError) else KafkaError(f"the record was not taken: {error!r}")
-            own.__cause__ = None if own is error else error
-            return delivery_of(self._intake.refused(TopicPartition(str(hold.name), -1), own), 0)
+            if own is not error:
+                own.__cause__ = error
+            deliveries.add_stretch(self._intake.refused(nowhere, own), 0, 1)
+            if isinstance(error, BufferExhaustedError):
+                raise
