@@ -62,8 +62,8 @@ def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
 class Scene:
     """A group of a broker at ``address``, and those who talk about it.
 
-    Member ids are told by labels: what Kafka puts before the random part (group.instance.id or client.id), and a number in
-    the order in which ids of this beginning come up.
+    Member ids are told by labels: what Kafka puts before the random part (group.instance.id or
+    client.id), and a number in the order in which ids of this beginning come up.
     """
 
     def __init__(self, address: str, group_id: str, topic: str, stack: AsyncExitStack) -> None:
@@ -81,7 +81,7 @@ class Scene:
     def label(self, member_id: str) -> str:
         """A name for a member id that is the same in each run."""
         if member_id not in self._labels:
-            beginning = member_id[: -_RANDOM_PART]
+            beginning = member_id[:-_RANDOM_PART]
             count = sum(known[:-_RANDOM_PART] == beginning for known in self._labels)
             self._labels[member_id] = f"{beginning}#{count}"
         return self._labels[member_id]
@@ -89,7 +89,11 @@ class Scene:
     @property
     def shares(self) -> dict[str, bytes]:
         """An assignment for each member that came up so far, which tells its label."""
-        return {member_id: f"for {label}".encode() for member_id, label in self._labels.items() if member_id}
+        return {
+            member_id: f"for {label}".encode()
+            for member_id, label in self._labels.items()
+            if member_id
+        }
 
     async def ready(self) -> None:
         """Wait for the coordinator: a real broker makes its own topics first."""
@@ -160,7 +164,11 @@ class Scene:
         return sorted((each.partition_index, each.committed_offset) for topic in found.topics for each in topic.partitions)
 
     async def remove(
-        self, *members: tuple[str, str | None], version: int = 5, group_id: str | None = None, client: RawClient | None = None
+        self,
+        *members: tuple[str, str | None],
+        version: int = 5,
+        group_id: str | None = None,
+        client: RawClient | None = None,
     ) -> list[object]:
         """LeaveGroup for member ids and instances: the error of the whole, and each member."""
         identities = [MemberIdentity(*each) for each in members]

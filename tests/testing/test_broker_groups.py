@@ -109,16 +109,20 @@ class TestView:
 
 
 class TestOrder:
-    """Answers that one request settles go out together: what a client asks next comes after all of them."""
+    """Answers that one request settles go out together, before anything that is asked next."""
 
-    async def test_the_leader_is_answered_first_then_the_others_as_they_joined(self, broker: EmbeddedCluster, scene: Scene) -> None:
+    async def test_the_leader_is_answered_first_then_the_others_as_they_joined(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         members = [await scene.member(instance_id=f"i{number}") for number in range(4)]
         await members[0].join()
         for count in range(2, 5):
             joining = asyncio.create_task(members[count - 1].join())
             await scene.until("PreparingRebalance", count)
             await asyncio.gather(joining, *(each.join() for each in members[: count - 1]))
-        leader, *others = [each for each in members if each.is_leader] + [each for each in members if not each.is_leader]
+        leader, *others = [each for each in members if each.is_leader] + [
+            each for each in members if not each.is_leader
+        ]
         order: list[str] = []
 
         async def sync_and_commit(member: RawMember) -> None:
@@ -131,7 +135,11 @@ class TestOrder:
         for _ in range(2):  # they have arrived then: the broker answers in the order of arrival
             await scene.describe()
         await asyncio.gather(sync_and_commit(leader), *waiting)
-        joined = [str(each.instance_id) for each in broker.group("g").members.values() if each.member_id != leader.member_id]
+        joined = [
+            str(each.instance_id)
+            for each in broker.group("g").members.values()
+            if each.member_id != leader.member_id
+        ]
         assert order == [f"sync {each}" for each in (leader.instance_id, *joined)] + ["commit"] * 4
 
     async def test_the_request_that_ends_a_rebalance_is_answered_first(self, scene: Scene) -> None:
@@ -152,21 +160,49 @@ class TestOrder:
 
 class TestInternalTopics:
     async def test_they_are_listed_once_a_coordinator_was_looked_for(self) -> None:
-        async with EmbeddedCluster(nodes=2) as broker, RawClient(broker.bootstrap_servers.split(",")[0]) as client:
+        async with (
+            EmbeddedCluster(nodes=2) as broker,
+            RawClient(broker.bootstrap_servers.split(",")[0]) as client,
+        ):
             found: list[list[tuple[str | None, bool, int, int]]] = []
-            for ask in (None, FindCoordinatorRequest(key="g"), FindCoordinatorRequest(key="t", key_type=1), FindCoordinatorRequest(key="h")):
+            for ask in (
+                None,
+                FindCoordinatorRequest(key="g"),
+                FindCoordinatorRequest(key="t", key_type=1),
+                FindCoordinatorRequest(key="h"),
+            ):
                 if ask is not None:
                     await client.call(ask, 2)
                 topics = (await client.call(MetadataRequest(topics=None), 12)).topics
-                found.append([(each.name, each.is_internal, len(each.partitions), len(each.partitions[0].replica_nodes)) for each in topics])
-            offsets, state = ("__consumer_offsets", True, 50, 2), ("__transaction_state", True, 50, 2)
+                found.append(
+                    [
+                        (
+                            each.name,
+                            each.is_internal,
+                            len(each.partitions),
+                            len(each.partitions[0].replica_nodes),
+                        )
+                        for each in topics
+                    ]
+                )
+            offsets, state = (
+                ("__consumer_offsets", True, 50, 2),
+                ("__transaction_state", True, 50, 2),
+            )
             assert found == [[], [offsets], [offsets, state], [offsets, state]]
             assert broker.topics == {}
 
-    async def test_they_are_created_by_use_like_others(self, broker: EmbeddedCluster, scene: Scene) -> None:
-        asked = MetadataRequest([MetadataRequestTopic(name="__transaction_state"), MetadataRequestTopic(name="other")])
+    async def test_they_are_created_by_use_like_others(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
+        asked = MetadataRequest(
+            [MetadataRequestTopic(name="__transaction_state"), MetadataRequestTopic(name="other")]
+        )
         answered = (await scene.client.call(asked, 12)).topics
-        assert [(each.error_code, each.is_internal, len(each.partitions)) for each in answered] == [(0, True, 50), (0, False, 1)]
+        assert [(each.error_code, each.is_internal, len(each.partitions)) for each in answered] == [
+            (0, True, 50),
+            (0, False, 1),
+        ]
         assert sorted(broker.topics) == ["other", "t"]
 
 

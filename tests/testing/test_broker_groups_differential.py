@@ -16,8 +16,14 @@ from raw_group import Scene, open_scene, subscription
 from raw_transactions import ask_until
 
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from aioprod.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from aioprod.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from aioprod.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
@@ -231,19 +237,45 @@ async def administration(scene: Scene) -> list[object]:
 
 
 async def internal_topics(scene: Scene) -> list[object]:
-    """Kafka's own topics: listed once a coordinator was looked for, and nothing for clients to write to."""
+    """Kafka's own topics: listed once a coordinator was looked for, and closed to clients."""
     client = scene.client
     for kind in (GROUP, TRANSACTION):
         asked = FindCoordinatorRequest(key=scene.group_id, key_type=kind)
-        await ask_until(lambda answer: not answer.error_code, lambda asked=asked: client.call(asked, 2))  # type: ignore[misc]
+        await ask_until(
+            lambda answer: not answer.error_code, lambda asked=asked: client.call(asked, 2)
+        )  # type: ignore[misc]
     listed = await client.call(MetadataRequest(topics=None), 12)
-    answers: list[object] = [sorted((topic.name, topic.is_internal) for topic in listed.topics if topic.name in INTERNAL)]
+    answers: list[object] = [
+        sorted((topic.name, topic.is_internal) for topic in listed.topics if topic.name in INTERNAL)
+    ]
     for name in (*INTERNAL, "__share_group_state", "__other", scene.topic):
-        (found,) = (await client.call(MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False), 12)).topics
-        (described,) = (await client.call(DescribeTopicPartitionsRequest([TopicRequest(name)]), 0)).topics
-        answers += [(name, found.error_code, found.is_internal, bool(found.partitions), described.error_code, described.is_internal)]
-        configs = (await client.call(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name)]), 4)).results[0].configs
-        answers += [sorted((each.name, each.value) for each in configs if each.config_source == OF_TOPIC)]
+        (found,) = (
+            await client.call(
+                MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False),
+                12,
+            )
+        ).topics
+        (described,) = (
+            await client.call(DescribeTopicPartitionsRequest([TopicRequest(name)]), 0)
+        ).topics
+        answers += [
+            (
+                name,
+                found.error_code,
+                found.is_internal,
+                bool(found.partitions),
+                described.error_code,
+                described.is_internal,
+            )
+        ]
+        configs = (
+            (await client.call(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name)]), 4))
+            .results[0]
+            .configs
+        )
+        answers += [
+            sorted((each.name, each.value) for each in configs if each.config_source == OF_TOPIC)
+        ]
         answers += [(await client.produce(name, make_batch([b"x"]))).error_code]
     return answers
 

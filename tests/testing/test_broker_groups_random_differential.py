@@ -1,8 +1,9 @@
-"""Random conversations of static and dynamic members with the embedded and with a real Apache Kafka broker, step by step.
+"""Random conversations of static and dynamic members with the embedded and a real broker.
 
-After each step the same requests are answered on both brokers, with the same answers, and the same ones still wait; the
-group has the same state, members and assignments. The embedded broker goes first: what it answers at once the real one has
-to answer within a time limit, and nothing else until the next step.
+After each step the same requests are answered on both brokers, with the same answers, and the same
+ones still wait; the group has the same state, members and assignments. The embedded broker goes
+first: what it answers at once the real one has to answer within a time limit, and nothing else
+until the next step.
 """
 
 from __future__ import annotations
@@ -27,9 +28,18 @@ SEEDS = 8
 KNOWN_SEED = 24  # these conversations have everything of MET
 STEPS = 50
 _MOST_PLAYERS = 4
-PATIENT = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 600_000}  # nothing here depends on time
+PATIENT = {
+    "session_timeout_ms": 600_000,
+    "rebalance_timeout_ms": 600_000,
+}  # nothing here depends on time
 MET = [
-    *("FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"),
+    *(
+        "FENCED_INSTANCE_ID",
+        "ILLEGAL_GENERATION",
+        "MEMBER_ID_REQUIRED",
+        "REBALANCE_IN_PROGRESS",
+        "UNKNOWN_MEMBER_ID",
+    ),
     "True, 'i",  # the leader comes back, and is told to skip the assignment
 ]
 _GRACE_SECONDS = 0.03  # what is not answered by then waits
@@ -98,21 +108,27 @@ class Conversation:
         for each in answered:
             outcome = each.waiting[0].result()
             each.waiting.clear()
-            if each in self.players and "UNKNOWN_MEMBER_ID" in (outcome, outcome[0] if isinstance(outcome, tuple) else None):
+            if each in self.players and "UNKNOWN_MEMBER_ID" in (
+                outcome,
+                outcome[0] if isinstance(outcome, tuple) else None,
+            ):
                 for side in each.sides:
                     side.member_id = ""  # as clients do
 
     async def _until_described(self, wanted: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-        loop = asyncio.get_running_loop()
-        limit = loop.time() + LIMIT_SECONDS / 2
-        while (found := await self.scenes[1].describe()) != wanted and loop.time() < limit:
-            await asyncio.sleep(0.005)
+        found: list[tuple[object, ...]] = []
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS / 2):
+                while (found := await self.scenes[1].describe()) != wanted:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            pass  # the caller compares
         return found
 
     def _everyone(self) -> list[Player]:
         return self.players + self.old
 
-    # -- what is done next ---------------------------------------------------------------------------------------
+    # -- what is done next -------------------------------------------------------------------------
 
     async def _choose(self) -> tuple[Player, str, Action]:
         free = [each for each in self.players if not each.is_waiting]
@@ -127,23 +143,30 @@ class Conversation:
         return self._talk(self.random.choice(old if old and (dice < 0.75 or not free) else free))
 
     def _helpful(self, free: list[Player], old: list[Player]) -> list[tuple[Player, str, Action]]:
-        """What brings the group to its next state: without it, most conversations would stop in a rebalance."""
+        """What brings the group to its next state: most conversations would stop in a rebalance."""
         state = self.broker.group(self.scenes[0].group_id).state
         if state == "PreparingRebalance":
-            gone = [each for each in old if each.sides[0].instance_id is None and self._may_go(each)]
+            gone = [
+                each for each in old if each.sides[0].instance_id is None and self._may_go(each)
+            ]
             return [self._join(each) for each in free] + [self._leave(each) for each in gone]
         return [self._sync(each) for each in free] if state == "CompletingRebalance" else []
 
     async def _newcomer(self, instance_id: str | None) -> tuple[Player, str, Action]:
-        player = Player(self._made, [await scene.member(instance_id=instance_id, **PATIENT) for scene in self.scenes])
+        player = Player(
+            self._made,
+            [await scene.member(instance_id=instance_id, **PATIENT) for scene in self.scenes],
+        )
         self._made += 1
         self.players.append(player)
         return self._join(player)
 
     async def _restart(self) -> tuple[Player, str, Action]:
-        """A new incarnation of a member, which may still wait for an answer; mostly of a static one."""
+        """A new incarnation of a member that may still wait for an answer; mostly a static one."""
         static = [each for each in self.players if each.sides[0].instance_id is not None]
-        before = self.random.choice(static if static and self.random.random() < 0.8 else self.players)
+        before = self.random.choice(
+            static if static and self.random.random() < 0.8 else self.players
+        )
         self.players.remove(before)
         self.old.append(before)
         return await self._newcomer(before.sides[0].instance_id)
@@ -151,22 +174,34 @@ class Conversation:
     def _talk(self, player: Player) -> tuple[Player, str, Action]:
         if not player.sides[0].member_id and player in self.players:
             return self._join(player)
-        choices = [self._join] * 5 + [self._sync] * 6 + [self._heartbeat] * 2 + [self._commit, self._remove]
+        choices = (
+            [self._join] * 5
+            + [self._sync] * 6
+            + [self._heartbeat] * 2
+            + [self._commit, self._remove]
+        )
         if self._may_go(player):
             choices += [self._leave]
         return self.random.choice(choices)(player)
 
     def _may_go(self, player: Player) -> bool:
-        """Kafka has any of several others lead when the leader goes, so that its choice can't be compared."""
+        """Whether a leader's end would leave a choice: Kafka has any of several others lead."""
         group = self.broker.group(self.scenes[0].group_id)
         led_by = group.members.get(group.leader_id or "")
         it = player.sides[0]
-        is_leader = led_by is not None and (led_by.member_id == it.member_id or (it.instance_id is not None and led_by.instance_id == it.instance_id))
+        is_leader = led_by is not None and (
+            led_by.member_id == it.member_id
+            or (it.instance_id is not None and led_by.instance_id == it.instance_id)
+        )
         return not is_leader or len(group.members) <= 2
 
     def _join(self, player: Player) -> tuple[Player, str, Action]:
         metadata = self.random.choice([b"a", b"a", b"a", b"b"])
-        version = self.random.choice([5, 8, 9, 9, 9, 9]) if player.sides[0].instance_id is not None else self.random.choice([4, 9])
+        version = (
+            self.random.choice([5, 8, 9, 9, 9, 9])
+            if player.sides[0].instance_id is not None
+            else self.random.choice([4, 9])
+        )
         for side in player.sides:
             side.protocols = [("range", metadata)]
         return player, f"join version {version} {metadata!r}", lambda it: it.join(version=version)
@@ -176,7 +211,11 @@ class Conversation:
 
     def _heartbeat(self, player: Player) -> tuple[Player, str, Action]:
         if self.random.random() < 0.3:
-            return player, "late heartbeat", lambda it: it.again(it.heartbeat, generation_id=it.generation_id - 1)
+            return (
+                player,
+                "late heartbeat",
+                lambda it: it.again(it.heartbeat, generation_id=it.generation_id - 1),
+            )
         return player, "heartbeat", RawMember.heartbeat
 
     def _commit(self, player: Player) -> tuple[Player, str, Action]:
@@ -190,9 +229,19 @@ class Conversation:
 
         What waits for its assignment then Kafka never answers: the embedded broker does.
         """
-        instances = [each.sides[0].instance_id for each in self.players if self._may_go(each) and not each.is_syncing]
-        instance_id = self.random.choice([*(each for each in instances if each is not None), "unknown"])
-        return player, f"remove {instance_id}", lambda it: it.scene.remove(("", instance_id), client=it.client)
+        instances = [
+            each.sides[0].instance_id
+            for each in self.players
+            if self._may_go(each) and not each.is_syncing
+        ]
+        instance_id = self.random.choice(
+            [*(each for each in instances if each is not None), "unknown"]
+        )
+        return (
+            player,
+            f"remove {instance_id}",
+            lambda it: it.scene.remove(("", instance_id), client=it.client),
+        )
 
     def close(self) -> None:
         """Give up what still waits."""
@@ -228,6 +277,8 @@ async def test_random_conversations_go_the_same_way(kafka: str, known: bool) -> 
     first_seed = KNOWN_SEED if known else random.randrange(1_000_000)
     print(f"seeds from {first_seed}")
     async with EmbeddedCluster() as broker, asyncio.TaskGroup() as group:
-        running = [group.create_task(converse(first_seed + each, broker, kafka)) for each in range(SEEDS)]
+        running = [
+            group.create_task(converse(first_seed + each, broker, kafka)) for each in range(SEEDS)
+        ]
     said = "\n".join(each.result() for each in running)
     assert not known or [each for each in MET if each not in said] == []

@@ -1,8 +1,8 @@
-"""The embedded broker holds and answers the requests of group members as long as a real Apache Kafka broker does.
+"""The embedded broker holds group members' requests as long as a real Apache Kafka broker does.
 
-The same conversations as in ``test_broker_groups_differential.py``, about what depends on time: how long the first rebalance
-waits, whose silence ends it, when sessions of static members end. Times are compared in whole units: a broker may be late by
-most of one, and never early.
+Conversations as in ``test_broker_groups_differential.py``, about what depends on time: how long the
+first rebalance waits, whose silence ends it, when sessions of static members end. Times are
+compared in whole units: a broker may be late by most of one, and never early.
 """
 
 from __future__ import annotations
@@ -53,13 +53,18 @@ async def joined(member: RawMember) -> asyncio.Task[tuple[object, int]]:
     return later(member.join())
 
 
-# -- the first rebalance -----------------------------------------------------------------------------------------
+# -- the first rebalance ---------------------------------------------------------------------------
 
 
 async def alone(scene: Scene) -> list[object]:
     """One member waits for the initial delay, and not in the next rebalance."""
     it = await scene.member()
-    answers: list[object] = [await timed(it.join()), await timed(it.join()), await it.sync({}), await timed(it.join())]
+    answers: list[object] = [
+        await timed(it.join()),
+        await timed(it.join()),
+        await it.sync({}),
+        await timed(it.join()),
+    ]
     return [*answers, await it.leave(), await timed(it.join_twice()), await scene.state()]
 
 
@@ -80,7 +85,7 @@ async def static_members_come_in_time(scene: Scene) -> list[object]:
 
 
 async def the_rebalance_timeout_ends_it(scene: Scene) -> list[object]:
-    """Members keep coming; the first rebalance lasts as long as the rebalance timeout of the first member."""
+    """Members keep coming; the first rebalance lasts as long as the longest rebalance timeout."""
     patience = int(2.4 * UNIT_MS)
     first = await scene.member(instance_id="i", rebalance_timeout_ms=patience)
     joining = [later(first.join())]
@@ -89,7 +94,7 @@ async def the_rebalance_timeout_ends_it(scene: Scene) -> list[object]:
         other = await scene.member(instance_id=f"i{number}", rebalance_timeout_ms=patience)
         joining.append(later(other.join()))
     answers = [await each for each in joining]
-    return [[(answer[0], held) for answer, held in answers], await scene.state()]  # type: ignore[index]
+    return [[held for _, held in answers], await scene.state()]
 
 
 async def a_restart_in_the_first_rebalance(scene: Scene) -> list[object]:
@@ -118,7 +123,11 @@ async def one_of_two_leaves_in_the_first_rebalance(scene: Scene) -> list[object]
     await scene.until("PreparingRebalance", 1)
     other = later(second.join())
     await scene.until("PreparingRebalance", 2)
-    answers: list[object] = [await timed(scene.remove(("", "two"))), await other, await scene.state()]
+    answers: list[object] = [
+        await timed(scene.remove(("", "two"))),
+        await other,
+        await scene.state(),
+    ]
     return [*answers, await joining, await scene.state()]
 
 
@@ -159,7 +168,13 @@ async def a_pending_member_is_given_up_before_the_assignment(scene: Scene) -> li
     first, pending = await scene.member(), await scene.member(session_timeout_ms=150)
     answers: list[object] = [await first.join_twice(), await pending.join()]
     await units(1.5)
-    return [*answers, await first.heartbeat(), await first.sync({first.member_id: b"all"}), await pending.join(), await scene.state()]
+    return [
+        *answers,
+        await first.heartbeat(),
+        await first.sync({first.member_id: b"all"}),
+        await pending.join(),
+        await scene.state(),
+    ]
 
 
 async def a_pending_member_does_not_hold_up_the_first_rebalance(scene: Scene) -> list[object]:
@@ -168,22 +183,33 @@ async def a_pending_member_does_not_hold_up_the_first_rebalance(scene: Scene) ->
     return [await pending.join(), await joining, await scene.state(), await first.heartbeat()]
 
 
-# -- sessions ----------------------------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------
 
 
 async def a_static_member_dies(scene: Scene) -> list[object]:
-    first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two", session_timeout_ms=UNIT_MS)
+    first, second = (
+        await scene.member(instance_id="one"),
+        await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
+    )
     await scene.stable(first)
     joining = asyncio.create_task(second.join())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
     await scene.synced(first, second)
-    answers += [await timed(first.until_rebalance()), await scene.state(), await second.heartbeat(), await timed(first.join())]
+    answers += [
+        await timed(first.until_rebalance()),
+        await scene.state(),
+        await second.heartbeat(),
+        await timed(first.join()),
+    ]
     return [*answers, await scene.state()]
 
 
 async def a_restarted_member_dies(scene: Scene) -> list[object]:
     """The session of the restarted member counts as the old one's until its first heartbeat."""
-    first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two", session_timeout_ms=UNIT_MS)
+    first, second = (
+        await scene.member(instance_id="one"),
+        await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
+    )
     await scene.stable(first)
     joining = asyncio.create_task(second.join())
     await first.until_rebalance()
@@ -192,40 +218,70 @@ async def a_restarted_member_dies(scene: Scene) -> list[object]:
     await scene.synced(first, second)
     await units(0.5)
     again = await scene.member(instance_id="two", session_timeout_ms=3 * UNIT_MS)
-    answers: list[object] = [await timed(again.join()), await again.sync(), await second.heartbeat(), await timed(first.until_rebalance())]
+    answers: list[object] = [
+        await timed(again.join()),
+        await again.sync(),
+        await second.heartbeat(),
+        await timed(first.until_rebalance()),
+    ]
     return [*answers, await scene.state()]
 
 
 async def a_restart_before_the_assignment_was_fetched(scene: Scene) -> list[object]:
-    """The new incarnation gets the assignment; whether the old one's missing request ends the generation is Kafka's to say."""
+    """The old incarnation's request stays missing, so that the generation ends."""
     settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
-    first, second = await scene.member(instance_id="one", **settings), await scene.member(instance_id="two", **settings)
+    first, second = (
+        await scene.member(instance_id="one", **settings),
+        await scene.member(instance_id="two", **settings),
+    )
     await scene.stable(first)
     joining = asyncio.create_task(second.join())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
     shares = {first.member_id: b"1", second.member_id: b"2"}
     answers += [await first.sync(shares), await scene.state()]
     again = await scene.member(instance_id="two", **settings)
-    answers += [await again.join(), await again.sync(), await again.heartbeat(), await scene.state()]
+    answers += [
+        await again.join(),
+        await again.sync(),
+        await again.heartbeat(),
+        await scene.state(),
+    ]
     await units(3.5)
-    return [*answers, await scene.state(), await first.heartbeat(), await again.heartbeat(), await second.heartbeat()]
+    return [
+        *answers,
+        await scene.state(),
+        await first.heartbeat(),
+        await again.heartbeat(),
+        await second.heartbeat(),
+    ]
 
 
 async def a_static_member_does_not_join_again(scene: Scene) -> list[object]:
-    """The rebalance waits for it as long as the rebalance timeout, and goes on without it; it stays a member."""
+    """The rebalance waits for the rebalance timeout, and goes on without it; it stays a member."""
     settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
-    first, second = await scene.member(instance_id="one", **settings), await scene.member(instance_id="two", **settings)
+    first, second = (
+        await scene.member(instance_id="one", **settings),
+        await scene.member(instance_id="two", **settings),
+    )
     await scene.stable(first)
     joining = asyncio.create_task(second.join())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
     await scene.synced(first, second)
-    answers += [await timed(first.join()), await scene.state(), await second.heartbeat(), await timed(first.sync({first.member_id: b"all"}))]
+    answers += [
+        await timed(first.join()),
+        await scene.state(),
+        await second.heartbeat(),
+        await timed(first.sync({first.member_id: b"all"})),
+    ]
     return [*answers, await scene.state(), await timed(second.join()), await second.sync()]
 
 
 async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
     """Its session ends sooner than the rebalance timeout: so does the rebalance."""
-    first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two", session_timeout_ms=UNIT_MS)
+    first, second = (
+        await scene.member(instance_id="one"),
+        await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
+    )
     await scene.stable(first)
     joining = asyncio.create_task(second.join())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
@@ -234,13 +290,19 @@ async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
 
 
 async def a_member_dies_before_the_assignment(scene: Scene) -> list[object]:
-    """A follower that waits for its assignment needs no heartbeats; the leader that works on it does."""
+    """A follower that waits for its assignment needs no heartbeats; the leader does."""
     first = await scene.member(instance_id="one", session_timeout_ms=UNIT_MS)
     second = await scene.member(instance_id="two", session_timeout_ms=UNIT_MS // 2)
     await scene.stable(first)
     joining = asyncio.create_task(second.join())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
-    return [*answers, await timed(second.sync()), await scene.state(), await timed(second.join()), await scene.state()]
+    return [
+        *answers,
+        await timed(second.sync()),
+        await scene.state(),
+        await timed(second.join()),
+        await scene.state(),
+    ]
 
 
 async def the_leader_never_sends_the_assignment(scene: Scene) -> list[object]:
@@ -249,7 +311,13 @@ async def the_leader_never_sends_the_assignment(scene: Scene) -> list[object]:
     await scene.stable(first)
     joining = asyncio.create_task(second.join_twice())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
-    return [*answers, await timed(second.sync()), await scene.state(), await timed(second.join()), await scene.state()]
+    return [
+        *answers,
+        await timed(second.sync()),
+        await scene.state(),
+        await timed(second.join()),
+        await scene.state(),
+    ]
 
 
 async def a_follower_never_fetches_its_assignment(scene: Scene) -> list[object]:
@@ -258,7 +326,12 @@ async def a_follower_never_fetches_its_assignment(scene: Scene) -> list[object]:
     await scene.stable(first)
     joining = asyncio.create_task(second.join_twice())
     answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
-    answers += [await timed(first.sync({})), await scene.state(), await timed(first.until_rebalance()), await scene.state()]
+    answers += [
+        await timed(first.sync({})),
+        await scene.state(),
+        await timed(first.until_rebalance()),
+        await scene.state(),
+    ]
     return [*answers, await second.heartbeat(), await timed(first.join()), await scene.state()]
 
 
@@ -271,19 +344,43 @@ async def a_leader_restarts(scene: Scene) -> list[object]:
     await scene.synced(first, second)
     for version in (5, 8, 9):
         again = await scene.member(instance_id="one")
-        answers += [version, await timed(again.join(version=version)), await again.sync(), await again.heartbeat(), await second.heartbeat()]
-        answers += [await first.heartbeat(), await first.sync(), await first.commit(1), await first.leave(), await scene.describe()]
+        answers += [
+            version,
+            await timed(again.join(version=version)),
+            await again.sync(),
+            await again.heartbeat(),
+            await second.heartbeat(),
+        ]
+        answers += [
+            await first.heartbeat(),
+            await first.sync(),
+            await first.commit(1),
+            await first.leave(),
+            await scene.describe(),
+        ]
         first = again
     joining_ = later(first.again(first.join_twice, protocols=[("range", subscription("other"))]))
     await scene.until("PreparingRebalance", 2)
     again = await scene.member(instance_id="one")
     other = later(again.join())
-    answers += [await joining_, await scene.state(), await second.until_rebalance(), await second.join(), await other]
+    answers += [
+        await joining_,
+        await scene.state(),
+        await second.until_rebalance(),
+        await second.join(),
+        await other,
+    ]
     waiting = later(second.sync())
     answers += [await scene.state()]
     last = await scene.member(instance_id="one")
     other = later(last.join())
-    answers += [await waiting, await scene.state(), await again.heartbeat(), await second.join(), await other]
+    answers += [
+        await waiting,
+        await scene.state(),
+        await again.heartbeat(),
+        await second.join(),
+        await other,
+    ]
     return [*answers, await scene.describe()]
 
 
@@ -316,7 +413,10 @@ CONVERSATIONS: list[Conversation] = [
 @pytest.fixture(scope="module")
 def slow_kafka() -> Iterator[str]:
     """A real broker whose first rebalance waits, and that takes short sessions."""
-    names = {"group.initial.rebalance.delay.ms": GROUPS.initial_rebalance_delay_ms, "group.min.session.timeout.ms": GROUPS.min_session_timeout_ms}
+    names = {
+        "group.initial.rebalance.delay.ms": GROUPS.initial_rebalance_delay_ms,
+        "group.min.session.timeout.ms": GROUPS.min_session_timeout_ms,
+    }
     with RealKafka(settings={name: str(value) for name, value in names.items()}) as running:
         yield running.bootstrap_servers
 
@@ -338,7 +438,14 @@ async def test_both_brokers_wait_as_long(slow_kafka: str) -> None:
     async with EmbeddedCluster(groups=GROUPS) as broker:
         run = uuid.uuid4().hex
         addresses = (slow_kafka, broker.bootstrap_servers)
-        held = [asyncio.gather(*(hold(each, address, run) for each in CONVERSATIONS)) for address in addresses]
+        held = [
+            asyncio.gather(*(hold(each, address, run) for each in CONVERSATIONS))
+            for address in addresses
+        ]
         real, embedded = [await each for each in held]
-    differences = [(each.__name__, *pair) for each, *pair in zip(CONVERSATIONS, real, embedded, strict=True) if pair[0] != pair[1]]
+    differences = [
+        (each.__name__, *pair)
+        for each, *pair in zip(CONVERSATIONS, real, embedded, strict=True)
+        if pair[0] != pair[1]
+    ]
     assert not differences

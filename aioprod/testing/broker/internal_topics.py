@@ -19,7 +19,11 @@ _OF_COORDINATORS = {GROUP: GROUP_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 _COMMON = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 _CONFIGS = {
     GROUP_TOPIC: {**_COMMON, "compression.type": "producer"},
-    TRANSACTION_TOPIC: {**_COMMON, "compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
+    TRANSACTION_TOPIC: {
+        **_COMMON,
+        "compression.type": "uncompressed",
+        "unclean.leader.election.enable": "false",
+    },
 }
 
 
@@ -36,7 +40,7 @@ def create_for_coordinator(store: Store, kind: int) -> None:
 
 
 def create_by_use(store: Store, name: str) -> Topic:
-    """Create a topic that a client asked for; raise StoreError if its name or a number is not allowed."""
+    """Create a topic that a client asked for; raise StoreError if its name is not allowed."""
     if name not in _CONFIGS:
         return store.create_topic(name)
     replicas = min(_REPLICAS, len(store.cluster.node_ids))

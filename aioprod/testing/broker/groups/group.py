@@ -167,8 +167,8 @@ class Group:
     def rename(self, old: Member, member_id: str) -> Member:
         """Have a static member go on under a new id, with its assignment; return what it is now.
 
-        As in Kafka, an assignment that the old id has not asked for stays missing, whatever the new one does: once the
-        rebalance timeout is over, all members join again.
+        As in Kafka, an assignment that the old id has not asked for stays missing, whatever the
+        new one does: once the rebalance timeout is over, all members join again.
         """
         member = replace(old.as_stored(), member_id=member_id)
         was_leader = self.leader_id == old.member_id

@@ -142,13 +142,13 @@ def _remove_silent(group: Group, member: Member, settings: GroupSettings, now: f
 
 
 def _end_joining_if_all_joined(group: Group, now: float) -> None:
-    """Unlike a member that leaves, one that falls silent ends the first rebalance before its delay is over."""
+    """Go on to the next generation, even in the first rebalance: Kafka ends its delay then."""
     if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
         end_joining(group, now)
 
 
 def expire_member(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
-    """End a member's session, whatever it waits for. Raises StoreError if the group has no such member."""
+    """End a member's session, whatever it waits for. Raises StoreError if there is no member."""
     _remove_silent(group, group.check_member(member_id, None), settings, now)
 
 

@@ -56,7 +56,9 @@ def _describe(name: str, start: int, limit: int, exchange: Exchange) -> Describe
     if not code and topic is None:
         code = _why_unknown(name)
     if code or topic is None:
-        return DescribeTopicPartitionsResponseTopic(code, name, is_internal=is_internal(name), topic_authorized_operations=allowed)
+        return DescribeTopicPartitionsResponseTopic(
+            code, name, is_internal=is_internal(name), topic_authorized_operations=allowed
+        )
     indexes = range(start, min(len(topic.partitions), start + limit))
     return DescribeTopicPartitionsResponseTopic(
         name=name,

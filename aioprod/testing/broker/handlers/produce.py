@@ -155,7 +155,8 @@ def _append(
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise StoreError(code, code.description)
     if is_internal(topic.name):
-        raise StoreError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}")
+        text = f"Cannot append to internal topic {topic.name}"
+        raise StoreError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     check_leader(partition, exchange)
     if request.acks == -1:
         _check_in_sync(partition)
