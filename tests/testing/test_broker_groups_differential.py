@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -241,9 +242,7 @@ async def internal_topics(scene: Scene) -> list[object]:
     client = scene.client
     for kind in (GROUP, TRANSACTION):
         asked = FindCoordinatorRequest(key=scene.group_id, key_type=kind)
-        await ask_until(
-            lambda answer: not answer.error_code, lambda asked=asked: client.call(asked, 2)
-        )  # type: ignore[misc]
+        await ask_until(lambda found: not found.error_code, partial(client.call, asked, 2))
     listed = await client.call(MetadataRequest(topics=None), 12)
     answers: list[object] = [
         sorted((topic.name, topic.is_internal) for topic in listed.topics if topic.name in INTERNAL)

@@ -112,8 +112,8 @@ class Conversation:
                 outcome,
                 outcome[0] if isinstance(outcome, tuple) else None,
             ):
-                for side in each.sides:
-                    side.member_id = ""  # as clients do
+                for member in each.sides:
+                    member.member_id = ""  # as clients do
 
     async def _until_described(self, wanted: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
         found: list[tuple[object, ...]] = []

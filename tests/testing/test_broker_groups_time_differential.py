@@ -186,14 +186,19 @@ async def a_pending_member_does_not_hold_up_the_first_rebalance(scene: Scene) ->
 # -- sessions --------------------------------------------------------------------------------------
 
 
+async def two_in_a_group(scene: Scene, first: RawMember, second: RawMember) -> list[object]:
+    """Have two members join, of which the first one leads."""
+    await scene.stable(first)
+    joining = asyncio.create_task(second.join_twice())
+    return [await first.until_rebalance(), await first.join(), await joining]
+
+
 async def a_static_member_dies(scene: Scene) -> list[object]:
     first, second = (
         await scene.member(instance_id="one"),
         await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
     )
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
     answers += [
         await timed(first.until_rebalance()),
@@ -210,11 +215,7 @@ async def a_restarted_member_dies(scene: Scene) -> list[object]:
         await scene.member(instance_id="one"),
         await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
     )
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join())
-    await first.until_rebalance()
-    await first.join()
-    await joining
+    await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
     await units(0.5)
     again = await scene.member(instance_id="two", session_timeout_ms=3 * UNIT_MS)
@@ -234,9 +235,7 @@ async def a_restart_before_the_assignment_was_fetched(scene: Scene) -> list[obje
         await scene.member(instance_id="one", **settings),
         await scene.member(instance_id="two", **settings),
     )
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     shares = {first.member_id: b"1", second.member_id: b"2"}
     answers += [await first.sync(shares), await scene.state()]
     again = await scene.member(instance_id="two", **settings)
@@ -263,9 +262,7 @@ async def a_static_member_does_not_join_again(scene: Scene) -> list[object]:
         await scene.member(instance_id="one", **settings),
         await scene.member(instance_id="two", **settings),
     )
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
     answers += [
         await timed(first.join()),
@@ -282,9 +279,7 @@ async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
         await scene.member(instance_id="one"),
         await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
     )
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
     return [*answers, await timed(first.join()), await scene.state()]
 
@@ -293,9 +288,7 @@ async def a_member_dies_before_the_assignment(scene: Scene) -> list[object]:
     """A follower that waits for its assignment needs no heartbeats; the leader does."""
     first = await scene.member(instance_id="one", session_timeout_ms=UNIT_MS)
     second = await scene.member(instance_id="two", session_timeout_ms=UNIT_MS // 2)
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     return [
         *answers,
         await timed(second.sync()),
@@ -308,9 +301,7 @@ async def a_member_dies_before_the_assignment(scene: Scene) -> list[object]:
 async def the_leader_never_sends_the_assignment(scene: Scene) -> list[object]:
     settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
     first, second = await scene.member(**settings), await scene.member(**settings)
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join_twice())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     return [
         *answers,
         await timed(second.sync()),
@@ -323,9 +314,7 @@ async def the_leader_never_sends_the_assignment(scene: Scene) -> list[object]:
 async def a_follower_never_fetches_its_assignment(scene: Scene) -> list[object]:
     settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
     first, second = await scene.member(**settings), await scene.member(**settings)
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join_twice())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     answers += [
         await timed(first.sync({})),
         await scene.state(),
@@ -338,9 +327,7 @@ async def a_follower_never_fetches_its_assignment(scene: Scene) -> list[object]:
 async def a_leader_restarts(scene: Scene) -> list[object]:
     """In each state of the group, and with each kind of JoinGroup."""
     first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two")
-    await scene.stable(first)
-    joining = asyncio.create_task(second.join())
-    answers: list[object] = [await first.until_rebalance(), await first.join(), await joining]
+    answers = await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
     for version in (5, 8, 9):
         again = await scene.member(instance_id="one")
