@@ -21,6 +21,8 @@ from aioprod.testing import EmbeddedCluster, GroupSettings
 from aioprod.testing.real_kafka import RealKafka
 
 UNIT_MS = 500
+# Sessions and timeouts that begin before their time is taken: between two whole numbers of units.
+ONE_MS, TWO_MS, THREE_MS = (int((count + 0.4) * UNIT_MS) for count in (1, 2, 3))
 _EARLY_SECONDS = 0.02
 GROUPS = GroupSettings(initial_rebalance_delay_ms=UNIT_MS, min_session_timeout_ms=100)
 
@@ -86,12 +88,11 @@ async def static_members_come_in_time(scene: Scene) -> list[object]:
 
 async def the_rebalance_timeout_ends_it(scene: Scene) -> list[object]:
     """Members keep coming; the first rebalance lasts as long as the longest rebalance timeout."""
-    patience = int(2.4 * UNIT_MS)
-    first = await scene.member(instance_id="i", rebalance_timeout_ms=patience)
+    first = await scene.member(instance_id="i", rebalance_timeout_ms=TWO_MS)
     joining = [later(first.join())]
-    for number in range(3):
-        await units(0.6)
-        other = await scene.member(instance_id=f"i{number}", rebalance_timeout_ms=patience)
+    for number, pause in enumerate((0.7, 1.0)):
+        await units(pause)
+        other = await scene.member(instance_id=f"i{number}", rebalance_timeout_ms=TWO_MS)
         joining.append(later(other.join()))
     answers = [await each for each in joining]
     return [[held for _, held in answers], await scene.state()]
@@ -196,7 +197,7 @@ async def two_in_a_group(scene: Scene, first: RawMember, second: RawMember) -> l
 async def a_static_member_dies(scene: Scene) -> list[object]:
     first, second = (
         await scene.member(instance_id="one"),
-        await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
+        await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
     )
     answers = await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
@@ -213,12 +214,12 @@ async def a_restarted_member_dies(scene: Scene) -> list[object]:
     """The session of the restarted member counts as the old one's until its first heartbeat."""
     first, second = (
         await scene.member(instance_id="one"),
-        await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
+        await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
     )
     await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
     await units(0.5)
-    again = await scene.member(instance_id="two", session_timeout_ms=3 * UNIT_MS)
+    again = await scene.member(instance_id="two", session_timeout_ms=THREE_MS)
     answers: list[object] = [
         await timed(again.join()),
         await again.sync(),
@@ -230,7 +231,7 @@ async def a_restarted_member_dies(scene: Scene) -> list[object]:
 
 async def a_restart_before_the_assignment_was_fetched(scene: Scene) -> list[object]:
     """The old incarnation's request stays missing, so that the generation ends."""
-    settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
+    settings = {"rebalance_timeout_ms": TWO_MS}
     first, second = (
         await scene.member(instance_id="one", **settings),
         await scene.member(instance_id="two", **settings),
@@ -257,7 +258,7 @@ async def a_restart_before_the_assignment_was_fetched(scene: Scene) -> list[obje
 
 async def a_static_member_does_not_join_again(scene: Scene) -> list[object]:
     """The rebalance waits for the rebalance timeout, and goes on without it; it stays a member."""
-    settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
+    settings = {"rebalance_timeout_ms": TWO_MS}
     first, second = (
         await scene.member(instance_id="one", **settings),
         await scene.member(instance_id="two", **settings),
@@ -277,7 +278,7 @@ async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
     """Its session ends sooner than the rebalance timeout: so does the rebalance."""
     first, second = (
         await scene.member(instance_id="one"),
-        await scene.member(instance_id="two", session_timeout_ms=UNIT_MS),
+        await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
     )
     answers = await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
@@ -286,8 +287,8 @@ async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
 
 async def a_member_dies_before_the_assignment(scene: Scene) -> list[object]:
     """A follower that waits for its assignment needs no heartbeats; the leader does."""
-    first = await scene.member(instance_id="one", session_timeout_ms=UNIT_MS)
-    second = await scene.member(instance_id="two", session_timeout_ms=UNIT_MS // 2)
+    first = await scene.member(instance_id="one", session_timeout_ms=ONE_MS)
+    second = await scene.member(instance_id="two", session_timeout_ms=UNIT_MS)
     answers = await two_in_a_group(scene, first, second)
     return [
         *answers,
@@ -299,7 +300,7 @@ async def a_member_dies_before_the_assignment(scene: Scene) -> list[object]:
 
 
 async def the_leader_never_sends_the_assignment(scene: Scene) -> list[object]:
-    settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
+    settings = {"rebalance_timeout_ms": TWO_MS}
     first, second = await scene.member(**settings), await scene.member(**settings)
     answers = await two_in_a_group(scene, first, second)
     return [
@@ -312,7 +313,7 @@ async def the_leader_never_sends_the_assignment(scene: Scene) -> list[object]:
 
 
 async def a_follower_never_fetches_its_assignment(scene: Scene) -> list[object]:
-    settings = {"rebalance_timeout_ms": 2 * UNIT_MS}
+    settings = {"rebalance_timeout_ms": TWO_MS}
     first, second = await scene.member(**settings), await scene.member(**settings)
     answers = await two_in_a_group(scene, first, second)
     answers += [
