@@ -38,6 +38,10 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 class CoordinatorRequests(Protocol):
     """What is asked of :class:`aioprod.cluster.coordinators.Coordinators`."""
 
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why the last try to reach a coordinator failed; None once one is reached."""
+
     async def request(
         self, kind: CoordinatorType, key: str, prepare: Callable[[Any], tuple[Request[ResponseT], int]], /
     ) -> ResponseT:
@@ -118,6 +122,11 @@ class CoordinatorCalls:
         self._coordinators = coordinators
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.unanswered: set[Api] = set()
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why no coordinator can be reached at present, as far as is known."""
+        return self._coordinators.trouble
 
     async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
         """The answer of success. Has no limit of time: whoever waits for it has one, and ``repetition`` ends it.

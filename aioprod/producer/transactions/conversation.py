@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
+from aioprod.errors import AbortableTransactionError, FatalProducerError, KafkaError, ProducerFencedError
 from aioprod.producer.batch import Identity
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
@@ -61,6 +61,11 @@ class Conversation:
         # Since the present epoch was given: whether a transaction was opened for the next one, and whether that was asked for.
         self._reopened = self._asked = False
         self.begun = False
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why no coordinator can be reached at present, as far as is known."""
+        return self._calls.trouble
 
     @property
     def _identity(self) -> Identity:

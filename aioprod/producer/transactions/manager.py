@@ -19,6 +19,7 @@ from aioprod.errors import (
     AbortableTransactionError,
     FatalProducerError,
     KafkaError,
+    KafkaTimeoutError,
     ProducerClosedError,
     TransactionAbortedError,
     TransactionStateError,
@@ -156,10 +157,32 @@ class TransactionManager:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
+    async def start(self) -> None:
+        """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes on, and it may be called again.
+
+        Raises:
+            KafkaTimeoutError: not done within ``max_block_ms``.
+            KafkaError: as for :meth:`init`.
+        """
+        self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
+        operation = self._running_init()
+        try:
+            await self._join(operation, self._deadline(), Call.START)
+        except KafkaTimeoutError:
+            trouble = operation.repetition.last_error or self._conversation.trouble
+            raise KafkaTimeoutError(
+                f"transactional_id={self._id!r}: the coordinator gave no producer id within max_block_ms={self._config.max_block_ms}; "
+                "start() may be called again" + (f" (last trouble: {trouble})" if trouble is not None else "")
+            ) from None
+        finally:
+            if operation.under_way:
+                operation.task.cancel()
+                await asyncio.wait([operation.task])
+
     async def init(self) -> None:
         """Get the producer id; an older producer with the same ``transactional_id`` is fenced off, its open transaction aborted.
 
-        Where that was done already, nothing happens.
+        Where that was done already, as it is by :meth:`start`, nothing happens.
 
         Raises:
             TransactionStateError: a transaction is open.

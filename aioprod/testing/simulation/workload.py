@@ -147,7 +147,7 @@ class ProducerActor:
         return 4 * one / 1000
 
     def _is_open(self) -> bool:
-        return self.producer._started and not self._closing
+        return self.producer._core.started and not self._closing
 
     # -- sending -------------------------------------------------------------------------------------------------
 
