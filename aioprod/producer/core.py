@@ -90,6 +90,7 @@ class ProducerCore:
         self._start_limit: asyncio.Timeout | None = None  # of the start under way, for close to end it
         self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
         self._closed: asyncio.Future[None] | None = None
+        self._released = False  # or on its way to it, which needs no caller
 
     def _transaction_manager(self, state: ProducerState, rng: random.Random) -> TransactionManager:
         transactions = TransactionManager(
@@ -132,8 +133,10 @@ class ProducerCore:
             if self.closing is not None:
                 raise self.closing.with_traceback(None)
         except BaseException as error:
-            await self.brokers.close()
-            self.home.leave()
+            try:
+                await self.brokers.close()
+            finally:
+                self.home.leave()
             if self.closing is not None and isinstance(error, KafkaError | TimeoutError):
                 raise self.closing.with_traceback(None) from None  # whatever its end did to what was under way
             raise
@@ -194,6 +197,7 @@ class ProducerCore:
             self._close_limit = None
             self._stop(ProducerClosedError(f"not delivered before the producer closed (close timeout {limit:.0f} ms)"))
             # Whatever happens to the caller now: nothing is left open.
+            self._released = True
             release = loop.create_task(self._release(), name="aioprod-close")
             release.add_done_callback(lambda _: closed.set_result(None))
             await asyncio.shield(release)
@@ -230,6 +234,8 @@ class ProducerCore:
 
     def forgotten(self, producer: object) -> None:
         """The Producer is dropped. Where it was not closed: warn, with the number of records that are lost by that, and close at once."""
+        if self._released:
+            return
         undelivered = self.lost + self._undelivered()
         lost = f": {undelivered} records that it has accepted are not delivered" if undelivered else ""
         if self.home.is_gone:
