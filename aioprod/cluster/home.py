@@ -1,4 +1,4 @@
-"""Where a client lives: the event loop and the process that it was started in. Tells of clients that are used elsewhere, and of those that are forgotten.
+"""Where a client lives: the event loop and the process that it was started in. Tells of clients that are used elsewhere, or forgotten.
 
 Nothing that runs in the background may refer to the object that users hold, or it could never be seen that they have dropped it.
 """
@@ -6,15 +6,16 @@ Nothing that runs in the background may refer to the object that users hold, or 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec
 
-from aioprod.errors import WrongEventLoopError
+from aioprod.errors import KafkaError, WrongEventLoopError
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Home:
         self._process = 0
         self._forked = False
         self._releasing: asyncio.Task[None] | None = None
+        self._start_limit: asyncio.Timeout | None = None
 
     def enter(self) -> None:
         """The client starts, in the running event loop."""
@@ -54,6 +56,37 @@ class Home:
         """Nothing of the client is left."""
         self._loop = None
         _homes.discard(self)
+
+    @contextlib.asynccontextmanager
+    async def starting(self, closed: Callable[[], KafkaError | None], undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+        """A start. Whatever it raises, nothing is left open; where the client is closed meanwhile, it ends at once.
+
+        Args:
+            closed: why the client is closed, if it is.
+            undo: closes what was opened.
+        """
+        self.enter()
+        try:
+            async with asyncio.timeout(None) as self._start_limit:
+                yield
+            error = closed()
+            if error is not None:
+                raise error.with_traceback(None)
+        except BaseException as failure:
+            try:
+                await undo()
+            finally:
+                self.leave()
+            error = closed()
+            if error is not None and isinstance(failure, KafkaError | TimeoutError):
+                raise error.with_traceback(None) from None  # whatever the client's end did to what was under way
+            raise
+        finally:
+            self._start_limit = None
+
+    def end_start(self) -> None:
+        """The client is closed: end a start that is under way."""
+        bring_forward(self._start_limit, asyncio.get_running_loop().time())
 
     @property
     def is_gone(self) -> bool:
@@ -106,6 +139,14 @@ class Home:
 
     def _release(self, loop: asyncio.AbstractEventLoop, release: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._releasing = loop.create_task(release(), name="aioprod-release")
+
+
+def bring_forward(limit: asyncio.Timeout | None, deadline: float) -> None:
+    """Have a block under ``asyncio.timeout`` end by loop time ``deadline``, unless it ends earlier."""
+    if limit is not None and not limit.expired():
+        when = limit.when()
+        if when is None or deadline < when:
+            limit.reschedule(deadline)
 
 
 def weakly(method: Callable[P, object]) -> Callable[P, None]:

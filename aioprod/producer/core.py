@@ -10,7 +10,7 @@ from typing import Any
 
 from aioprod.arguments import check_limit_ms
 from aioprod.cluster.coordinators import Coordinators
-from aioprod.cluster.home import Home
+from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.errors import KafkaError, ProducerClosedError
@@ -87,7 +87,6 @@ class ProducerCore:
         self.lost = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
-        self._start_limit: asyncio.Timeout | None = None  # of the start under way, for close to end it
         self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
         self._closed: asyncio.Future[None] | None = None
         self._released = False  # or on its way to it, which needs no caller
@@ -124,24 +123,10 @@ class ProducerCore:
             observed = ObservedProducer(self.config.client_id, self.snapshot, self.snapshot_by_topic, self.snapshot_by_node)
             self.observers.on_start(observed)
         self._loop = asyncio.get_running_loop()
-        self.home.enter()
-        self.brokers.open()
-        try:
-            async with asyncio.timeout(None) as self._start_limit:
-                await self.metadata.refresh(())
-                await self._take_identity()
-            if self.closing is not None:
-                raise self.closing.with_traceback(None)
-        except BaseException as error:
-            try:
-                await self.brokers.close()
-            finally:
-                self.home.leave()
-            if self.closing is not None and isinstance(error, KafkaError | TimeoutError):
-                raise self.closing.with_traceback(None) from None  # whatever its end did to what was under way
-            raise
-        finally:
-            self._start_limit = None
+        async with self.home.starting(lambda: self.closing, self.brokers.close):
+            self.brokers.open()
+            await self.metadata.refresh(())
+            await self._take_identity()
         self.metadata.on_update = self._take_over
         self.metadata.on_fault = self._fatal
         self.brokers.on_change = self.sender.wake
@@ -173,9 +158,7 @@ class ProducerCore:
         if self._closed is not None:
             if self.home.is_gone:
                 return
-            running = self._close_limit
-            if running is not None and not running.expired() and deadline < (running.when() or deadline):
-                running.reschedule(deadline)
+            bring_forward(self._close_limit, deadline)
             await asyncio.shield(self._closed)
             return
         closed = self._closed = loop.create_future()
@@ -185,8 +168,7 @@ class ProducerCore:
             self.home.leave()
             closed.set_result(None)
             return
-        if self._start_limit is not None and not self._start_limit.expired():
-            self._start_limit.reschedule(loop.time())
+        self.home.end_start()
         try:
             if self.started and limit > 0:
                 async with asyncio.timeout_at(deadline) as self._close_limit:

@@ -35,7 +35,8 @@ class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
     Make it anywhere (the constructor touches no event loop), use it in one event loop, share it between any number of
-    tasks, and close it: one that is dropped without that warns (ResourceWarning), and what it has not sent is lost. All times are in milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
+    tasks. Close it: one that is dropped without that gives a ResourceWarning, and what it has not sent is lost. All times
+    are in milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.

@@ -76,15 +76,22 @@ class Repetition:
     Attributes:
         task: what repeats it.
         last_error: why the latest attempt was not the last.
+        coordinators: where it is sent to, once it is.
         attempts: how often it was sent.
     """
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
+        self.coordinators: CoordinatorRequests | None = None
         self.attempts = 0
         self._on_its_way = False
         self._stopping = False
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why it is not done yet, as far as is known; perhaps it could not even be sent."""
+        return self.last_error or (self.coordinators.trouble if self.coordinators is not None else None)
 
     def stop(self) -> None:
         """End the task, at once or after the answer that it waits for."""
@@ -123,11 +130,6 @@ class CoordinatorCalls:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.unanswered: set[Api] = set()
 
-    @property
-    def trouble(self) -> KafkaError | None:
-        """Why no coordinator can be reached at present, as far as is known."""
-        return self._coordinators.trouble
-
     async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
         """The answer of success. Has no limit of time: whoever waits for it has one, and ``repetition`` ends it.
 
@@ -142,6 +144,7 @@ class CoordinatorCalls:
             repetition.sent()
             return prepared
 
+        repetition.coordinators = self._coordinators
         failures = 0
         told = False
         while True:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AbortableTransactionError, FatalProducerError, KafkaError, ProducerFencedError
+from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
 from aioprod.producer.batch import Identity
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
@@ -61,11 +61,11 @@ class Conversation:
         # Since the present epoch was given: whether a transaction was opened for the next one, and whether that was asked for.
         self._reopened = self._asked = False
         self.begun = False
+        producer.on_epoch_needed = self._need_epoch
 
-    @property
-    def trouble(self) -> KafkaError | None:
-        """Why no coordinator can be reached at present, as far as is known."""
-        return self._calls.trouble
+    def _need_epoch(self) -> None:
+        # What asks has lost a batch, and fails the transaction by that: until the abort is through the old epoch is kept.
+        self.epoch_needed = True
 
     @property
     def _identity(self) -> Identity:

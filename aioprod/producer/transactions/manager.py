@@ -19,7 +19,6 @@ from aioprod.errors import (
     AbortableTransactionError,
     FatalProducerError,
     KafkaError,
-    KafkaTimeoutError,
     ProducerClosedError,
     TransactionAbortedError,
     TransactionStateError,
@@ -91,7 +90,6 @@ class TransactionManager:
         self._initializing: Operation | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: ProducerClosedError | None = None
-        producer.on_epoch_needed = self._need_epoch
 
     # -- asked and told by the send path and by the sender ---------------------------------------------------------
 
@@ -147,10 +145,6 @@ class TransactionManager:
         else:
             self._fail_for_good(failure)
 
-    def _need_epoch(self) -> None:
-        # Whoever asks has lost a batch, and says so by batch_failed: until the abort is through the old epoch is kept.
-        self._conversation.epoch_needed = True
-
     def fail(self, error: KafkaError) -> None:
         """The producer can't go on, for a reason of its own."""
         self._fail_for_good(error)
@@ -158,26 +152,13 @@ class TransactionManager:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes on, and it may be called again.
-
-        Raises:
-            KafkaTimeoutError: not done within ``max_block_ms``.
-            KafkaError: as for :meth:`init`.
-        """
+        """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes on, and it may be called again."""
         self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
         operation = self._running_init()
         try:
             await self._join(operation, self._deadline(), Call.START)
-        except KafkaTimeoutError:
-            trouble = operation.repetition.last_error or self._conversation.trouble
-            raise KafkaTimeoutError(
-                f"transactional_id={self._id!r}: the coordinator gave no producer id within max_block_ms={self._config.max_block_ms}; "
-                "start() may be called again" + (f" (last trouble: {trouble})" if trouble is not None else "")
-            ) from None
         finally:
-            if operation.under_way:
-                operation.task.cancel()
-                await asyncio.wait([operation.task])
+            await operation.end()
 
     async def init(self) -> None:
         """Get the producer id; an older producer with the same ``transactional_id`` is fenced off, its open transaction aborted.
