@@ -86,7 +86,7 @@ class AdminDriver:
         self._starting = asyncio.Lock()
         self._started = False
         self._closing = asyncio.Event()
-        self._released: asyncio.Task[None] | None = None
+        self._released: asyncio.Future[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -108,6 +108,8 @@ class AdminDriver:
         """Fail what is under way and close all connections; a cancelled ``close`` still closes."""
         if self.home.is_gone:  # no task runs and no connection is open any more
             self._closing.set()
+            self._released = asyncio.get_running_loop().create_future()
+            self._released.set_result(None)
             self.home.leave()
             return
         self.home.check()

@@ -153,6 +153,9 @@ class Consumer(AssignmentCalls, LookupCalls):
         deadline = loop.time() + (_CLOSE_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
         if self._home.is_gone:  # no task runs and no connection is open any more
             self._closing = self._closing or ConsumerClosedError("the consumer is closed")
+            self._closed = loop.create_future()
+            self._closed.set_result(None)
+            self._released = True
             self._home.leave()
             self._enter_status(ConsumerStatus.STOPPED)
             return

@@ -155,16 +155,15 @@ class ProducerCore:
         limit = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit / 1000
-        if self._closed is not None:
-            if self.home.is_gone:
-                return
+        if self._closed is not None and not self.home.is_gone:
             bring_forward(self._close_limit, deadline)
             await asyncio.shield(self._closed)
             return
         closed = self._closed = loop.create_future()
         self.closing = self.closing or ProducerClosedError("the producer is closed")
         if self.home.is_gone:
-            self.fail_pending(self.closing)
+            self._fail_pending(self.closing)
+            self._released = True
             self.home.leave()
             closed.set_result(None)
             return
@@ -221,7 +220,7 @@ class ProducerCore:
         undelivered = self.lost + self._undelivered()
         lost = f": {undelivered} records that it has accepted are not delivered" if undelivered else ""
         if self.home.is_gone:
-            self.fail_pending(ProducerClosedError("the producer was dropped without close()"))
+            self._fail_pending(ProducerClosedError("the producer was dropped without close()"))
         self.home.forgotten(producer, lost, self._abandon, serious=bool(undelivered))
 
     def _abandon(self) -> Coroutine[Any, Any, None]:
@@ -229,7 +228,7 @@ class ProducerCore:
         self._stop(self.closing)
         return self._release()
 
-    def fail_pending(self, error: KafkaError) -> None:
+    def _fail_pending(self, error: KafkaError) -> None:
         """The event loop is closed: nothing can be awaited any more, but outcomes can be looked at."""
         for batch in list(self.accumulator.incomplete):
             if batch.state is BatchState.PENDING:

@@ -161,9 +161,7 @@ class TransactionManager:
             await operation.end()
 
     async def init(self) -> None:
-        """Get the producer id; an older producer with the same ``transactional_id`` is fenced off, its open transaction aborted.
-
-        Where that was done already, as it is by :meth:`start`, nothing happens.
+        """Unless :meth:`start` has: get the producer id, which fences off an older producer and has its open transaction aborted.
 
         Raises:
             TransactionStateError: a transaction is open.
