@@ -127,7 +127,7 @@ async def test_a_coordinator_that_is_silent(broker: EmbeddedCluster) -> None:
 async def test_a_right_that_is_missing_may_be_given_meanwhile(broker: EmbeddedCluster) -> None:
     producer = made(broker)
     broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), times=1)
-    with pytest.raises(BrokerError, match="'x'.*TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+    with pytest.raises(BrokerError, match=r"'x'.*TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
         await producer.start()
     await nothing_is_left(broker)
     with pytest.raises(ProducerClosedError, match="not started"):
@@ -196,5 +196,5 @@ async def test_partitions_can_be_asked_for_outside_of_a_transaction(broker: Embe
 async def nothing_is_left(broker: EmbeddedCluster) -> None:
     """A start that has failed leaves neither connections nor tasks."""
     async with asyncio.timeout(LIMIT_S):
-        while broker.connection_count(1) or [task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod-")]:
-            await asyncio.sleep(0.001)  # noqa: ASYNC110
+        while broker.connection_count(1) or [task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod-")]:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
