@@ -77,7 +77,7 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
     def __del__(self) -> None:
         driver: AdminDriver | None = self.__dict__.get("_driver")  # None: the settings were refused
         if driver is not None and not driver.released:
-            driver.home.forgotten(self, "", driver.abandon, serious=False)
+            driver.home.forgotten(self, "", driver.abandon)
 
     async def stop(self) -> None:
         """The same as :meth:`close`."""

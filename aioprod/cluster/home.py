@@ -112,14 +112,13 @@ class Home:
             "with asyncio.run_coroutine_threadsafe()"
         )
 
-    def forgotten(self, source: object, lost: str, release: Callable[[], Coroutine[Any, Any, None]], *, serious: bool) -> None:
-        """The client is dropped; where it was not closed before, warn, and have it released in its event loop.
+    def forgotten(self, source: object, lost: str, release: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """The client is dropped without close, says its ``__del__``: where it was started, warn, and have it released in its event loop.
 
         Args:
             source: the object that is dropped.
-            lost: what is lost by that.
+            lost: what is lost by that, if anything. It is logged too, for ResourceWarnings are not shown by default.
             release: ends what can be ended at once, and returns what else there is to do.
-            serious: log it too; ResourceWarnings are not shown by default.
         """
         loop = self._loop
         if loop is None or self._forked:
@@ -133,7 +132,7 @@ class Home:
             pass  # it was closed just now
         finally:
             text = f"unclosed {self.client}{lost}; use 'async with', or await close()"
-            if serious:
+            if lost:
                 log.error(text)
             warnings.warn(text, ResourceWarning, stacklevel=3, source=source)
 

@@ -228,7 +228,7 @@ class Consumer(AssignmentCalls, LookupCalls):
             return
         partitions, group = len(self._subscription.partitions), self.config.group_id
         kept = f": group {group!r} keeps its {partitions} partitions for it until its session is over" if group and partitions else ""
-        self._home.forgotten(self, kept, self._abandon, serious=bool(kept))
+        self._home.forgotten(self, kept, self._abandon)
 
     def _abandon(self) -> Coroutine[Any, Any, None]:
         """End it at once, as if its process had died; this keeps it alive until that is done."""

@@ -45,6 +45,7 @@ class ProducerCore:
         started: whether ``start`` has succeeded.
         closing: why nothing is taken any more; None before ``close``.
         lost: records that were accepted and not delivered, because the producer broke.
+        released: whether it is closed, or on its way to it, which needs no caller any more.
     """
 
     def __init__(self, config: ProducerConfig, clock: Callable[[], float], rng: random.Random) -> None:
@@ -89,7 +90,7 @@ class ProducerCore:
         self._starting = asyncio.Lock()
         self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
         self._closed: asyncio.Future[None] | None = None
-        self._released = False  # or on its way to it, which needs no caller
+        self.released = False
 
     def _transaction_manager(self, state: ProducerState, rng: random.Random) -> TransactionManager:
         transactions = TransactionManager(
@@ -163,7 +164,7 @@ class ProducerCore:
         self.closing = self.closing or ProducerClosedError("the producer is closed")
         if self.home.is_gone:
             self._fail_pending(self.closing)
-            self._released = True
+            self.released = True
             self.home.leave()
             closed.set_result(None)
             return
@@ -178,7 +179,7 @@ class ProducerCore:
             self._close_limit = None
             self._stop(ProducerClosedError(f"not delivered before the producer closed (close timeout {limit:.0f} ms)"))
             # Whatever happens to the caller now: nothing is left open.
-            self._released = True
+            self.released = True
             release = loop.create_task(self._release(), name="aioprod-close")
             release.add_done_callback(lambda _: closed.set_result(None))
             await asyncio.shield(release)
@@ -213,17 +214,15 @@ class ProducerCore:
 
     # -- forgotten -----------------------------------------------------------------------------------------------
 
-    def forgotten(self, producer: object) -> None:
-        """The Producer is dropped. Where it was not closed: warn, with the number of records that are lost by that, and close at once."""
-        if self._released:
-            return
+    def loss(self) -> str:
+        """What is lost now that the Producer is dropped without close, for its warning; empty where nothing is."""
         undelivered = self.lost + self._undelivered()
-        lost = f": {undelivered} records that it has accepted are not delivered" if undelivered else ""
         if self.home.is_gone:
             self._fail_pending(ProducerClosedError("the producer was dropped without close()"))
-        self.home.forgotten(producer, lost, self._abandon, serious=bool(undelivered))
+        return f": {undelivered} records that it has accepted are not delivered" if undelivered else ""
 
-    def _abandon(self) -> Coroutine[Any, Any, None]:
+    def abandon(self) -> Coroutine[Any, Any, None]:
+        """End it at once; what is returned closes all connections."""
         self.closing = self.closing or ProducerClosedError("the producer was dropped without close()")
         self._stop(self.closing)
         return self._release()

@@ -127,8 +127,8 @@ class Producer(TransactionInterface):
 
     def __del__(self) -> None:
         core: ProducerCore | None = self.__dict__.get("_core")  # None: the settings were refused
-        if core is not None:
-            core.forgotten(self)
+        if core is not None and not core.released:
+            core.home.forgotten(self, core.loss(), core.abandon)
 
     async def __aenter__(self) -> Self:
         await self.start()
