@@ -157,7 +157,7 @@ class RecordIntake:
     async def look_for(self, known: Topic, partition: int, deadline: float) -> None:
         """Ask for the topic once more where it has no such partition, for that may be new."""
         if partition >= known.count:
-            await self._refreshed(known.name, deadline)
+            await self._refreshed(known.name, deadline, self._check_open)
 
     def queue(self, known: Topic, partition: int) -> PartitionQueue:
         """The queue of a partition that somebody has named."""
@@ -199,8 +199,11 @@ class RecordIntake:
 
     # -- metadata ------------------------------------------------------------------------------------------------
 
-    async def topic(self, name: str, deadline: float) -> Topic:
+    async def topic(self, name: str, deadline: float, check_open: Callable[[], None] | None = None) -> Topic:
         """The topic, asked for where it is unknown.
+
+        Args:
+            check_open: raises where there is no use in waiting; the check for records, where None.
 
         Raises:
             MetadataTimeoutError, InvalidTopicError, BrokerError: it can't be had.
@@ -213,14 +216,14 @@ class RecordIntake:
         started = asyncio.get_running_loop().time()
         try:
             while True:
-                await self._refreshed(name, deadline)
+                await self._refreshed(name, deadline, check_open or self._check_open)
                 known = self._accumulator.topics.get(name)
                 if known is not None:
                     return known
         finally:
             self._metrics.metadata_waited(asyncio.get_running_loop().time() - started)
 
-    async def _refreshed(self, name: str, deadline: float) -> None:
+    async def _refreshed(self, name: str, deadline: float, check_open: Callable[[], None]) -> None:
         """Wait for one refresh of metadata with this topic."""
         version = self._metadata.request_topic(name)
         try:
@@ -231,7 +234,7 @@ class RecordIntake:
             raise MetadataTimeoutError(
                 f"topic {name!r} is not known after max_block_ms={self._config.max_block_ms}" + (f": {reason}" if reason else "")
             ) from None
-        self._check_open()
+        check_open()
         if isinstance(self._metadata.last_error, AuthenticationError):
             raise self._metadata.last_error.with_traceback(None)
         error = self._topic_error(name)
