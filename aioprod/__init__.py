@@ -47,6 +47,7 @@ if _typing.TYPE_CHECKING:
         TransactionStateError,
         UnsupportedVersionError,
         WakeupError,
+        WrongEventLoopError,
     )
     from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
     from aioprod.metrics import ProducerObserver
@@ -149,6 +150,7 @@ __all__ = [
     "TransactionStateError",
     "UnsupportedVersionError",
     "WakeupError",
+    "WrongEventLoopError",
 ]
 
 _HOMES = {
@@ -223,6 +225,7 @@ _HOMES = {
     "TransactionStateError": "aioprod.errors",
     "UnsupportedVersionError": "aioprod.errors",
     "WakeupError": "aioprod.errors",
+    "WrongEventLoopError": "aioprod.errors",
 }
 
 if not _typing.TYPE_CHECKING:

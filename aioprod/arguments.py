@@ -1,4 +1,4 @@
-"""Checks of what calls of consumer and admin client are given: what is wrong is refused at once, by its name and value, and changes nothing."""
+"""Checks of what calls of the clients are given: what is wrong is refused at once, by its name and value, and changes nothing."""
 
 from __future__ import annotations
 
@@ -113,6 +113,13 @@ def check_timeout_ms(given: float | None) -> None:
     """The limit of a call; None for none of its own. ConfigError: it is no number from 0 on."""
     if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given < 0):
         raise ConfigError(f"timeout_ms={given!r}: must be a number from 0 on, or None")
+
+
+def check_limit_ms(given: float | None) -> None:
+    """The limit of a call that must end; None for the one by default. ConfigError: it is no finite number from 0 on."""
+    check_timeout_ms(given)
+    if given is not None and math.isinf(given):
+        raise ConfigError(f"timeout_ms={given!r}: must be a finite number from 0 on, or None")
 
 
 def _is_whole(given: Any) -> TypeGuard[int]:

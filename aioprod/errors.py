@@ -24,6 +24,7 @@ KafkaError
 ├── ConsumerStateError (also a RuntimeError)     a call that the consumer's state does not allow
 │   └── ConcurrentUseError               two tasks use one consumer at the same time
 ├── WakeupError                          ``wakeup`` was called: the waiting call ends
+├── WrongEventLoopError (also a RuntimeError)    a client is used outside the event loop or process that it was started in
 ├── DeserializationError (also a ValueError)     a deserializer can't read a record; names its place
 ├── InvalidOffsetError                   a position that the partition does not have, and auto_offset_reset="none"
 │   ├── NoOffsetError                    neither a position nor a committed offset
@@ -137,6 +138,10 @@ class ConcurrentUseError(ConsumerStateError):
 
 class WakeupError(KafkaError):
     """``wakeup`` was called: the call that waited, or the next one that would, ends with this, once."""
+
+
+class WrongEventLoopError(KafkaError, RuntimeError):
+    """A client is used outside the event loop, or the process, in which it was started: from another loop or thread, or in a forked child."""
 
 
 class DeserializationError(KafkaError, ValueError):

@@ -36,7 +36,7 @@ _STEPS: dict[str, tuple[Any, str]] = {
     "task: look at the decision log": (task, "_look"),
     "task: connect, InitProducerId (beside it)": (task, "_start"),
     "task: prepare": (task, "prepare"),
-    "driver: InitProducerId": (driver, "fence_older_driver"),
+    "driver: connect, InitProducerId": (driver, "fence_older_driver"),
     "driver: read the decision log": (driver, "read_decided"),
     "driver: DescribeTransactions": (driver, "check_transactions"),
     "driver: decide": (driver, "decide"),

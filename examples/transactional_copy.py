@@ -27,8 +27,8 @@ def transform(value: bytes) -> bytes:
 
 async def copy(servers: str, source: str, target: str, instance: str, session_timeout_ms: int) -> None:
     """Copy until the program is ended."""
+    # First the producer: its start settles whatever a process of this instance had begun, before the first record is read.
     async with Producer(servers, transactional_id=f"{GROUP}-{instance}", transaction_timeout_ms=30_000) as producer:
-        await producer.init_transactions()  # whatever a process of this instance had begun is settled before the first record is read
         async with Consumer(
             source,
             bootstrap_servers=servers,

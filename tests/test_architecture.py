@@ -114,6 +114,7 @@ PUBLIC_NAMES = {
     "TransactionStateError",
     "UnsupportedVersionError",
     "WakeupError",
+    "WrongEventLoopError",
 }
 
 

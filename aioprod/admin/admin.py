@@ -69,9 +69,15 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
             AuthenticationError: the broker refuses the credentials.
-            AdminClosedError: it was closed before.
+            AdminClosedError: it was closed before, or meanwhile.
+            WrongEventLoopError: it was started in another event loop, or before this process was forked.
         """
         await self._driver.start()
+
+    def __del__(self) -> None:
+        driver: AdminDriver | None = self.__dict__.get("_driver")  # None: the settings were refused
+        if driver is not None and not driver.released:
+            driver.home.forgotten(self, "", driver.abandon)
 
     async def stop(self) -> None:
         """The same as :meth:`close`."""

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from aioprod.admin.config import AdminConfig
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
+from aioprod.cluster.home import Home
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.error_codes import ErrorCode
@@ -77,6 +78,7 @@ class AdminDriver:
 
     def __init__(self, config: AdminConfig, rng: random.Random) -> None:
         self.config = config
+        self.home = Home(f"admin client {config.client_id!r}")
         self._brokers = Brokers(config, rng)
         self._metadata = Metadata(config, self._brokers, rng, create_topics=False)
         self._coordinators = Coordinators(config, self._brokers, rng)
@@ -84,42 +86,57 @@ class AdminDriver:
         self._starting = asyncio.Lock()
         self._started = False
         self._closing = asyncio.Event()
-        self._released: asyncio.Task[None] | None = None
+        self._released: asyncio.Future[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect and learn the brokers; may be called again after a failure."""
+        self.home.check()
         async with self._starting:
             if self._closing.is_set():
-                raise AdminClosedError("the admin client is closed")
+                raise _closed()
             if self._started:
                 return
-            self._brokers.open()
-            try:
+            async with self.home.starting(lambda: _closed() if self._closing.is_set() else None, self._brokers.close):
+                self._brokers.open()
                 await self._metadata.refresh(())
-                if self._closing.is_set():
-                    raise AdminClosedError("the admin client is closed")
-            except BaseException:
-                await self._brokers.close()
-                raise
             self._metadata.start()
             self._started = True
 
     async def close(self) -> None:
         """Fail what is under way and close all connections; a cancelled ``close`` still closes."""
-        self._closing.set()
+        if self.home.is_gone:  # no task runs and no connection is open any more
+            self._closing.set()
+            self._released = asyncio.get_running_loop().create_future()
+            self._released.set_result(None)
+            self.home.leave()
+            return
+        self.home.check()
         if self._released is None:
-            self._released = asyncio.get_running_loop().create_task(self._release(), name="aioprod-close")
+            self.home.end_start()
+            self._released = asyncio.get_running_loop().create_task(self.abandon(), name="aioprod-close")
         await asyncio.shield(self._released)
+
+    def abandon(self) -> Coroutine[Any, Any, None]:
+        """Fail what is under way; what is returned closes all connections."""
+        self._closing.set()
+        return self._release()
 
     async def _release(self) -> None:
         await self._metadata.close()
         await self._brokers.close()
+        self.home.leave()
+
+    @property
+    def released(self) -> bool:
+        """Whether it is closed, or being closed."""
+        return self._released is not None
 
     def _check_open(self) -> None:
+        self.home.check()
         if self._closing.is_set():
-            raise AdminClosedError("the admin client is closed")
+            raise _closed()
         if not self._started:
             raise AdminClosedError("the admin client is not started: use 'async with Admin(...)' or await start()")
 
@@ -255,6 +272,10 @@ class AdminDriver:
             return [each for node_id in nodes for each in found[node_id]]
 
         return await self.once(call, ask, timeout_ms)
+
+
+def _closed() -> AdminClosedError:
+    return AdminClosedError("the admin client is closed")
 
 
 class _Tries(Generic[K, V]):

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError
+from aioprod.errors import BrokerError, ProtocolError
 from aioprod.net.brokers import Node
 from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from aioprod.types import TopicPartition
 
 _NO_ID = uuid.UUID(int=0)
+# A broker may leave out partitions for a moment. What keeps something for each number up to the last must not be made to keep it for 2^31.
+_MOST_LEFT_OUT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic: partitions in order of their number, and the broker's error code for it."""
+    """One topic: partitions in order of their number, which may leave out some, and the broker's error code for it."""
 
     name: str
     topic_id: uuid.UUID = _NO_ID
@@ -103,7 +105,10 @@ def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInf
     # A topic that was deleted and made again starts its leader epochs anew, so only the same topic id is compared.
     known = {p.partition: p for p in old.partitions} if old is not None and old.topic_id == topic.topic_id else {}
     partitions = []
-    for told in sorted(topic.partitions, key=lambda p: p.partition_index):
+    by_number = {told.partition_index: told for told in topic.partitions}
+    if by_number and not 0 <= min(by_number) <= max(by_number) < len(by_number) + _MOST_LEFT_OUT:
+        raise ProtocolError(f"metadata of topic {topic.name!r}: {len(by_number)} partitions, numbered from {min(by_number)} to {max(by_number)}")
+    for _, told in sorted(by_number.items()):
         info = PartitionInfo(told.partition_index, told.leader_id, told.leader_epoch, ErrorCode.of(told.error_code))
         before = known.get(info.partition)
         # A lagging broker may answer with the leader before last (KIP-320).

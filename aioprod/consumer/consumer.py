@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
-from aioprod.arguments import check_max_records, check_offsets, check_partitions, check_timeout_ms, check_topics
+from aioprod.arguments import check_limit_ms, check_max_records, check_offsets, check_partitions, check_timeout_ms, check_topics
+from aioprod.cluster.home import bring_forward, weakly
 from aioprod.config import check_names
 from aioprod.consumer.assignment import AssignmentCalls
 from aioprod.consumer.commits import CommitQueue
@@ -63,9 +64,16 @@ class Consumer(AssignmentCalls, LookupCalls):
         settings.setdefault("client_id", client_id(settings.get("group_id")))
         config = ConsumerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
         super().__init__(config, clock or time.time, rng or random.Random())
-        self._commits = CommitQueue(self._commit_soon)
+        membership, limit_s = self._membership, config.default_api_timeout_ms / 1000
+
+        async def commit_soon(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+            await membership.commit(offsets, asyncio.get_running_loop().time() + limit_s)
+
+        self._commits = CommitQueue(commit_soon)
         self._starting = asyncio.Lock()
         self._closed: asyncio.Future[None] | None = None
+        self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
+        self._released = False  # or on its way to it, which needs no caller
         if topics:
             self._subscription.subscribe(check_topics(topics))
 
@@ -90,8 +98,10 @@ class Consumer(AssignmentCalls, LookupCalls):
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
             AuthenticationError: the broker refuses the credentials.
-            ConsumerClosedError: it was closed before.
+            ConsumerClosedError: it was closed before, or meanwhile.
+            WrongEventLoopError: it was started in another event loop, or before this process was forked.
         """
+        self._home.check()
         async with self._starting:
             if self._closing is not None:
                 raise self._closing.with_traceback(None)
@@ -101,22 +111,14 @@ class Consumer(AssignmentCalls, LookupCalls):
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._enter_status(ConsumerStatus.STARTING)
-        self._brokers.open()
-        try:
+        async with self._home.starting(lambda: self._closing, self._undo_start):
+            self._brokers.open()
             await self._metadata.refresh(sorted(self._topics()))
-            if self._closing is not None:
-                raise self._closing.with_traceback(None)
-        except BaseException as error:
-            await self._brokers.close()
-            self._enter_status(ConsumerStatus.STOPPED)
-            if self._closing is not None and isinstance(error, KafkaError):
-                raise self._closing.with_traceback(None) from None  # whatever its end did to the connections
-            raise
-        self._metadata.on_update = self._take_over
-        self._metadata.on_fault = self._broken
+        self._metadata.on_update = weakly(self._take_over)
+        self._metadata.on_fault = weakly(self._broken)
         self._metadata.start()
         self._fetch_brokers.open()
-        self._fetch_brokers.on_silence = self._fetch_silence
+        self._fetch_brokers.on_silence = weakly(self._fetch_silence)
         self._membership.start()
         self._started = True
         self._enter_status(ConsumerStatus.READING)
@@ -125,6 +127,10 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._membership.subscription_changed()
         self._background.start()
 
+    async def _undo_start(self) -> None:
+        self._enter_status(ConsumerStatus.STOPPED)
+        await self._brokers.close()
+
     def _topics(self) -> set[str]:
         return {*self._subscription.topics, *(tp.topic for tp in self._subscription.partitions)}
 
@@ -132,25 +138,42 @@ class Consumer(AssignmentCalls, LookupCalls):
         """Close, as :meth:`close` does."""
         await self.close()
 
-    async def close(self, timeout_ms: float = _CLOSE_TIMEOUT_MS) -> None:
+    async def close(self, timeout_ms: float | None = _CLOSE_TIMEOUT_MS) -> None:
         """Commit (where ``enable_auto_commit`` is on), tell the listener, leave the group, close all connections; for at most ``timeout_ms``.
 
-        A call that waits in another task ends with ConsumerClosedError. Closing twice is fine; a cancelled ``close`` still closes, at once.
+        A call that waits in another task, and a ``start`` under way, ends with ConsumerClosedError. A second ``close`` waits for the first, and ends
+        it earlier if its limit is earlier; a cancelled ``close`` still closes, at once.
+
+        Raises:
+            ConfigError: ``timeout_ms`` is not a finite number from 0 on; nothing is closed.
+            WrongEventLoopError: it was started in another event loop, which is not closed, or before this process was forked.
         """
-        check_timeout_ms(timeout_ms)
+        check_limit_ms(timeout_ms)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (_CLOSE_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
+        if self._home.is_gone:  # no task runs and no connection is open any more
+            self._closing = self._closing or ConsumerClosedError("the consumer is closed")
+            self._closed = loop.create_future()
+            self._closed.set_result(None)
+            self._released = True
+            self._home.leave()
+            self._enter_status(ConsumerStatus.STOPPED)
+            return
+        self._home.check()
         if self._closed is not None:
             if self._owner is not asyncio.current_task():  # a listener's call would wait for itself
+                bring_forward(self._close_limit, deadline)
                 await asyncio.shield(self._closed)
             return
-        loop = asyncio.get_running_loop()
         closed = self._closed = loop.create_future()
         self._closing = ConsumerClosedError("the consumer is closed")
-        deadline = loop.time() + timeout_ms / 1000
+        self._home.end_start()
         try:
             if self._started:
                 await self._finish(deadline)
         finally:
             # Whatever happens to the caller now: nothing is left open.
+            self._released = True
             release = loop.create_task(self._release(), name="aioprod-close")
             release.add_done_callback(lambda _: closed.set_result(None))
             await asyncio.shield(release)
@@ -159,7 +182,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         """Have the owner's call end, then commit and leave."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout_at(deadline) as limit:
+            async with asyncio.timeout_at(deadline) as self._close_limit:
                 if self._owner is not None and self._owner is not asyncio.current_task():
                     self._left = loop.create_future()
                     self._interrupt()
@@ -169,7 +192,7 @@ class Consumer(AssignmentCalls, LookupCalls):
                 await self._commits.finish(deadline)
                 ended = self._fetcher.end(self._requests)
                 with self._own():  # the listener may commit, and look at its positions
-                    before, self._scope = self._scope, limit
+                    before, self._scope = self._scope, self._close_limit
                     try:
                         await self._membership.close(deadline, leave=True)
                     finally:
@@ -178,6 +201,8 @@ class Consumer(AssignmentCalls, LookupCalls):
                     await asyncio.wait(ended, timeout=_END_SESSIONS_S)
         except TimeoutError:
             pass
+        finally:
+            self._close_limit = None
 
     async def _release(self) -> None:
         self._settle()
@@ -196,6 +221,19 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._interceptors.close()
         close_parts((self.config.key_deserializer, self.config.value_deserializer))
         self._enter_status(ConsumerStatus.STOPPED)
+        self._home.leave()
+
+    def __del__(self) -> None:
+        if "_released" not in self.__dict__ or self._released:  # the settings were refused, or it was closed
+            return
+        partitions, group = len(self._subscription.partitions), self.config.group_id
+        kept = f": group {group!r} keeps its {partitions} partitions for it until its session is over" if group and partitions else ""
+        self._home.forgotten(self, kept, self._abandon)
+
+    def _abandon(self) -> Coroutine[Any, Any, None]:
+        """End it at once, as if its process had died; this keeps it alive until that is done."""
+        self._closing = self._closing or ConsumerClosedError("the consumer was dropped without close()")
+        return self._release()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -359,9 +397,6 @@ class Consumer(AssignmentCalls, LookupCalls):
         with self._own():
             self._check_open()
             return self._commits.add(self._offsets_to_commit(offsets))
-
-    async def _commit_soon(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        await self._membership.commit(offsets, self._deadline(None))
 
     def _offsets_to_commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aioprod.arguments import check_timeout_ms
+from aioprod.cluster.home import Home, weakly
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.consumer.background import Background
@@ -43,10 +44,14 @@ class ConsumerCore:
 
     Records that are laid ready for the application (``_ready``) are taken from there without any other work: whoever needs to know how far the
     application is, or needs the next call to do more than that, takes them back first (:meth:`_settle`).
+
+    The parts refer to it weakly only: that is how one that is dropped without ``close`` is noticed.
     """
 
     def __init__(self, config: ConsumerConfig, clock: Callable[[], float], rng: random.Random) -> None:
         self.config = config
+        self._home = Home(f"consumer {config.client_id!r}")
+        self._home.on_fork = weakly(self._drop_ready)
         self._clock = clock
         self._metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
         self._interceptors = ConsumerInterceptorChain(config.interceptors)
@@ -73,7 +78,7 @@ class ConsumerCore:
         self._finder = PositionFinder(
             config, self._metadata, self._subscription, self._requests, self._problems, backoff, self._membership, clock
         )
-        self._background = Background((self._finder.step, self._fetcher.step), self._broken)
+        self._background = Background((self._finder.step, self._fetcher.step), weakly(self._broken))
         self._connect_parts()
         # What is laid ready, what it is from, and how many records it was.
         self._ready: Iterator[ConsumerRecord] = iter(())
@@ -95,16 +100,17 @@ class ConsumerCore:
         self._status_since = clock()
 
     def _connect_parts(self) -> None:
-        self._subscription.on_change = self._changed
-        self._subscription.on_drop = self._dropped
-        self._subscription.on_pause = self._paused
+        changed = weakly(self._changed)
+        self._subscription.on_change = changed
+        self._subscription.on_drop = weakly(self._dropped)
+        self._subscription.on_pause = weakly(self._paused)
         self._requests.on_change = self._fetch_requests.on_change = self._background.wake
-        self._fetcher.on_data = self._wake
+        self._fetcher.on_data = weakly(self._wake)
         self._fetcher.on_answer = self._background.wake
-        self._fetcher.on_new_leader = self._leader_changed
-        self._finder.on_change = self._changed
-        self._problems.on_untold = self._wake
-        self._membership.on_attention = self._attend
+        self._fetcher.on_new_leader = weakly(self._leader_changed)
+        self._finder.on_change = changed
+        self._problems.on_untold = weakly(self._wake)
+        self._membership.on_attention = weakly(self._attend)
 
     # -- news from the parts -------------------------------------------------------------------------------------
 
@@ -180,11 +186,15 @@ class ConsumerCore:
         self._ready = iter(list(records))
         self._source, self._laid = source, len(records)
         if self._recall is None and self.config.group_id is not None:
-            self._recall = asyncio.get_running_loop().call_later(_RECALL_S, self._recalled)
+            self._recall = asyncio.get_running_loop().call_later(_RECALL_S, weakly(self._recalled))
 
     def _recalled(self) -> None:
         self._recall = None
         self._settle()
+
+    def _drop_ready(self) -> None:
+        """In a forked child: these are for the parent to take."""
+        self._ready = iter(())
 
     def _settle(self) -> None:
         """Take back what was laid ready: the partition's position is now where the application is."""
@@ -207,6 +217,7 @@ class ConsumerCore:
     @contextmanager
     def _own(self) -> Iterator[None]:
         """A call of the application's: refuses a second task, and has the positions right."""
+        self._home.check()
         task = asyncio.current_task() if self._loop is not None else None  # before the start there need not be an event loop
         if self._owner is not None and self._owner is not task:
             name = self._owner.get_name()
@@ -264,7 +275,8 @@ class ConsumerCore:
             raise WakeupError("wakeup() was called")
 
     def wakeup(self) -> None:
-        """End the call that waits, or else the next one that would, with WakeupError; may be called by any task."""
+        """End the call that waits, or else the next one that would, with WakeupError; may be called by any task of the consumer's event loop."""
+        self._home.check()
         if not self._woken:
             self._woken = True
             self._settle()

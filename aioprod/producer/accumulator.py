@@ -97,14 +97,16 @@ class RecordAccumulator:
             sticky = StickyPartition(self.config.batch_size, self._rng, adaptive=self.config.partitioner_adaptive_partitioning_enable)
             topic = self.topics[name] = Topic(name, sticky, Codec.from_name(codec), level)
         topic.info = info
-        for partition in info.partitions[len(topic.queues) :]:
-            topic.queues.append(PartitionQueue(topic, partition.partition, self._producer))
+        count = info.partitions[-1].partition + 1  # some in between may be left out
+        for number in range(len(topic.queues), count):
+            topic.queues.append(PartitionQueue(topic, number, self._producer))
         # A broker that lags behind may tell of fewer partitions than there are; only a topic that was made anew can have lost some.
-        if len(info.partitions) > topic.count or info.topic_id != topic.topic_id:
-            topic.count, topic.topic_id = len(info.partitions), info.topic_id
+        if count > topic.count or info.topic_id != topic.topic_id:
+            topic.count, topic.topic_id = count, info.topic_id
             for gone in topic.queues[topic.count :]:
                 self._lead(gone, -1)
-        for queue, partition in zip(topic.queues, info.partitions, strict=False):
+        for partition in info.partitions:
+            queue = topic.queues[partition.partition]
             if queue.leader != partition.leader:
                 # A new leader has not asked for a pause.
                 for batch in queue.batches:

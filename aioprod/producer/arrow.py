@@ -95,7 +95,7 @@ class ArrowIntake:
             return deliveries
         try:
             gate, deadline = self._intake.gate, self._intake.deadline
-            await gate.look_for(await gate.topic(topic, deadline()), largest, deadline())
+            await gate.look_for(await gate.topic(topic, deadline(), self._check_open), largest, deadline())
             for first_row, rows in windows(table, max_rows=self._window_rows, max_bytes=self._window_bytes, max_row_bytes=self._row_bytes):
                 async with gate.hold(topic, deadline()) as hold:
                     await self._take(hold, first_row, rows, deliveries)

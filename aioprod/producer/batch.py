@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Self
 
-from aioprod.errors import KafkaError
+from aioprod.errors import KafkaError, WrongEventLoopError
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
@@ -239,6 +239,8 @@ class ProducerBatch:
         """Return when the batch has ended, be it that it was split. Cancelling the waiter leaves the batch alone."""
         if self.state is not BatchState.PENDING:
             return
+        if asyncio.get_running_loop() is not self.loop:
+            raise WrongEventLoopError("a delivery belongs to its producer's event loop: await it there, with asyncio.run_coroutine_threadsafe()")
         # A future of the waiter's own: cancelling a task cancels the future it waits for.
         waiter: asyncio.Future[None] = self.loop.create_future()
         self._waiters[waiter] = None

@@ -179,27 +179,30 @@ class TopicGate:
             if topic.holder is None:
                 self.fast[name] = topic
 
-    async def topic(self, name: str, deadline: float) -> Topic:
+    async def topic(self, name: str, deadline: float, check_open: Callable[[], None]) -> Topic:
         """The topic; waits until metadata know it.
+
+        Args:
+            check_open: raises what ends the wait.
 
         Raises:
             MetadataTimeoutError, InvalidTopicError, BrokerError: it can't be had.
         """
         call = PendingCall(deadline)
         while (known := self._topics.get(checked_topic(name))) is None:
-            await self._refreshed(call, name)
+            await self._refreshed(call, name, check_open)
         self._metadata.touch(name)
         return known
 
     async def look_for(self, known: Topic, partition: int, deadline: float) -> None:
         """Ask for the topic once more if it has no such partition, for that may be new."""
         if partition >= known.count:
-            await self._refreshed(PendingCall(deadline), known.name)
+            await self._refreshed(PendingCall(deadline), known.name, self._check_open)
 
     async def _arrive(self, call: PendingCall, name: str) -> None:
         """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call meanwhile."""
         self._arrivals.setdefault(name, {}).setdefault(call)
-        await self._refreshed(call, name)
+        await self._refreshed(call, name, self._check_open)
 
     def _forget(self, call: PendingCall, name: str) -> None:
         arrivals = self._arrivals.get(name)
@@ -208,11 +211,13 @@ class TopicGate:
             if not arrivals:
                 del self._arrivals[name]
 
-    async def _refreshed(self, call: PendingCall, name: str) -> None:
+    async def _refreshed(self, call: PendingCall, name: str, check_open: Callable[[], None]) -> None:
         """Wait for one refresh of metadata with this topic; it may admit the call."""
         started = asyncio.get_running_loop().time()
         try:
             await self._refresh(call, name)
+            check_open()
+            self._raise_error_of(name)
         except KafkaError:
             if call.is_admitted:
                 return
@@ -232,7 +237,8 @@ class TopicGate:
             raise MetadataTimeoutError(
                 f"topic {name!r} is not known after max_block_ms={self._max_block_ms}" + (f": {reason}" if reason else "")
             ) from None
-        self._check_open()
+
+    def _raise_error_of(self, name: str) -> None:
         if isinstance(self._metadata.last_error, AuthenticationError):
             raise self._metadata.last_error.with_traceback(None)
         error = self._topic_error(name)

@@ -219,9 +219,8 @@ async def test_a_sequence_that_is_refused_is_said_once_for_all_batches_behind_it
 
 
 async def test_a_coordinator_that_is_not_ready_is_said_once(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=10)
     async with quick(broker, transactional_id="tx") as producer:
-        broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=10)
-        await producer.init_transactions()
         async with producer.transaction():
             await producer.send("t", b"x")
     assert len(lines(caplog, logging.WARNING)) == 1

@@ -29,6 +29,7 @@ from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequ
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
 Protocols = Sequence[tuple[str, bytes]]
+_RANDOM_PART = len("-") + 36  # of a member id
 _UNREADY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 
 
@@ -59,7 +60,11 @@ def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
 
 
 class Scene:
-    """A group of a broker at ``address``, and those who talk about it. Member ids are told by labels, in the order in which they come up."""
+    """A group of a broker at ``address``, and those who talk about it.
+
+    Member ids are told by labels: what Kafka puts before the random part (group.instance.id or
+    client.id), and a number in the order in which ids of this beginning come up.
+    """
 
     def __init__(self, address: str, group_id: str, topic: str, stack: AsyncExitStack) -> None:
         self.address = address
@@ -75,7 +80,20 @@ class Scene:
 
     def label(self, member_id: str) -> str:
         """A name for a member id that is the same in each run."""
-        return self._labels.setdefault(member_id, f"#{len(self._labels)}")
+        if member_id not in self._labels:
+            beginning = member_id[:-_RANDOM_PART]
+            count = sum(known[:-_RANDOM_PART] == beginning for known in self._labels)
+            self._labels[member_id] = f"{beginning}#{count}"
+        return self._labels[member_id]
+
+    @property
+    def shares(self) -> dict[str, bytes]:
+        """An assignment for each member that came up so far, which tells its label."""
+        return {
+            member_id: f"for {label}".encode()
+            for member_id, label in self._labels.items()
+            if member_id
+        }
 
     async def ready(self) -> None:
         """Wait for the coordinator: a real broker makes its own topics first."""
@@ -145,12 +163,18 @@ class Scene:
         assert not found.error_code, name(found.error_code)
         return sorted((each.partition_index, each.committed_offset) for topic in found.topics for each in topic.partitions)
 
-    async def remove(self, *members: tuple[str, str | None], version: int = 5, group_id: str | None = None) -> list[object]:
+    async def remove(
+        self,
+        *members: tuple[str, str | None],
+        version: int = 5,
+        group_id: str | None = None,
+        client: RawClient | None = None,
+    ) -> list[object]:
         """LeaveGroup for member ids and instances: the error of the whole, and each member."""
         identities = [MemberIdentity(*each) for each in members]
         group_id = self.group_id if group_id is None else group_id
         asked = LeaveGroupRequest(group_id, members=identities) if version >= 3 else LeaveGroupRequest(group_id, identities[0].member_id)
-        answer = await self.client.call(asked, version)
+        answer = await (client or self.client).call(asked, version)
         return [name(answer.error_code), *((self.label(each.member_id), each.group_instance_id, name(each.error_code)) for each in answer.members)]
 
 
@@ -236,7 +260,8 @@ class RawMember:
 
     async def leave(self, *, version: int = 5) -> list[object]:
         """LeaveGroup."""
-        return await self.scene.remove((self.member_id, self.instance_id if version >= 3 else None), version=version)
+        identity = (self.member_id, self.instance_id if version >= 3 else None)
+        return await self.scene.remove(identity, version=version, client=self.client)
 
     async def commit(self, offset: int, *, version: int = 9, partition: int = 0) -> str:
         """OffsetCommit of one partition."""

@@ -13,7 +13,9 @@ from raw_group import RawMember, Scene, assignment, open_scene, subscription
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaTimeoutError
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
+from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail
 from aioprod.testing.broker.groups.coordinator import GroupCoordinator
 from aioprod.types import TopicPartition
@@ -106,6 +108,104 @@ class TestView:
             assert broker.group("g").generation_id == 3
 
 
+class TestOrder:
+    """Answers that one request settles go out together, before anything that is asked next."""
+
+    async def test_the_leader_is_answered_first_then_the_others_as_they_joined(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
+        members = [await scene.member(instance_id=f"i{number}") for number in range(4)]
+        await members[0].join()
+        for count in range(2, 5):
+            joining = asyncio.create_task(members[count - 1].join())
+            await scene.until("PreparingRebalance", count)
+            await asyncio.gather(joining, *(each.join() for each in members[: count - 1]))
+        leader, *others = [each for each in members if each.is_leader] + [
+            each for each in members if not each.is_leader
+        ]
+        order: list[str] = []
+
+        async def sync_and_commit(member: RawMember) -> None:
+            await member.sync(scene.shares if member.is_leader else {})
+            order.append(f"sync {member.instance_id}")
+            await member.commit(1)
+            order.append("commit")
+
+        waiting = [asyncio.create_task(sync_and_commit(each)) for each in reversed(others)]
+        for _ in range(2):  # they have arrived then: the broker answers in the order of arrival
+            await scene.describe()
+        await asyncio.gather(sync_and_commit(leader), *waiting)
+        joined = [
+            str(each.instance_id)
+            for each in broker.group("g").members.values()
+            if each.member_id != leader.member_id
+        ]
+        assert order == [f"sync {each}" for each in (leader.instance_id, *joined)] + ["commit"] * 4
+
+    async def test_the_request_that_ends_a_rebalance_is_answered_first(self, scene: Scene) -> None:
+        first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two")
+        await scene.stable(first)
+        order: list[str] = []
+
+        async def join(member: RawMember) -> None:
+            await member.join()
+            order.append(str(member.instance_id))
+
+        joining = asyncio.create_task(join(second))
+        await scene.until("PreparingRebalance", 2)
+        await join(first)
+        await joining
+        assert order == ["one", "two"]
+
+
+class TestInternalTopics:
+    async def test_they_are_listed_once_a_coordinator_was_looked_for(self) -> None:
+        async with (
+            EmbeddedCluster(nodes=2) as broker,
+            RawClient(broker.bootstrap_servers.split(",")[0]) as client,
+        ):
+            found: list[list[tuple[str | None, bool, int, int]]] = []
+            for ask in (
+                None,
+                FindCoordinatorRequest(key="g"),
+                FindCoordinatorRequest(key="t", key_type=1),
+                FindCoordinatorRequest(key="h"),
+            ):
+                if ask is not None:
+                    await client.call(ask, 2)
+                topics = (await client.call(MetadataRequest(topics=None), 12)).topics
+                found.append(
+                    [
+                        (
+                            each.name,
+                            each.is_internal,
+                            len(each.partitions),
+                            len(each.partitions[0].replica_nodes),
+                        )
+                        for each in topics
+                    ]
+                )
+            offsets, state = (
+                ("__consumer_offsets", True, 50, 2),
+                ("__transaction_state", True, 50, 2),
+            )
+            assert found == [[], [offsets], [offsets, state], [offsets, state]]
+            assert broker.topics == {}
+
+    async def test_they_are_created_by_use_like_others(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
+        asked = MetadataRequest(
+            [MetadataRequestTopic(name="__transaction_state"), MetadataRequestTopic(name="other")]
+        )
+        answered = (await scene.client.call(asked, 12)).topics
+        assert [(each.error_code, each.is_internal, len(each.partitions)) for each in answered] == [
+            (0, True, 50),
+            (0, False, 1),
+        ]
+        assert sorted(broker.topics) == ["other", "t"]
+
+
 class TestControl:
     async def test_a_session_can_be_ended(self, broker: EmbeddedCluster, scene: Scene) -> None:
         it = await scene.member()
@@ -190,7 +290,7 @@ class TestConnections:
         second.client.writer.close()
         await until(lambda: broker.connection_count(1) == 2)
         answer = await first.join()
-        assert str(answer[-1]).count("'#") == len(broker.group("g").members) == 2
+        assert str(answer[-1]).count("'raw#") == len(broker.group("g").members) == 2
 
     async def test_a_broker_stops_while_members_wait(self) -> None:
         async with EmbeddedCluster() as broker, RawClient(broker.bootstrap_servers) as client:

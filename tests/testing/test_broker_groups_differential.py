@@ -8,13 +8,25 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
-from raw_client import RawClient
+from raw_client import RawClient, make_batch
 from raw_group import Scene, open_scene, subscription
+from raw_transactions import ask_until
 
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from aioprod.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
 
 Conversation = Callable[[Scene], Coroutine[Any, Any, list[object]]]
@@ -225,7 +237,54 @@ async def administration(scene: Scene) -> list[object]:
     return answers
 
 
+async def internal_topics(scene: Scene) -> list[object]:
+    """Kafka's own topics: listed once a coordinator was looked for, and closed to clients."""
+    client = scene.client
+    for kind in (GROUP, TRANSACTION):
+        asked = FindCoordinatorRequest(key=scene.group_id, key_type=kind)
+        await ask_until(lambda found: not found.error_code, partial(client.call, asked, 2))
+    listed = await client.call(MetadataRequest(topics=None), 12)
+    answers: list[object] = [
+        sorted((topic.name, topic.is_internal) for topic in listed.topics if topic.name in INTERNAL)
+    ]
+    for name in (*INTERNAL, "__share_group_state", "__other", scene.topic):
+        (found,) = (
+            await client.call(
+                MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False),
+                12,
+            )
+        ).topics
+        (described,) = (
+            await client.call(DescribeTopicPartitionsRequest([TopicRequest(name)]), 0)
+        ).topics
+        answers += [
+            (
+                name,
+                found.error_code,
+                found.is_internal,
+                bool(found.partitions),
+                described.error_code,
+                described.is_internal,
+            )
+        ]
+        configs = (
+            (await client.call(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name)]), 4))
+            .results[0]
+            .configs
+        )
+        answers += [
+            sorted((each.name, each.value) for each in configs if each.config_source == OF_TOPIC)
+        ]
+        answers += [(await client.produce(name, make_batch([b"x"]))).error_code]
+    return answers
+
+
+GROUP, TRANSACTION = 0, 1
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+TOPIC, OF_TOPIC = 2, 1
+
 CONVERSATIONS: list[Conversation] = [
+    internal_topics,
     one_member,
     a_second_member,
     a_third_member_while_the_leader_works,

@@ -161,6 +161,34 @@ class TestTime:
         assert waiting[0].error_code == ErrorCode.NONE
         assert play.join(pending.member_id)[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
+    def test_an_id_that_was_given_up_is_no_member_that_is_missing(self, play: Play) -> None:
+        play.stable(session_ms=100_000)
+        play.join(session_ms=7_000)
+        play.pass_time(8)
+        assert (play.group.state, play.group.generation_id, play.group.pending_joins) == (
+            GroupState.STABLE,
+            1,
+            {},
+        )
+
+    def test_a_restart_before_the_assignment_was_fetched_costs_a_rebalance(
+        self, play: Play
+    ) -> None:
+        """Kafka waits for the request of the old id, which the member never sends any more."""
+        (first,) = play.stable(session_ms=100_000, rebalance_ms=5_000)
+        play.join(instance_id="i", session_ms=100_000, rebalance_ms=5_000)
+        play.join(first, session_ms=100_000, rebalance_ms=5_000)
+        play.sync(first)
+        (answer,) = play.join(instance_id="i", session_ms=100_000, rebalance_ms=5_000)
+        play.sync(answer.member_id)
+        play.pass_time(4.9)
+        assert play.group.state is GroupState.STABLE
+        play.pass_time(0.2)
+        assert (play.group.state, sorted(play.group.members)) == (
+            GroupState.PREPARING_REBALANCE,
+            sorted([first, answer.member_id]),
+        )
+
     def test_members_that_never_ask_for_their_assignment_are_done_without(self, play: Play) -> None:
         (first,) = play.stable(rebalance_ms=5_000)
         play.join_known(rebalance_ms=5_000)
@@ -223,6 +251,16 @@ class TestInitialDelay:
         assert not first
         play.pass_time(1)
         assert first[0].error_code == 0
+
+    def test_it_ends_when_an_id_that_was_given_out_is_given_up(self) -> None:
+        """As in Kafka, before the delay is over, if all others have joined."""
+        play = Play(GroupSettings(initial_rebalance_delay_ms=9_000))
+        _, waiting = play.join_known(rebalance_ms=60_000)
+        play.join(session_ms=7_000)
+        play.pass_time(6.9)
+        assert not waiting
+        play.pass_time(0.2)
+        assert [each.error_code for each in waiting] == [ErrorCode.NONE]
 
     def test_it_ends_when_all_have_left(self, play: Play) -> None:
         member_id, waiting = play.join_known()

@@ -34,7 +34,7 @@ class Leadership:
 def count_partitions(snapshot: ClusterSnapshot, topic: str) -> int:
     """How many partitions a topic has, 0 where it does not exist."""
     info = snapshot.topics.get(topic)
-    return 0 if info is None else len(info.partitions)
+    return 0 if info is None or not info.partitions else info.partitions[-1].partition + 1
 
 
 def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubscription]:

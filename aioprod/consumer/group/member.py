@@ -176,7 +176,7 @@ class GroupMember(ABC):
         info = self._metadata.snapshot.topics.get(tp.topic)
         if info is None:
             return self._metadata.want_all_topics
-        return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (bool(info.partitions) and tp.partition >= len(info.partitions))
+        return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (bool(info.partitions) and tp.partition > info.partitions[-1].partition)
 
     def _attend(self) -> None:
         """Have the application's next call, or the one that waits, come to :meth:`ensure_active`."""

@@ -38,6 +38,10 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 class CoordinatorRequests(Protocol):
     """What is asked of :class:`aioprod.cluster.coordinators.Coordinators`."""
 
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why the last try to reach a coordinator failed; None once one is reached."""
+
     async def request(
         self, kind: CoordinatorType, key: str, prepare: Callable[[Any], tuple[Request[ResponseT], int]], /
     ) -> ResponseT:
@@ -72,15 +76,22 @@ class Repetition:
     Attributes:
         task: what repeats it.
         last_error: why the latest attempt was not the last.
+        coordinators: where it is sent to, once it is.
         attempts: how often it was sent.
     """
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
+        self.coordinators: CoordinatorRequests | None = None
         self.attempts = 0
         self._on_its_way = False
         self._stopping = False
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why it is not done yet, as far as is known; perhaps it could not even be sent."""
+        return self.last_error or (self.coordinators.trouble if self.coordinators is not None else None)
 
     def stop(self) -> None:
         """End the task, at once or after the answer that it waits for."""
@@ -133,6 +144,7 @@ class CoordinatorCalls:
             repetition.sent()
             return prepared
 
+        repetition.coordinators = self._coordinators
         failures = 0
         told = False
         while True:

@@ -61,6 +61,11 @@ class Conversation:
         # Since the present epoch was given: whether a transaction was opened for the next one, and whether that was asked for.
         self._reopened = self._asked = False
         self.begun = False
+        producer.on_epoch_needed = self._need_epoch
+
+    def _need_epoch(self) -> None:
+        # What asks has lost a batch, and fails the transaction by that: until the abort is through the old epoch is kept.
+        self.epoch_needed = True
 
     @property
     def _identity(self) -> Identity:

@@ -27,12 +27,13 @@ class TransactionInterface:
         raise NotImplementedError
 
     async def init_transactions(self) -> None:
-        """Get the producer's identity and fence off an older producer with the same ``transactional_id``; its open transaction is aborted.
+        """Make certain that older producers with the same ``transactional_id`` are fenced off, and their open transactions aborted.
 
-        ``begin_transaction`` does it where it was not done. Waits at most ``max_block_ms``.
+        ``start`` has done that already, so this returns at once. It is there for code that is written for Java's producer or librdkafka's, where
+        it has to be called. Waits at most ``max_block_ms``, where the coordinator has to be asked for a new epoch.
 
         Raises:
-            TransactionStateError: no ``transactional_id`` is set.
+            TransactionStateError: no ``transactional_id`` is set, or a transaction is open.
             KafkaTimeoutError: it goes on behind the scenes: call again to go on waiting.
             FatalProducerError: not allowed.
         """

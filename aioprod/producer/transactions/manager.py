@@ -90,7 +90,6 @@ class TransactionManager:
         self._initializing: Operation | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: ProducerClosedError | None = None
-        producer.on_epoch_needed = self._need_epoch
 
     # -- asked and told by the send path and by the sender ---------------------------------------------------------
 
@@ -146,20 +145,23 @@ class TransactionManager:
         else:
             self._fail_for_good(failure)
 
-    def _need_epoch(self) -> None:
-        # Whoever asks has lost a batch, and says so by batch_failed: until the abort is through the old epoch is kept.
-        self._conversation.epoch_needed = True
-
     def fail(self, error: KafkaError) -> None:
         """The producer can't go on, for a reason of its own."""
         self._fail_for_good(error)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    async def init(self) -> None:
-        """Get the producer id; an older producer with the same ``transactional_id`` is fenced off, its open transaction aborted.
+    async def start(self) -> None:
+        """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes on, and it may be called again."""
+        self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
+        operation = self._running_init()
+        try:
+            await self._join(operation, self._deadline(), Call.START)
+        finally:
+            await operation.end()
 
-        Where that was done already, nothing happens.
+    async def init(self) -> None:
+        """Unless :meth:`start` has: get the producer id, which fences off an older producer and has its open transaction aborted.
 
         Raises:
             TransactionStateError: a transaction is open.

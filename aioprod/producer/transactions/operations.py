@@ -47,11 +47,18 @@ class Operation:
         """
         await asyncio.wait([self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         if self.under_way:
-            trouble = self.repetition.last_error
+            trouble = self.repetition.trouble
+            goes_on = "" if call is Call.START else f": {self.call.value}() goes on"
             raise KafkaTimeoutError(
-                f"{call.value}() not done within max_block_ms={max_block_ms}: {self.call.value}() goes on, call {call.value}() again to wait for it"
+                f"{call.value}() not done within max_block_ms={max_block_ms}{goes_on}, call {call.value}() again to wait for it"
                 + (f" (last trouble: {trouble})" if trouble is not None else "")
             )
+
+    async def end(self) -> None:
+        """Where it has no outcome yet: have it go on no more, whether its request is on its way or not."""
+        if self.under_way:
+            self.task.cancel()
+            await asyncio.wait([self.task])
 
     def outcome(self, call: Call, killed_by: KafkaError | None) -> None:
         """Raise what it ended with, unless that is success.

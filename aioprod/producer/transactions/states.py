@@ -27,6 +27,7 @@ class TransactionState(Enum):
 class Call(Enum):
     """The public method that a caller used."""
 
+    START = "start"
     INIT = "init_transactions"
     BEGIN = "begin_transaction"
     SEND = "send"

@@ -54,7 +54,7 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
     async with _open(options, sink) as (coordination, producer):
         written = [report.transaction.transactional_id for report in reports if report.transaction is not None]
         find = coordination.find_coordinators
-        await together([fence_older_driver(producer), find(written), find([sink.group], CoordinatorType.GROUP)])
+        await together([find(written), find([sink.group], CoordinatorType.GROUP)])
         decision = await read_decided(coordination, sink, stable=True)
         check_not_newer(decision, version, sink.group)
         if decision is not None and decision.version == version:
@@ -96,15 +96,15 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordin
     own = {"transactional_id": sink.driver_id, "transaction_timeout_ms": _DRIVER_TIMEOUT_MS}
     producer = Producer(**{**options.producer, **own})
     try:
-        async with open_coordination(options.producer, sink.driver_id, start_producer(producer)) as coordination:
+        async with open_coordination(options.producer, sink.driver_id, fence_older_driver(producer)) as coordination:
             yield coordination, producer
     finally:
         await producer.close()
 
 
 async def fence_older_driver(producer: Producer) -> None:
-    """Take over the driver's transactional id: an older driver decides nothing any more."""
-    await producer.init_transactions()
+    """Take over the driver's transactional id, which starting does: an older driver decides nothing any more."""
+    await start_producer(producer)
 
 
 async def _finish(options: SinkOptions, coordination: Coordination, decision: Decision, reports: Sequence[TaskReport]) -> None:

@@ -17,6 +17,7 @@ from aioprod.testing.broker.dispatcher import Dispatcher
 from aioprod.testing.broker.fault_controls import FaultControls
 from aioprod.testing.broker.group_controls import GroupControls
 from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.log import wait_for_append
 from aioprod.testing.broker.node import Node
 from aioprod.testing.broker.replication_controls import ReplicationControls
@@ -250,8 +251,8 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """The topics by name."""
-        return self._store.topics
+        """The topics by name, without Kafka's own (``__consumer_offsets`` and the like)."""
+        return {name: topic for name, topic in self._store.topics.items() if not is_internal(name)}
 
     def create_topic(
         self,

@@ -48,8 +48,13 @@ class Exchange:
         return ErrorCode.NONE
 
     async def wait_for(self, answer: asyncio.Future[T]) -> T:
-        """Wait for an answer; raise DropConnection where the client is gone before."""
-        await asyncio.wait((answer, self.disconnected), return_when=asyncio.FIRST_COMPLETED)
+        """Wait for an answer; raise DropConnection if the client is gone before.
+
+        A request that settles the answers of several members is answered first, then the others
+        in the order in which they were settled, before the broker handles what came meanwhile.
+        """
+        if not answer.done():
+            await asyncio.wait((answer, self.disconnected), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             raise self.drop_connection()
         return answer.result()

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,14 +80,20 @@ def simulate(seed: int, *, hostile: bool = False) -> Verdict:
     loop = SimulatedLoop(seed, hostile=hostile, time_limit_seconds=_TIME_LIMIT_SECONDS)
     history = History(clock=loop.time)
     begun = loop.time()
+    broken = True
     with _listening(history):
         try:
             loop.run(_run(loop, scenario, history))
+            broken = False
         except SimulationError as error:
             history.leftovers.append(f"the run can't go on: {error}")
         except Exception as error:
             # Of the library or of the workload: in both cases the seed is to be told.
             history.unexpected_log.append("the run ended with an error: " + "".join(traceback.format_exception(error)))
+    if broken:
+        with warnings.catch_warnings():  # it could not close its clients
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
     return Verdict(scenario, history, check(history), loop.time() - begun, f"{history.digest()}-{loop.digest()}", hostile)
 
 

@@ -147,10 +147,11 @@ class ProducerActor:
         # Each bootstrap address is tried once, at the same time or one after another.
         settings = self.plan.settings
         one: int = settings["socket_connection_setup_timeout_max_ms"] + settings["request_timeout_ms"]
-        return 4 * one / 1000
+        identity = 0.0 if self.plan.transactional_id is None else self._block_limit
+        return 4 * one / 1000 + identity
 
     def _is_open(self) -> bool:
-        return self.producer._started and not self._closing
+        return self.producer._core.started and not self._closing
 
     # -- sending -------------------------------------------------------------------------------------------------
 

@@ -75,6 +75,8 @@ class CoordinatorScript:
         answers: by name, the code that follows on a pause.
     """
 
+    trouble: KafkaError | None = None
+
     def __init__(self, *, level: int | None = 0) -> None:
         self.peer = FakePeer({}, level)
         self.requests: list[str] = []

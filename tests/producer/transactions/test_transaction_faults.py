@@ -146,25 +146,26 @@ async def test_every_code_at_each_step(cluster: EmbeddedCluster, api: ApiKey) ->
         if code == ErrorCode.NONE or (api == ApiKey.PRODUCE and code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             continue  # success; and a lie, for the rule stores nothing
         tag = b"code %d" % code
-        async with asyncio.timeout(5), made(cluster, request_timeout_ms=1_000, delivery_timeout_ms=2_000) as producer:
-            if api not in (ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID):
-                await producer.init_transactions()
+        producer = made(cluster, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
+        of_the_start = api in (ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID)
+        async with asyncio.timeout(5):
+            if not of_the_start:
+                await producer.start()
             rule = cluster.on(api, fail(code), times=1)
             committed = True
             try:
+                await producer.start()
                 await one_transaction(producer, "commit", tag)
             except FatalProducerError:
                 committed = False
             except (AbortableTransactionError, BrokerError):
-                # A refused init has opened nothing; all else has to be aborted.
-                committed = False
-                if api not in (ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID):
-                    await producer.abort_transaction()
+                # A start that is refused has opened nothing, and is tried again; all else has to be aborted.
+                await (producer.start() if of_the_start else producer.abort_transaction())
                 await one_transaction(producer, "commit", tag + b" again")
                 tag += b" again"
-                committed = True
             used = rule.used
             cluster.clear_rules()
+            await producer.close()
         assert used == 1, f"{code!r} was not used"
         expected |= whole(tag) if committed else set()
     assert set(seen(cluster)) == expected

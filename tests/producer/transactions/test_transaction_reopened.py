@@ -66,7 +66,6 @@ def seen(cluster: EmbeddedCluster) -> list[bytes | None]:
 @pytest.mark.parametrize("place", ["behind the end", "right before the next epoch"])
 async def test_a_late_copy_fences_nobody(cluster: EmbeddedCluster, opener: ApiKey, commit: bool, place: str) -> None:
     async with Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as producer, asyncio.TaskGroup() as tasks:
-        await producer.init_transactions()
         gate = asyncio.Event()
         if place == "behind the end":
             cluster.on(ApiKey.END_TXN, hold_answer(gate), times=1)
@@ -90,44 +89,42 @@ async def test_a_late_copy_fences_nobody(cluster: EmbeddedCluster, opener: ApiKe
 async def test_who_has_taken_over_is_found_all_the_same(cluster: EmbeddedCluster) -> None:
     """And its open transaction is left alone, which InitProducerId would end: a coordinator does not look at the epoch that asks."""
     old, heir = (Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2))
-    async with old, heir, asyncio.TaskGroup() as tasks:
-        await old.init_transactions()
+    async with old, asyncio.TaskGroup() as tasks:
         ended = asyncio.Event()
         cluster.on(ApiKey.END_TXN, hold_answer(ended), times=1)
         ending = tasks.create_task(end_with_a_request_unanswered(cluster, old))
         await cluster.wait_for_request(ApiKey.END_TXN)
-        await heir.begin_transaction()
-        await heir.send_and_wait("t", b"of the heir")
-        ended.set()
-        await ending
-        with pytest.raises(ProducerFencedError):
-            await old.begin_transaction()
-        await heir.commit_transaction()
+        async with heir:
+            await heir.begin_transaction()
+            await heir.send_and_wait("t", b"of the heir")
+            ended.set()
+            await ending
+            with pytest.raises(ProducerFencedError):
+                await old.begin_transaction()
+            await heir.commit_transaction()
     assert seen(cluster) == [b"first", b"of the heir"]
 
 
 async def test_who_takes_over_meanwhile_gets_another_epoch(cluster: EmbeddedCluster) -> None:
     """The one that is asked for in the end is nobody's: the transaction that was open for that keeps it from being given away."""
     old, heir = (Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2))
-    async with old, heir:
-        await old.init_transactions()
+    async with old:
         gate = asyncio.Event()
         cluster.on(ApiKey.INIT_PRODUCER_ID, hold(gate), times=1)
         await end_with_a_request_unanswered(cluster, old)
         await cluster.wait_for_request(ApiKey.INIT_PRODUCER_ID, 2)
-        await heir.init_transactions()
-        gate.set()
-        with pytest.raises(ProducerFencedError):
-            await old.begin_transaction()
-        async with heir.transaction():
-            await heir.send("t", b"of the heir")
+        async with heir:
+            gate.set()
+            with pytest.raises(ProducerFencedError):
+                await old.begin_transaction()
+            async with heir.transaction():
+                await heir.send("t", b"of the heir")
     assert seen(cluster) == [b"first", b"of the heir"]
 
 
 async def test_where_the_end_had_no_answer_either_the_error_names_it(cluster: EmbeddedCluster) -> None:
     """A late EndTxn may end what was opened for certainty, and so the next epoch may be another producer's. Java's ends here in either case."""
     async with Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as producer:
-        await producer.init_transactions()
         gate = asyncio.Event()
         cluster.on(ApiKey.INIT_PRODUCER_ID, hold(gate), times=1)
         cluster.on(ApiKey.END_TXN, drop_before(), times=1)

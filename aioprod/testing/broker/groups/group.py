@@ -56,7 +56,7 @@ class Group:
         members: by member id, in the order in which they came.
         static_members: member id by group.instance.id.
         pending_joins: member ids that were given out (KIP-394) to clients that have not joined with them yet.
-        pending_syncs: members of this generation that have not asked for their assignment.
+        pending_syncs: the ids of this generation under which no assignment was asked for yet.
         new_member_added: whether somebody joined since the initial delay was last extended.
         initial_left_ms: for how long the initial delay may still be extended.
         deadlines: in seconds of the event loop's clock.
@@ -165,10 +165,17 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
 
     def rename(self, old: Member, member_id: str) -> Member:
-        """Have a static member go on under a new id, with its assignment; return what it is now."""
+        """Have a static member go on under a new id, with its assignment; return what it is now.
+
+        As in Kafka, an assignment that the old id has not asked for stays missing, whatever the
+        new one does: once the rebalance timeout is over, all members join again.
+        """
         member = replace(old.as_stored(), member_id=member_id)
         was_leader = self.leader_id == old.member_id
+        was_pending = old.member_id in self.pending_syncs
         self.remove(old.member_id)
+        if was_pending:
+            self.pending_syncs[old.member_id] = None
         self.members[member_id] = member
         self.static_members[str(member.instance_id)] = member_id
         if was_leader:

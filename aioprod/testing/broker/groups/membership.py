@@ -14,6 +14,7 @@ from aioprod.testing.broker.groups.member import Member, SyncReply
 from aioprod.testing.broker.groups.rebalance import (
     assignment_of,
     begin_rebalance,
+    end_joining,
     end_joining_if_complete,
     hand_out,
     joining_timed_out,
@@ -126,18 +127,29 @@ def expire(group: Group, settings: GroupSettings, now: float) -> None:
 
 def _session_over(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
     member = group.members.get(member_id)
-    if member is not None and member.may_be_silent:
-        return  # its session begins anew with the answer
-    if member is not None:
-        remove_member(group, member)
-    group.remove(member_id)
-    _go_on_without(group, settings, now)
+    if member is None:
+        group.remove(member_id)  # an id that was given out and never used: no member is missing
+        _end_joining_if_all_joined(group, now)
+    elif not member.may_be_silent:  # else its session begins anew with the answer
+        _remove_silent(group, member, settings, now)
+
+
+def _remove_silent(group: Group, member: Member, settings: GroupSettings, now: float) -> None:
+    remove_member(group, member)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        begin_rebalance(group, settings, now)
+    _end_joining_if_all_joined(group, now)
+
+
+def _end_joining_if_all_joined(group: Group, now: float) -> None:
+    """Go on to the next generation, even in the first rebalance: Kafka ends its delay then."""
+    if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
+        end_joining(group, now)
 
 
 def expire_member(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
-    """End a member's session, whatever it waits for. Raises StoreError where there is none such."""
-    remove_member(group, group.check_member(member_id, None))
-    _go_on_without(group, settings, now)
+    """End a member's session, whatever it waits for. Raises StoreError if there is no member."""
+    _remove_silent(group, group.check_member(member_id, None), settings, now)
 
 
 def rebalance(group: Group, settings: GroupSettings, now: float) -> None:

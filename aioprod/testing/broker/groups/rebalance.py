@@ -30,6 +30,7 @@ def begin_rebalance(group: Group, settings: GroupSettings, now: float) -> None:
     if group.state is GroupState.COMPLETING_REBALANCE:
         hand_out(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now)
     group.deadlines.pop(SYNC_DEADLINE, None)
+    group.pending_syncs.clear()
     is_initial = group.state is GroupState.EMPTY
     group.move_to(GroupState.PREPARING_REBALANCE)
     if is_initial:
@@ -70,7 +71,6 @@ def end_joining(group: Group, now: float) -> None:
         group.deadlines[JOIN_DEADLINE] = now + group.rebalance_timeout_ms / 1000  # until the sessions of all static members are over
         return
     group.generation_id += 1
-    group.pending_syncs.clear()
     if not group.members:
         group.protocol_name = None
         group.move_to(GroupState.EMPTY)

@@ -13,6 +13,7 @@ from aioprod.protocol.messages.describe_topic_partitions import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.store import StoreError, Topic, check_topic_name
 
@@ -55,11 +56,14 @@ def _describe(name: str, start: int, limit: int, exchange: Exchange) -> Describe
     if not code and topic is None:
         code = _why_unknown(name)
     if code or topic is None:
-        return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=allowed)
+        return DescribeTopicPartitionsResponseTopic(
+            code, name, is_internal=is_internal(name), topic_authorized_operations=allowed
+        )
     indexes = range(start, min(len(topic.partitions), start + limit))
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=topic.topic_id,
+        is_internal=is_internal(name),
         partitions=[_describe_partition(topic, index, exchange) for index in indexes],
         topic_authorized_operations=allowed,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.internal_topics import create_for_coordinator
 
 _SEVERAL_KEYS_FROM = 4
 _GROUP = 0
@@ -16,6 +17,8 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
     code = exchange.failure()
     if not code and request.key_type not in (_GROUP, _TRANSACTION):
         code = ErrorCode.INVALID_REQUEST
+    if not code:
+        create_for_coordinator(exchange.store, request.key_type)
     if exchange.api_version >= _SEVERAL_KEYS_FROM:
         return FindCoordinatorResponse(coordinators=[_find(request.key_type, key, code, exchange) for key in request.coordinator_keys])
     found = _find(request.key_type, request.key, code, exchange)

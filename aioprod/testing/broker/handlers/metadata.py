@@ -13,6 +13,7 @@ from aioprod.protocol.messages.metadata import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.internal_topics import create_by_use, is_internal
 from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.store import StoreError, Topic
 
@@ -30,6 +31,7 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
         create = request.allow_auto_topic_creation or exchange.api_version < _CREATION_FLAG_FROM
         topics = [_answer(wanted, create, exchange) for wanted in request.topics or ()]
     for topic in topics:
+        topic.is_internal = is_internal(topic.name)
         topic.topic_authorized_operations = operations(TOPIC_OPERATIONS, wanted=request.include_topic_authorized_operations)
     cluster = exchange.store.cluster
     return MetadataResponse(
@@ -54,7 +56,7 @@ def _answer(wanted: MetadataRequestTopic, create: bool, exchange: Exchange) -> M
         try:
             store.check_new_topic(wanted.name or "", store.num_partitions, {})
             if create and store.auto_create_topics:
-                return _describe(store.create_topic(wanted.name or ""), exchange)
+                return _describe(create_by_use(store, wanted.name or ""), exchange)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except StoreError as error:
             code = error.code

@@ -22,6 +22,7 @@ from aioprod.protocol.messages.produce import (
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, check_crc, read_header
 from aioprod.testing.broker.enlistment import Support, enlist_partition
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import NotLeaderError, check_leader, leader_addresses
 from aioprod.testing.broker.log import wait_for_append
 from aioprod.testing.broker.record_rules import RecordsRefusedError, check_records
@@ -153,6 +154,9 @@ def _append(
         by_id = exchange.api_version >= _TOPIC_IDS_FROM and topic is None
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise StoreError(code, code.description)
+    if is_internal(topic.name):
+        text = f"Cannot append to internal topic {topic.name}"
+        raise StoreError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     check_leader(partition, exchange)
     if request.acks == -1:
         _check_in_sync(partition)

@@ -1,0 +1,439 @@
+"""The embedded broker holds group members' requests as long as a real Apache Kafka broker does.
+
+Conversations as in ``test_broker_groups_differential.py``, about what depends on time: how long the
+first rebalance waits, whose silence ends it, when sessions of static members end. Times are
+compared in whole units: a broker may be late by most of one, and never early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from raw_client import RawClient
+from raw_group import RawMember, Scene, open_scene, subscription
+
+from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.testing import EmbeddedCluster, GroupSettings
+from aioprod.testing.real_kafka import RealKafka
+
+UNIT_MS = 500
+# Sessions and timeouts that begin before their time is taken: between two whole numbers of units.
+ONE_MS, TWO_MS, THREE_MS = (int((count + 0.4) * UNIT_MS) for count in (1, 2, 3))
+_EARLY_SECONDS = 0.02
+GROUPS = GroupSettings(initial_rebalance_delay_ms=UNIT_MS, min_session_timeout_ms=100)
+
+Conversation = Callable[[Scene], Coroutine[Any, Any, list[object]]]
+
+pytestmark = pytest.mark.kafka
+
+
+async def timed(call: Coroutine[Any, Any, object]) -> tuple[object, int]:
+    """An answer, and for how many whole units it was held."""
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    answer = await call
+    return answer, int((loop.time() - begin + _EARLY_SECONDS) * 1000 / UNIT_MS)
+
+
+def later(call: Coroutine[Any, Any, object]) -> asyncio.Task[tuple[object, int]]:
+    """The same, while others go on."""
+    return asyncio.create_task(timed(call))
+
+
+async def units(count: float) -> None:
+    """Let time pass: not for a state, but because the time itself is compared."""
+    await asyncio.sleep(count * UNIT_MS / 1000)
+
+
+async def joined(member: RawMember) -> asyncio.Task[tuple[object, int]]:
+    """Have a dynamic member ask for an id, and join with it while others go on."""
+    await member.join()
+    return later(member.join())
+
+
+# -- the first rebalance ---------------------------------------------------------------------------
+
+
+async def alone(scene: Scene) -> list[object]:
+    """One member waits for the initial delay, and not in the next rebalance."""
+    it = await scene.member()
+    answers: list[object] = [
+        await timed(it.join()),
+        await timed(it.join()),
+        await it.sync({}),
+        await timed(it.join()),
+    ]
+    return [*answers, await it.leave(), await timed(it.join_twice()), await scene.state()]
+
+
+async def another_comes_in_time(scene: Scene) -> list[object]:
+    first, second = await scene.member(), await scene.member()
+    joining = await joined(first)
+    await units(0.5)
+    other = await joined(second)
+    return [await joining, await other, await scene.state()]
+
+
+async def static_members_come_in_time(scene: Scene) -> list[object]:
+    first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two")
+    joining = later(first.join())
+    await scene.until("PreparingRebalance", 1)
+    await units(0.5)
+    return [await timed(second.join()), await joining, await scene.state()]
+
+
+async def the_rebalance_timeout_ends_it(scene: Scene) -> list[object]:
+    """Members keep coming; the first rebalance lasts as long as the longest rebalance timeout."""
+    first = await scene.member(instance_id="i", rebalance_timeout_ms=TWO_MS)
+    joining = [later(first.join())]
+    for number, pause in enumerate((0.7, 1.0)):
+        await units(pause)
+        other = await scene.member(instance_id=f"i{number}", rebalance_timeout_ms=TWO_MS)
+        joining.append(later(other.join()))
+    answers = [await each for each in joining]
+    return [[held for _, held in answers], await scene.state()]
+
+
+async def a_restart_in_the_first_rebalance(scene: Scene) -> list[object]:
+    """A static member that joins again is no new member: the delay is not extended."""
+    first, again = await scene.member(instance_id="one"), await scene.member(instance_id="one")
+    joining = later(first.join())
+    await units(0.5)
+    other = later(again.join())
+    return [await joining, await other, await scene.state()]
+
+
+async def a_member_joins_twice_in_the_first_rebalance(scene: Scene) -> list[object]:
+    first, second = await scene.member(), await scene.member()
+    joining = await joined(first)
+    second.member_id = first.member_id
+    await units(0.5)
+    other = later(second.join())
+    answer = await other
+    joining.cancel()
+    return [answer, await scene.state()]
+
+
+async def one_of_two_leaves_in_the_first_rebalance(scene: Scene) -> list[object]:
+    first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two")
+    joining = later(first.join())
+    await scene.until("PreparingRebalance", 1)
+    other = later(second.join())
+    await scene.until("PreparingRebalance", 2)
+    answers: list[object] = [
+        await timed(scene.remove(("", "two"))),
+        await other,
+        await scene.state(),
+    ]
+    return [*answers, await joining, await scene.state()]
+
+
+async def all_leave_in_the_first_rebalance(scene: Scene) -> list[object]:
+    first = await scene.member(instance_id="one")
+    joining = later(first.join())
+    await scene.until("PreparingRebalance", 1)
+    answers: list[object] = [await scene.remove(("", "one")), await joining, await scene.state()]
+    await units(1.3)
+    return [*answers, await scene.state(), await timed(first.again(first.join_twice, member_id=""))]
+
+
+async def a_pending_member_leaves_in_the_first_rebalance(scene: Scene) -> list[object]:
+    first, pending = await scene.member(), await scene.member()
+    joining = await joined(first)
+    await scene.until("PreparingRebalance", 1)
+    return [await pending.join(), await pending.leave(), await joining, await scene.state()]
+
+
+async def a_pending_member_is_given_up_in_the_first_rebalance(scene: Scene) -> list[object]:
+    """Its session ends before the initial delay does: with that all have joined."""
+    first, pending = await scene.member(), await scene.member(session_timeout_ms=150)
+    joining = await joined(first)
+    await scene.until("PreparingRebalance", 1)
+    return [await pending.join(), await joining, await scene.state()]
+
+
+async def a_pending_member_is_given_up_by_a_stable_group(scene: Scene) -> list[object]:
+    """No member is missing: nothing changes for the others."""
+    first, pending = await scene.member(), await scene.member(session_timeout_ms=150)
+    await scene.stable(first)
+    answers: list[object] = [await pending.join()]
+    await units(1.5)
+    return [*answers, await first.heartbeat(), await pending.join(), await scene.state()]
+
+
+async def a_pending_member_is_given_up_before_the_assignment(scene: Scene) -> list[object]:
+    first, pending = await scene.member(), await scene.member(session_timeout_ms=150)
+    answers: list[object] = [await first.join_twice(), await pending.join()]
+    await units(1.5)
+    return [
+        *answers,
+        await first.heartbeat(),
+        await first.sync({first.member_id: b"all"}),
+        await pending.join(),
+        await scene.state(),
+    ]
+
+
+async def a_pending_member_does_not_hold_up_the_first_rebalance(scene: Scene) -> list[object]:
+    first, pending = await scene.member(), await scene.member()
+    joining = await joined(first)
+    return [await pending.join(), await joining, await scene.state(), await first.heartbeat()]
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+async def two_in_a_group(scene: Scene, first: RawMember, second: RawMember) -> list[object]:
+    """Have two members join, of which the first one leads."""
+    await scene.stable(first)
+    joining = asyncio.create_task(second.join_twice())
+    return [await first.until_rebalance(), await first.join(), await joining]
+
+
+async def a_static_member_dies(scene: Scene) -> list[object]:
+    first, second = (
+        await scene.member(instance_id="one"),
+        await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
+    )
+    answers = await two_in_a_group(scene, first, second)
+    await scene.synced(first, second)
+    answers += [
+        await timed(first.until_rebalance()),
+        await scene.state(),
+        await second.heartbeat(),
+        await timed(first.join()),
+    ]
+    return [*answers, await scene.state()]
+
+
+async def a_restarted_member_dies(scene: Scene) -> list[object]:
+    """The session of the restarted member counts as the old one's until its first heartbeat."""
+    first, second = (
+        await scene.member(instance_id="one"),
+        await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
+    )
+    await two_in_a_group(scene, first, second)
+    await scene.synced(first, second)
+    await units(0.5)
+    again = await scene.member(instance_id="two", session_timeout_ms=THREE_MS)
+    answers: list[object] = [
+        await timed(again.join()),
+        await again.sync(),
+        await second.heartbeat(),
+        await timed(first.until_rebalance()),
+    ]
+    return [*answers, await scene.state()]
+
+
+async def a_restart_before_the_assignment_was_fetched(scene: Scene) -> list[object]:
+    """The old incarnation's request stays missing, so that the generation ends."""
+    settings = {"rebalance_timeout_ms": TWO_MS}
+    first, second = (
+        await scene.member(instance_id="one", **settings),
+        await scene.member(instance_id="two", **settings),
+    )
+    answers = await two_in_a_group(scene, first, second)
+    shares = {first.member_id: b"1", second.member_id: b"2"}
+    answers += [await first.sync(shares), await scene.state()]
+    again = await scene.member(instance_id="two", **settings)
+    answers += [
+        await again.join(),
+        await again.sync(),
+        await again.heartbeat(),
+        await scene.state(),
+    ]
+    await units(3.5)
+    return [
+        *answers,
+        await scene.state(),
+        await first.heartbeat(),
+        await again.heartbeat(),
+        await second.heartbeat(),
+    ]
+
+
+async def a_static_member_does_not_join_again(scene: Scene) -> list[object]:
+    """The rebalance waits for the rebalance timeout, and goes on without it; it stays a member."""
+    settings = {"rebalance_timeout_ms": TWO_MS}
+    first, second = (
+        await scene.member(instance_id="one", **settings),
+        await scene.member(instance_id="two", **settings),
+    )
+    answers = await two_in_a_group(scene, first, second)
+    await scene.synced(first, second)
+    answers += [
+        await timed(first.join()),
+        await scene.state(),
+        await second.heartbeat(),
+        await timed(first.sync({first.member_id: b"all"})),
+    ]
+    return [*answers, await scene.state(), await timed(second.join()), await second.sync()]
+
+
+async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
+    """Its session ends sooner than the rebalance timeout: so does the rebalance."""
+    first, second = (
+        await scene.member(instance_id="one"),
+        await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
+    )
+    answers = await two_in_a_group(scene, first, second)
+    await scene.synced(first, second)
+    return [*answers, await timed(first.join()), await scene.state()]
+
+
+async def a_member_dies_before_the_assignment(scene: Scene) -> list[object]:
+    """A follower that waits for its assignment needs no heartbeats; the leader does."""
+    first = await scene.member(instance_id="one", session_timeout_ms=ONE_MS)
+    second = await scene.member(instance_id="two", session_timeout_ms=UNIT_MS)
+    answers = await two_in_a_group(scene, first, second)
+    return [
+        *answers,
+        await timed(second.sync()),
+        await scene.state(),
+        await timed(second.join()),
+        await scene.state(),
+    ]
+
+
+async def the_leader_never_sends_the_assignment(scene: Scene) -> list[object]:
+    settings = {"rebalance_timeout_ms": TWO_MS}
+    first, second = await scene.member(**settings), await scene.member(**settings)
+    answers = await two_in_a_group(scene, first, second)
+    return [
+        *answers,
+        await timed(second.sync()),
+        await scene.state(),
+        await timed(second.join()),
+        await scene.state(),
+    ]
+
+
+async def a_follower_never_fetches_its_assignment(scene: Scene) -> list[object]:
+    settings = {"rebalance_timeout_ms": TWO_MS}
+    first, second = await scene.member(**settings), await scene.member(**settings)
+    answers = await two_in_a_group(scene, first, second)
+    answers += [
+        await timed(first.sync({})),
+        await scene.state(),
+        await timed(first.until_rebalance()),
+        await scene.state(),
+    ]
+    return [*answers, await second.heartbeat(), await timed(first.join()), await scene.state()]
+
+
+async def a_leader_restarts(scene: Scene) -> list[object]:
+    """In each state of the group, and with each kind of JoinGroup."""
+    first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two")
+    answers = await two_in_a_group(scene, first, second)
+    await scene.synced(first, second)
+    for version in (5, 8, 9):
+        again = await scene.member(instance_id="one")
+        answers += [
+            version,
+            await timed(again.join(version=version)),
+            await again.sync(),
+            await again.heartbeat(),
+            await second.heartbeat(),
+        ]
+        answers += [
+            await first.heartbeat(),
+            await first.sync(),
+            await first.commit(1),
+            await first.leave(),
+            await scene.describe(),
+        ]
+        first = again
+    joining_ = later(first.again(first.join_twice, protocols=[("range", subscription("other"))]))
+    await scene.until("PreparingRebalance", 2)
+    again = await scene.member(instance_id="one")
+    other = later(again.join())
+    answers += [
+        await joining_,
+        await scene.state(),
+        await second.until_rebalance(),
+        await second.join(),
+        await other,
+    ]
+    waiting = later(second.sync())
+    answers += [await scene.state()]
+    last = await scene.member(instance_id="one")
+    other = later(last.join())
+    answers += [
+        await waiting,
+        await scene.state(),
+        await again.heartbeat(),
+        await second.join(),
+        await other,
+    ]
+    return [*answers, await scene.describe()]
+
+
+CONVERSATIONS: list[Conversation] = [
+    alone,
+    another_comes_in_time,
+    static_members_come_in_time,
+    the_rebalance_timeout_ends_it,
+    a_restart_in_the_first_rebalance,
+    a_member_joins_twice_in_the_first_rebalance,
+    one_of_two_leaves_in_the_first_rebalance,
+    all_leave_in_the_first_rebalance,
+    a_pending_member_leaves_in_the_first_rebalance,
+    a_pending_member_is_given_up_in_the_first_rebalance,
+    a_pending_member_does_not_hold_up_the_first_rebalance,
+    a_pending_member_is_given_up_by_a_stable_group,
+    a_pending_member_is_given_up_before_the_assignment,
+    a_static_member_dies,
+    a_restarted_member_dies,
+    a_restart_before_the_assignment_was_fetched,
+    a_static_member_does_not_join_again,
+    a_static_member_dies_in_a_rebalance,
+    a_member_dies_before_the_assignment,
+    the_leader_never_sends_the_assignment,
+    a_follower_never_fetches_its_assignment,
+    a_leader_restarts,
+]
+
+
+@pytest.fixture(scope="module")
+def slow_kafka() -> Iterator[str]:
+    """A real broker whose first rebalance waits, and that takes short sessions."""
+    names = {
+        "group.initial.rebalance.delay.ms": GROUPS.initial_rebalance_delay_ms,
+        "group.min.session.timeout.ms": GROUPS.min_session_timeout_ms,
+    }
+    with RealKafka(settings={name: str(value) for name, value in names.items()}) as running:
+        yield running.bootstrap_servers
+
+
+async def hold(conversation: Conversation, address: str, run: str) -> list[object]:
+    unique = f"{conversation.__name__}-{run}"
+    async with RawClient(address) as client:
+        created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(unique, 2, 1)]), 7)
+        assert created.topics[0].error_code == 0
+    async with open_scene(address, unique, unique) as scene:
+        try:
+            return await conversation(scene)
+        except (AssertionError, TimeoutError) as error:
+            return [repr(error)]
+
+
+async def test_both_brokers_wait_as_long(slow_kafka: str) -> None:
+    """All conversations at once: most of them wait most of the time."""
+    async with EmbeddedCluster(groups=GROUPS) as broker:
+        run = uuid.uuid4().hex
+        addresses = (slow_kafka, broker.bootstrap_servers)
+        held = [
+            asyncio.gather(*(hold(each, address, run) for each in CONVERSATIONS))
+            for address in addresses
+        ]
+        real, embedded = [await each for each in held]
+    differences = [
+        (each.__name__, *pair)
+        for each, *pair in zip(CONVERSATIONS, real, embedded, strict=True)
+        if pair[0] != pair[1]
+    ]
+    assert not differences
