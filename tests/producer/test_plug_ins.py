@@ -12,6 +12,7 @@ from aioprod import (
     BrokerError,
     BufferExhaustedError,
     Delivery,
+    ErrorCode,
     KafkaError,
     Producer,
     ProducerClosedError,
@@ -140,11 +141,11 @@ async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) ->
     settings: dict[str, Any] = {"interceptors": [witness], "max_block_ms": 100, "max_request_size": 1_000, "linger_ms": 0}
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("t", b"stored", partition=1)
-        broker.on(ApiKey.PRODUCE, fail(37))
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_PARTITIONS))
         with pytest.raises(BrokerError):
             await producer.send_and_wait("t", b"failed", partition=0)
-        for value, arguments in ((b"large" * 400, {"partition": 1}), (b"off", {"partition": 7}), (b"anywhere" * 400, {})):
-            delivery: Delivery = await producer.send("t", value, **arguments)
+        for value, partition in ((b"large" * 400, 1), (b"off", 7), (b"anywhere" * 400, None)):
+            delivery: Delivery = await producer.send("t", value, partition=partition)
             assert delivery.exception() is not None
         with pytest.raises(SerializationError):
             await producer.send("t", 5)
