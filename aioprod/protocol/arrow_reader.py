@@ -56,7 +56,7 @@ class RecordArrays:
 
 
 def read_arrays(
-    data: bytes, batches: Iterable[tuple[BatchHeader, int]], *, check_crc: bool = True, include_headers: bool = True
+    data: bytes, batches: Iterable[tuple[BatchHeader, int]], *, include_headers: bool = True
 ) -> Iterator[RecordArrays]:
     """All records of the batches, in portions of about 4 MiB.
 
@@ -71,7 +71,7 @@ def read_arrays(
     portion: list[tuple[BatchHeader, int, bytes | memoryview]] = []
     size = 0
     for header, place in batches:
-        body = plain_body(data, place, header, check_crc)
+        body = plain_body(data, place, header)
         portion.append((header, place + HEADER_SIZE, body))
         size += len(body)
         if size >= PORTION_BYTES:

@@ -55,40 +55,73 @@ class RecordColumns(NamedTuple):
     headers: list[tuple[Header, ...]]
 
 
-def iter_batches(data: bytes | bytearray | memoryview) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers of the batches in ``data``, each with the byte it starts at.
+def iter_batches(
+    data: bytes | bytearray | memoryview, *, check_crc: bool = True
+) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers of the batches in ``data``, each with the byte it starts at, checked one by one.
 
-    Brokers cut a reply at a byte limit, so a last batch that is not all there is left out. Checksums are not looked at.
+    Brokers cut a reply at a byte limit, so a last batch that is not all there is left out.
+
+    Raises:
+        CorruptRecordError: see ``checked_header``; the batches before were given.
     """
     position = 0
-    end = len(data)
-    while end - position >= HEADER_SIZE:
-        header = read_header(data, position)
-        following = position + header.size_in_bytes
-        if following > end:
-            return
+    while (header := checked_header(data, position, check_crc)) is not None:
         yield header, position
-        position = following
+        position += header.size_in_bytes
+
+
+def checked_header(
+    data: bytes | bytearray | memoryview, position: int, check_crc: bool
+) -> BatchHeader | None:
+    """The header of the batch at ``position``; None if the batch is cut off.
+
+    Each reader gets its headers here: no field but the length counts before the checksum does.
+
+    Raises:
+        CorruptRecordError: the checksum differs, or a number in the header is impossible.
+    """
+    if len(data) - position < HEADER_SIZE:
+        return None
+    header = read_header(data, position)
+    if position + header.size_in_bytes > len(data):
+        return None
+    if check_crc:
+        check_batch_crc(data, position, header)
+    # The base offset is not under the checksum. A request must be able to carry the next offset.
+    if not 0 <= header.base_offset < LIMIT:
+        raise CorruptRecordError(
+            f"record batch at byte {position} has impossible base offset {header.base_offset}"
+        )
+    return header
 
 
 def read_records(data: bytes | bytearray | memoryview, *, check_crc: bool = True) -> list[Record]:
     """All records of all complete batches in ``data``, transaction markers left out."""
     records: list[Record] = []
-    for header, position in iter_batches(data):
+    for header, position in iter_batches(data, check_crc=check_crc):
         if not header.is_control:
-            records += read_batch_records(data, position, header, check_crc)
+            records += read_batch_records(data, position, header)
     return records
 
 
-def read_batch_records(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool = True) -> list[Record]:
-    """The records of the batch that starts at byte ``offset`` of ``data``; of a control batch, its markers."""
-    offsets, timestamps, keys, values, headers = read_columns(data, offset, header, check_crc)
+def read_batch_records(
+    data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
+) -> list[Record]:
+    """The records of the batch at byte ``offset`` of ``data``; of a control batch, its markers.
+
+    Args:
+        header: as ``iter_batches`` gives it; the checksum is not looked at again.
+    """
+    offsets, timestamps, keys, values, headers = read_columns(data, offset, header)
     return list(map(Record, offsets, timestamps, repeat(header.timestamp_type), keys, values, headers))
 
 
-def read_columns(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool = True) -> RecordColumns:
+def read_columns(
+    data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
+) -> RecordColumns:
     """As ``read_batch_records``, in columns: for readers that build tables, such as Arrow's."""
-    body = plain_body(data, offset, header, check_crc)
+    body = plain_body(data, offset, header)
     try:
         columns = _parse(bytes(body), header.record_count, header.base_offset, header.last_offset_delta, header.base_timestamp)
     except (IndexError, UnicodeDecodeError) as error:
@@ -100,19 +133,25 @@ def read_columns(data: bytes | bytearray | memoryview, offset: int, header: Batc
     return columns
 
 
-def plain_body(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool) -> bytes | memoryview:
-    """The records' bytes of the batch that starts at byte ``offset``, checked and decompressed: a view of ``data`` where they were not compressed.
+def plain_body(
+    data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
+) -> bytes | memoryview:
+    """The records' bytes of the batch at byte ``offset``, decompressed.
+
+    Returns:
+        A view of ``data`` if they were not compressed.
 
     Raises:
-        CorruptRecordError: bytes lack, the checksum differs, or a number in the header is impossible.
+        CorruptRecordError: bytes lack, or a number in the header is impossible.
     """
     end = offset + header.size_in_bytes
     if end > len(data):
         raise CorruptRecordError(f"batch at offset {header.base_offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
-    if check_crc:
-        check_batch_crc(data, offset, header)
-    if not (0 <= header.base_offset < LIMIT and -LIMIT <= header.base_timestamp < LIMIT):
-        raise CorruptRecordError(f"batch with impossible base offset {header.base_offset} or base timestamp {header.base_timestamp}")
+    if not -LIMIT <= header.base_timestamp < LIMIT:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has impossible "
+            f"base timestamp {header.base_timestamp}"
+        )
     codec = header.codec
     packed = memoryview(data)[offset + HEADER_SIZE : end]
     body = packed if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
