@@ -103,24 +103,48 @@ def _copy(data: Buffer, _: int) -> bytes:
 
 # gzip
 
+_GZIP_SLICE: Final = 256
 
 def _gzip_compress(data: Buffer, level: int) -> bytes:
     return zlib.compress(data, level, wbits=31)
 
 
 def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
-    plain = b""
-    rest: Buffer = data
-    while True:  # members follow one another, as Java's GZIPInputStream has it
-        member = zlib.decompressobj(wbits=31)
-        plain += member.decompress(rest, max_size - len(plain) + 1)
-        if len(plain) > max_size:
-            return plain
-        if not member.eof:
+    member = zlib.decompressobj(wbits=31)
+    plain = member.decompress(data, max_size + 1)
+    if len(plain) > max_size:
+        return plain
+    if not member.eof:
+        raise _cut_off(Codec.GZIP)
+    if not member.unused_data:
+        return plain
+    # Members follow one another, as Java's GZIPInputStream has it.
+    parts, room = [plain], max_size - len(plain)
+    with memoryview(data) as view:
+        position = len(view) - len(member.unused_data)
+        while position < len(view):
+            plain, position = _gzip_member(view, position, room)
+            parts.append(plain)
+            room -= len(plain)
+            if room < 0:
+                break
+    return b"".join(parts)
+
+
+def _gzip_member(view: memoryview, position: int, room: int) -> tuple[bytes, int]:
+    """What the member at ``position`` holds, up to a byte more than ``room``, and where it ends."""
+    member = zlib.decompressobj(wbits=31)
+    parts: list[bytes] = []
+    size = _GZIP_SLICE  # what follows a member's end is copied, so it is looked at in slices
+    while not member.eof and room >= 0:
+        if position >= len(view):
             raise _cut_off(Codec.GZIP)
-        rest = member.unused_data
-        if not rest:
-            return plain
+        with view[position : position + size] as some:
+            parts.append(member.decompress(some, room + 1))
+            position += len(some) - len(member.unused_data)
+        room -= len(parts[-1])
+        size *= 2
+    return b"".join(parts), position
 
 
 # snappy: frames as snappy-java (xerial) writes them, which is what Kafka's clients expect
@@ -128,6 +152,7 @@ def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
+_SNAPPY_RATIO: Final = 22  # a copy of up to 64 bytes takes 3
 
 
 def _snappy_compress(data: Buffer, _: int) -> bytes:
@@ -169,6 +194,8 @@ def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
             break
     if size > room:
         raise _too_large(Codec.SNAPPY, max_size)
+    if size > _SNAPPY_RATIO * len(block):
+        raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to hold {size} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

@@ -22,6 +22,8 @@ from aioprod.protocol.steady_records import SteadyRecords
 _SMALLEST_RECORD: Final = 7
 # So many steady records in a row repay the try to find them; where there are none, so many records are read before the next try.
 _WORTH_IT, _MOST_ANY = 4, 64
+# How many steady records are prepared for, at first; four times as many after each full stretch.
+_STEADY: Final = 64
 
 _Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
 
@@ -152,6 +154,11 @@ def plain_body(
             f"batch at offset {header.base_offset} has impossible "
             f"base timestamp {header.base_timestamp}"
         )
+    if header.record_count > header.last_offset_delta + 1:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has {header.record_count} records "
+            f"in {header.last_offset_delta + 1} offsets"
+        )
     codec = header.codec
     packed = memoryview(data)[offset + HEADER_SIZE : end]
     body = packed if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
@@ -172,9 +179,10 @@ def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, ba
     # Three ways, from the fastest to the one that reads all there is: records alike all at once, steady ones, and any, one number after the other.
     index, position = AlikeRecords(body, base_timestamp, blocks).fill(*columns)
     steady = SteadyRecords(body, base_timestamp, columns, blocks)
-    delta, any_records = index, 1
+    delta, any_records, most = index, 1, _STEADY
     while index < count:
-        following, position = steady.fill(index, position, delta)
+        following, position = steady.fill(index, position, delta, most)
+        most = 4 * most if following - index == most else _STEADY
         delta += following - index
         any_records = 1 if following - index >= _WORTH_IT else min(2 * any_records, _MOST_ANY)
         index = min(following + any_records, count)
@@ -219,6 +227,8 @@ def _read_any(
                 number, position = rest_of_varint(body, position, number)
         if number != expected:
             gaps.append((index, unsigned(number, "offset delta")))
+            if number < expected:
+                raise CorruptRecordError(f"offset delta {number >> 1} of record {index} is not above the one before")
         expected = number + 2
         number = body[position]
         position += 1
@@ -251,7 +261,7 @@ def _read_any(
 
 
 def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]) -> list[int]:
-    """Offsets that go up by one, but for ``gaps``: records by index whose offset delta is another (compaction leaves such)."""
+    """Offsets that go up by one, but for ``gaps``: records by index whose offset delta is higher (compaction leaves such)."""
     offsets: list[int] = []
     start = delta = 0
     for index, gap_delta in [*gaps, (count, 0)]:
