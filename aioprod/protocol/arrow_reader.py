@@ -119,9 +119,10 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
 def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
     """Where each record's length is; only that the records of a batch fill it is checked."""
     starts: list[int] = []
+    numbers = np.frombuffer(data, np.uint8)
     for batch in batches:
         try:
-            end = _walk(data, batch, starts)
+            end = _walk(data, numbers, batch, starts)
         except (IndexError, CorruptRecordError):
             end = -1
         if end != batch.end:
@@ -129,7 +130,7 @@ def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
     return starts
 
 
-def _walk(data: bytes, batch: _Batch, starts: list[int]) -> int:
+def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int:
     """From one record to the next; returns where the last one ends."""
     append = starts.append
     position = batch.start
@@ -148,16 +149,15 @@ def _walk(data: bytes, batch: _Batch, starts: list[int]) -> int:
         left -= min(left, _STEPS)
         size = position - starts[-1]
         if left and starts[-_STEPS:] == [*range(position - _STEPS * size, position, size)]:
-            same = _same_length(data, starts[-1], size, min(left, (batch.end - position) // size))
+            same = _same_length(numbers, starts[-1], size, min(left, (batch.end - position) // size))
             starts += range(position, position + same * size, size)
             position += same * size
             left -= same
     return position
 
 
-def _same_length(data: bytes, start: int, size: int, limit: int) -> int:
+def _same_length(numbers: _Bytes, start: int, size: int, limit: int) -> int:
     """How many records that follow the one at ``start``, up to ``limit``, have its length: they follow it at equal distances."""
-    numbers = np.frombuffer(data, np.uint8)
     found, most = 0, _WINDOW
     while (left := min(most, limit - found)) > 0:
         place = start

@@ -103,7 +103,7 @@ def _copy(data: Buffer, _: int) -> bytes:
 
 # gzip
 
-_GZIP_SLICE: Final = 256
+_GZIP_SLICE: Final = 64  # a member takes 20 bytes at least
 
 def _gzip_compress(data: Buffer, level: int) -> bytes:
     return zlib.compress(data, level, wbits=31)
