@@ -285,9 +285,9 @@ class _Reader:
             rows = rows[counts[rows] > index]
         for row in rows.tolist():
             place = slice(int(first[row]) + index, int(first[row] + counts[row]))
-            fields, position[row] = self._headers_of(row, int(position[row]), place.stop - place.start)
-            for target, source in zip((*names, *values), fields, strict=True):
-                target[place] = source
+            found, position[row] = self._headers_of(row, int(position[row]), place.stop - place.start)
+            for target, numbers in zip((*names, *values), found, strict=True):
+                target[place] = numbers
         return names, values, position
 
     def _headers_of(self, row: int, position: int, count: int) -> tuple[list[list[int]], int]:
