@@ -62,8 +62,8 @@ class CountedBytes(bytes):
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
         if isinstance(key, slice):
-            _work.touch(len(found))  # type: ignore[arg-type]
-            return CountedBytes(found)  # type: ignore[arg-type]
+            _work.touch(len(found))
+            return CountedBytes(found)
         return found
 
     def __add__(self, other: Any) -> Any:
@@ -112,7 +112,7 @@ class _CountedNumbers(list[int]):
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
         if isinstance(key, slice):
-            _work.touch(len(found))  # type: ignore[arg-type]
+            _work.touch(len(found))
         return found
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pytest
 import zstandard
+from codec_backends import BACKENDS, using
 from counted_work import counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -262,8 +263,19 @@ def zstd_blocks(parts: Sequence[bytes]) -> bytes:
 CONTAINERS = {Codec.GZIP: gzip_members, Codec.SNAPPY: xerial, Codec.LZ4: lz4_blocks, Codec.ZSTD: zstd_blocks}
 
 
+def test_each_codec_has_a_row_here() -> None:
+    assert set(CONTAINERS) == set(Codec) - {Codec.NONE}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each library that does lz4 and zstd."""
+    with using(request.param):
+        yield
+
+
 @pytest.mark.parametrize("codec", CONTAINERS)
-def test_many_small_parts_of_a_compressed_batch(codec: Codec) -> None:
+def test_many_small_parts_of_a_compressed_batch(backend: None, codec: Codec) -> None:
     """Members of gzip, blocks of the others."""
     body, count = body_of(sizes(0), SMALL)
     parts = [body[start : start + 7] for start in range(0, len(body), 7)]
@@ -278,18 +290,18 @@ def test_many_small_parts_of_a_compressed_batch(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", CONTAINERS)
-def test_many_empty_parts_and_a_broken_end(codec: Codec) -> None:
+def test_many_empty_parts_and_a_broken_end(backend: None, codec: Codec) -> None:
     packed = CONTAINERS[codec]([b"", b"x"] * (LARGE // 20))
     for data in (packed[:-1], packed + b"\x1f", packed[: len(packed) // 2] + b"\xff" * (len(packed) // 2)):
         check_decompression(codec, data, len(packed))
 
 
-def test_frames_behind_the_first_are_refused() -> None:
+def test_frames_behind_the_first_are_refused(backend: None) -> None:
     for codec in (Codec.LZ4, Codec.ZSTD):
         check_decompression(codec, compress(codec, b"x") * (LARGE // 20))
 
 
-def test_a_frame_that_claims_a_size_takes_no_memory_for_it() -> None:
+def test_a_frame_that_claims_a_size_takes_no_memory_for_it(backend: None) -> None:
     claims = zstandard.ZstdCompressor(write_content_size=True).compress(b"x" * 300)
     assert zstandard.get_frame_parameters(claims).content_size == 300
     zstd = claims[:4] + bytes([0xE0]) + struct.pack("<Q", 1 << 40) + claims[7:]
