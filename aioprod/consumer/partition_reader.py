@@ -234,7 +234,7 @@ class PartitionReader:
         try:
             for header, place in fetched_batches(data.records, start, check_crcs=check_crcs):
                 if self.end is not None and header.base_offset >= self.end:
-                    # Everything before it has been seen: compaction may have removed the rest of the range.
+                    # All before it has been seen: compaction may have removed the rest.
                     self.position = self.end
                     break
                 skip = aborted is not None and aborted.contains(data.records, place, header)
@@ -245,7 +245,7 @@ class PartitionReader:
             if self.position == start:
                 name = _name(self.partition)
                 raise CorruptRecordError(f"{name} at offset {start}: {error}") from error
-            # What came before is given; the batch is asked for again, and fails then if it is corrupt.
+            # What came before is given; the batch is asked for again, and then it fails.
         if self.position == start:
             # The first batch was cut off although brokers send one whole batch whatever its size.
             raise CorruptRecordError(f"{_name(self.partition)} at offset {start}: the broker sent {len(data.records)} bytes without a whole batch")

@@ -19,7 +19,8 @@ from aioprod.protocol.record_headers import Header, HeaderBlocks
 SHORTEST: Final = 16
 
 # How many records are looked at for being alike, at first; eight times as many after each full
-# stretch, so that most batches are two stretches: one of offset deltas of a byte, one of two. All that are left would be looked at again and again in a batch of short stretches.
+# stretch, so that most batches are two stretches: one of offset deltas of a byte, one of two. All
+# that are left would be looked at again and again in a batch of short stretches.
 _WINDOW: Final = 256
 _BLOCK: Final = 64
 _LOWEST_BYTES: Final = {flag: bytes(2 * delta & 127 | flag for delta in range(64)) for flag in (0, 128)}

@@ -149,7 +149,8 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
         left -= min(left, _STEPS)
         size = position - starts[-1]
         if left and starts[-_STEPS:] == [*range(position - _STEPS * size, position, size)]:
-            same = _same_length(numbers, starts[-1], size, min(left, (batch.end - position) // size))
+            most = min(left, (batch.end - position) // size)
+            same = _same_length(numbers, starts[-1], size, most)
             starts += range(position, position + same * size, size)
             position += same * size
             left -= same
@@ -261,7 +262,7 @@ class _Reader:
         stays = deltas[1:] <= deltas[:-1]
         starts = np.cumsum(self._counts)[:-1]
         stays[starts[(starts > 0) & (starts < len(deltas))] - 1] = False  # between two batches
-        self.refuse(stays, "an offset delta is not above the one before")
+        self.refuse(stays, "an offset delta does not ascend")
         return self._of_batches([header.base_offset for header in self._batches]) + deltas
 
     def headers(self, counts: Numbers, position: Numbers) -> tuple[_Field, _Field, Numbers]:
@@ -285,7 +286,8 @@ class _Reader:
             rows = rows[counts[rows] > index]
         for row in rows.tolist():
             place = slice(int(first[row]) + index, int(first[row] + counts[row]))
-            found, position[row] = self._headers_of(row, int(position[row]), place.stop - place.start)
+            count = place.stop - place.start
+            found, position[row] = self._headers_of(row, int(position[row]), count)
             for target, numbers in zip((*names, *values), found, strict=True):
                 target[place] = numbers
         return names, values, position

@@ -228,7 +228,8 @@ def _read_any(
         if number != expected:
             gaps.append((index, unsigned(number, "offset delta")))
             if number < expected:
-                raise CorruptRecordError(f"offset delta {number >> 1} of record {index} is not above the one before")
+                delta = number >> 1
+                raise CorruptRecordError(f"offset delta {delta} of record {index} does not ascend")
         expected = number + 2
         number = body[position]
         position += 1
@@ -261,7 +262,11 @@ def _read_any(
 
 
 def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]) -> list[int]:
-    """Offsets that go up by one, but for ``gaps``: records by index whose offset delta is higher (compaction leaves such)."""
+    """Offsets that go up by one, but for ``gaps``, which compaction leaves.
+
+    Args:
+        gaps: records by index whose offset delta is higher.
+    """
     offsets: list[int] = []
     start = delta = 0
     for index, gap_delta in [*gaps, (count, 0)]:

@@ -93,7 +93,9 @@ class Log:
         return place
 
 
-def batch(first: int, rows: Sequence[Row], attributes: int = 0, last_delta: int | None = None) -> bytes:
+def batch(
+    first: int, rows: Sequence[Row], attributes: int = 0, last_delta: int | None = None
+) -> bytes:
     """Rows are offset delta, timestamp delta, key, value, headers."""
     body = bytearray()
     for delta, stamp, key, value, headers in rows:
@@ -103,7 +105,9 @@ def batch(first: int, rows: Sequence[Row], attributes: int = 0, last_delta: int 
         record += encode_varint(len(headers))
         for name, content in headers:
             record += encode_varint(len(name)) + name.encode()
-            record += encode_varint(-1) if content is None else encode_varint(len(content)) + content
+            record += (
+                encode_varint(-1) if content is None else encode_varint(len(content)) + content
+            )
         body += encode_varint(len(record)) + record
     codec = Codec(attributes & 7)
     return build_batch(
@@ -124,14 +128,22 @@ def plain(values: list[bytes | None]) -> list[Row]:
     return [(index, index, None, value, ()) for index, value in enumerate(values)]
 
 
-def log(*inner: tuple[Sequence[Row], int] | tuple[Sequence[Row], int, int], aborted: int | None = None) -> Log:
+def log(
+    *inner: tuple[Sequence[Row], int] | tuple[Sequence[Row], int, int], aborted: int | None = None
+) -> Log:
     """A log of a plain batch, the inner batches (rows, attributes, last offset delta) and a plain batch."""
     batches: list[bytes] = []
     given: list[Given] = []
     first = 0
-    for rows, attributes, *last_delta in [(plain([b"a", b"b"]), 0), *inner, (plain([b"y", b"z"]), 0)]:
+    for rows, attributes, *last_delta in [
+        (plain([b"a", b"b"]), 0),
+        *inner,
+        (plain([b"y", b"z"]), 0),
+    ]:
         batches.append(batch(first, rows, attributes, *last_delta))
-        if attributes & CONTROL != CONTROL and not (aborted is not None and attributes & TRANSACTIONAL):
+        if attributes & CONTROL != CONTROL and not (
+            aborted is not None and attributes & TRANSACTIONAL
+        ):
             given += [(first + row[0], row[3]) for row in rows]
         first = read_header(batches[-1]).last_offset + 1
     return Log(tuple(batches), tuple(given), () if aborted is None else (aborted,))
@@ -163,7 +175,9 @@ def consumed(log: Log, data: bytes, asked: int, check_crcs: bool) -> Outcome:
     """What the consumer gives of a reply."""
     aborted = AbortedBatches([AbortedTransaction(PRODUCER, first) for first in log.aborted])
     following = end_of(data, check_crcs=check_crcs)
-    fetched = FetchedData(PartitionState(TP), data, Position(asked), aborted, None, check_crcs=check_crcs)
+    fetched = FetchedData(
+        PartitionState(TP), data, Position(asked), aborted, None, check_crcs=check_crcs
+    )
     found: list[Given] = []
     try:
         while records := fetched.take(5):
@@ -202,7 +216,9 @@ def partition_read(read: Callable[[FetchedRecords], list[Given]]) -> Reader:
         try:
             fetched = reader._take(answer)
             assert fetched is not None
-            parts = (data[place : place + header.size_in_bytes] for header, place in fetched.batches)
+            parts = (
+                data[place : place + header.size_in_bytes] for header, place in fetched.batches
+            )
             key = (*parts, fetched.start, fetched.end)
             if key not in known:
                 known[key] = read(fetched)
@@ -253,7 +269,9 @@ def flips(log: Log, step: int = 1) -> Iterator[tuple[int, bytes]]:
 
 
 def field_of(place: int) -> str:
-    return next((name for name, (first, end, _) in FIELDS.items() if first <= place < end), "records")
+    return next(
+        (name for name, (first, end, _) in FIELDS.items() if first <= place < end), "records"
+    )
 
 
 #: What gives headers that are not checked, or takes what it gets as checked, and the modules that
@@ -283,7 +301,11 @@ def test_each_reader_of_batches_is_known_here() -> None:
     for path in root.rglob("*.py"):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)) if any(name in text for name in CALLERS) else ():
-            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+            name = (
+                node.func.id
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                else None
+            )
             if name in found:
                 found[name].add(path.relative_to(root).as_posix())
     assert found == CALLERS
@@ -388,4 +410,6 @@ def test_the_end_of_a_reply_is_not_known_without_a_whole_batch_that_is_right(cut
     broken[len(whole) + 23] ^= 0x40  # the last offset delta
     assert end_of(bytes(broken), check_crcs=True) is None
     assert end_of(whole + second, check_crcs=True) == Position(13, 5)
-    assert end_of(whole + second[:cut], check_crcs=True) == (Position(12, 5) if cut < len(second) else Position(13, 5))
+    assert end_of(whole + second[:cut], check_crcs=True) == (
+        Position(12, 5) if cut < len(second) else Position(13, 5)
+    )

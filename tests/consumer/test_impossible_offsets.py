@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from number_topics import TOPIC, consumer_of, fill, numbers, reading
 
-from aioprod import BrokerError, Consumer, CorruptRecordError, KafkaError, OffsetAndMetadata, ProtocolError, TopicPartition
+from aioprod import (
+    BrokerError,
+    Consumer,
+    CorruptRecordError,
+    KafkaError,
+    OffsetAndMetadata,
+    ProtocolError,
+    TopicPartition,
+)
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import EARLIEST, LATEST, list_offsets
 from aioprod.protocol.api_keys import ApiKey
@@ -76,14 +84,18 @@ FIELDS: dict[str, tuple[ApiKey, Callable[[Any, int], None]]] = {
 
 @pytest.mark.parametrize("offset", IMPOSSIBLE)
 @pytest.mark.parametrize("field", FIELDS)
-async def test_other_partitions_are_read_and_nothing_is_asked_for_all_the_time(broker: EmbeddedCluster, field: str, offset: int) -> None:
+async def test_other_partitions_are_read_and_nothing_is_asked_for_all_the_time(
+    broker: EmbeddedCluster, field: str, offset: int
+) -> None:
     broker.create_topic(TOPIC, 2)
     await fill(broker, 4, partition=GOOD.partition)
     await fill(broker, 4, partition=BAD.partition)
     api, change = FIELDS[field]
     rule = broker.on(api, change_answer(lambda answer: change(answer, offset)), times=None)
     group = "g" if api is ApiKey.OFFSET_FETCH else None
-    async with consumer_of(broker, group_id=group, auto_offset_reset="earliest", fetch_max_wait_ms=20) as consumer:
+    async with consumer_of(
+        broker, group_id=group, auto_offset_reset="earliest", fetch_max_wait_ms=20
+    ) as consumer:
         consumer.assign([BAD, GOOD])
         if api is ApiKey.OFFSET_FOR_LEADER_EPOCH:
             consumer.seek(BAD, OffsetAndMetadata(0, "", 0))
@@ -104,7 +116,9 @@ async def healthy(consumer: Consumer, count: int) -> list[int]:
                 records = await consumer.getmany(timeout_ms=1_000)
             except KafkaError as error:
                 assert "can't be written" not in str(error)
-                assert isinstance(error, CorruptRecordError | ProtocolError | BrokerError), repr(error)
+                assert isinstance(error, CorruptRecordError | ProtocolError | BrokerError), repr(
+                    error
+                )
                 continue
             found += numbers([record for record in records if record.partition == GOOD.partition])
     return found
@@ -112,7 +126,9 @@ async def healthy(consumer: Consumer, count: int) -> list[int]:
 
 @pytest.mark.parametrize("timestamp", [EARLIEST, LATEST])
 @pytest.mark.parametrize("offset", [-(1 << 63), -2, -1])
-async def test_a_log_without_an_end_is_refused(broker: EmbeddedCluster, timestamp: int, offset: int) -> None:
+async def test_a_log_without_an_end_is_refused(
+    broker: EmbeddedCluster, timestamp: int, offset: int
+) -> None:
     broker.create_topic(TOPIC, 1)
     broker.on(ApiKey.LIST_OFFSETS, change_answer(lambda answer: listed(answer, offset)), times=None)
     async with ClusterClient(broker.bootstrap_servers) as client:
@@ -124,7 +140,9 @@ async def test_a_log_without_an_end_is_refused(broker: EmbeddedCluster, timestam
             await ask([BAD], timeout_ms=5_000)
 
 
-async def test_nothing_is_fetched_behind_a_corrupt_end_before_the_application_knows(broker: EmbeddedCluster) -> None:
+async def test_nothing_is_fetched_behind_a_corrupt_end_before_the_application_knows(
+    broker: EmbeddedCluster,
+) -> None:
     """The next offset is not known: the partition waits until the error is raised."""
     broker.create_topic(TOPIC, 1)
     await fill(broker, 4)

@@ -209,7 +209,9 @@ def _snappy(block: bytes) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _decompress_into(into: Callable[[bytes, bytearray], int], frame: bytes, plain: bytearray) -> int:
+def _decompress_into(
+    into: Callable[[bytes, bytearray], int], frame: bytes, plain: bytearray
+) -> int:
     """The room is not counted: pages of it that are not written to cost nothing."""
     size = into(frame, plain)
     _work.touch(len(frame) + size)

@@ -90,7 +90,9 @@ Record = Callable[[int], bytes]
 
 def sizes(*values: int) -> Record:
     """Records with values of these sizes, in turn."""
-    return lambda number: record(0, number, -1, values[number % len(values)], b"x" * values[number % len(values)], 0)
+    return lambda number: record(
+        0, number, -1, values[number % len(values)], b"x" * values[number % len(values)], 0
+    )
 
 
 def runs(length: int, *values: int, first: int = 0) -> Record:
@@ -103,7 +105,9 @@ def runs(length: int, *values: int, first: int = 0) -> Record:
     return one
 
 
-def broken(length: int, stamps: Sequence[int] = (0,), key: bool = False, gap: int = 0, headers: bytes = b"") -> Record:
+def broken(
+    length: int, stamps: Sequence[int] = (0,), key: bool = False, gap: int = 0, headers: bytes = b""
+) -> Record:
     """Runs of records alike; one after each run differs."""
 
     def one(number: int) -> bytes:
@@ -119,7 +123,9 @@ def broken(length: int, stamps: Sequence[int] = (0,), key: bool = False, gap: in
 def with_headers(count: int, vary: bool = False) -> Record:
     def one(number: int) -> bytes:
         block = b"\x02" + bytes([97 + number % 26 if vary else 97]) + b"\x01"
-        return record(0, number, -1, -1, count + number % 3 * vary, block * (count + number % 3 * vary))
+        return record(
+            0, number, -1, -1, count + number % 3 * vary, block * (count + number % 3 * vary)
+        )
 
     return one
 
@@ -185,14 +191,18 @@ def test_one_record_of_many_headers(reader: str) -> None:
     ),
     st.sampled_from([0, 8_000, 2_000_000]),
 )
-def test_runs_of_any_kind(reader: str, kinds: list[tuple[int, int, bytes | None, int, int, int]], first: int) -> None:
+def test_runs_of_any_kind(
+    reader: str, kinds: list[tuple[int, int, bytes | None, int, int, int]], first: int
+) -> None:
     body, count, offset = bytearray(), 0, first
     while len(body) < SMALL:
         for size, stamp, key, gap, headers, repeats in kinds:
             offset += gap
             key_parts: tuple[bytes | int, ...] = (-1,) if key is None else (len(key), key)
             for _ in range(repeats):
-                body += record(stamp, offset, *key_parts, size, bytes(size), headers, b"\x02h\x01" * headers)
+                body += record(
+                    stamp, offset, *key_parts, size, bytes(size), headers, b"\x02h\x01" * headers
+                )
                 offset += 1
                 count += 1
     check(reader, batch(bytes(body), count), len(body))
@@ -239,7 +249,9 @@ def gzip_members(parts: Sequence[bytes]) -> bytes:
 
 def xerial(parts: Sequence[bytes]) -> bytes:
     blocks = [compress_raw(part) for part in parts]
-    return b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"".join(len(b).to_bytes(4, "big") + b for b in blocks)
+    return (
+        b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"".join(len(b).to_bytes(4, "big") + b for b in blocks)
+    )
 
 
 def compress_raw(part: bytes) -> bytes:
@@ -251,7 +263,11 @@ def compress_raw(part: bytes) -> bytes:
 def lz4_blocks(parts: Sequence[bytes]) -> bytes:
     """Blocks that are not compressed; an empty one ends the frame."""
     header = compress(Codec.LZ4, b"")[:7]
-    return header + b"".join(struct.pack("<I", len(part) | 1 << 31) + part for part in parts if part) + bytes(4)
+    return (
+        header
+        + b"".join(struct.pack("<I", len(part) | 1 << 31) + part for part in parts if part)
+        + bytes(4)
+    )
 
 
 def zstd_blocks(parts: Sequence[bytes]) -> bytes:
@@ -260,7 +276,12 @@ def zstd_blocks(parts: Sequence[bytes]) -> bytes:
     return b"\x28\xb5\x2f\xfd\x00\x58" + blocks + b"\x01\x00\x00"
 
 
-CONTAINERS = {Codec.GZIP: gzip_members, Codec.SNAPPY: xerial, Codec.LZ4: lz4_blocks, Codec.ZSTD: zstd_blocks}
+CONTAINERS = {
+    Codec.GZIP: gzip_members,
+    Codec.SNAPPY: xerial,
+    Codec.LZ4: lz4_blocks,
+    Codec.ZSTD: zstd_blocks,
+}
 
 
 def test_each_codec_has_a_row_here() -> None:
@@ -279,7 +300,9 @@ def test_many_small_parts_of_a_compressed_batch(backend: None, codec: Codec) -> 
     """Members of gzip, blocks of the others."""
     body, count = body_of(sizes(0), SMALL)
     parts = [body[start : start + 7] for start in range(0, len(body), 7)]
-    mixed = [part for start in range(0, len(body), 50) for part in (body[start : start + 50], b"", b"")]
+    mixed = [
+        part for start in range(0, len(body), 50) for part in (body[start : start + 50], b"", b"")
+    ]
     for pieces in (parts, mixed, [b""] * (LARGE // 20) + parts):
         packed = CONTAINERS[codec](pieces)
         assert decompress(codec, packed) == body
@@ -292,7 +315,11 @@ def test_many_small_parts_of_a_compressed_batch(backend: None, codec: Codec) -> 
 @pytest.mark.parametrize("codec", CONTAINERS)
 def test_many_empty_parts_and_a_broken_end(backend: None, codec: Codec) -> None:
     packed = CONTAINERS[codec]([b"", b"x"] * (LARGE // 20))
-    for data in (packed[:-1], packed + b"\x1f", packed[: len(packed) // 2] + b"\xff" * (len(packed) // 2)):
+    for data in (
+        packed[:-1],
+        packed + b"\x1f",
+        packed[: len(packed) // 2] + b"\xff" * (len(packed) // 2),
+    ):
         check_decompression(codec, data, len(packed))
 
 
@@ -307,5 +334,9 @@ def test_a_frame_that_claims_a_size_takes_no_memory_for_it(backend: None) -> Non
     zstd = claims[:4] + bytes([0xE0]) + struct.pack("<Q", 1 << 40) + claims[7:]
     assert zstandard.get_frame_parameters(zstd).content_size == 1 << 40
     snappy = b"\xff\xff\xff\x7f" + b"x" * 20
-    for codec, packed in ((Codec.ZSTD, zstd), (Codec.SNAPPY, snappy), (Codec.SNAPPY, xerial([b"x"] * 50) + len(snappy).to_bytes(4, "big") + snappy)):
+    for codec, packed in (
+        (Codec.ZSTD, zstd),
+        (Codec.SNAPPY, snappy),
+        (Codec.SNAPPY, xerial([b"x"] * 50) + len(snappy).to_bytes(4, "big") + snappy),
+    ):
         check_decompression(codec, packed)

@@ -13,9 +13,7 @@ ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
 def too_large(codec: str, max_size: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{codec} data holds more than the {max_size} bytes that are allowed"
-    )
+    return CorruptRecordError(f"{codec} data holds more than the {max_size} bytes that are allowed")
 
 
 def cut_off(codec: str) -> CorruptRecordError:

@@ -35,7 +35,9 @@ def decompress(data: Buffer, max_size: int) -> bytes:
     """May give a byte more than ``max_size``."""
     check_magic("lz4", data, LZ4_MAGIC)
     frame = lz4.frame.LZ4FrameDecompressor()
-    step = max(_FIRST_STEP, 4 * len(data))  # the decompressor takes all the memory that it may fill at once
+    step = max(
+        _FIRST_STEP, 4 * len(data)
+    )  # the decompressor takes all the memory that it may fill at once
     parts = [frame.decompress(data, max_length=min(step, max_size + 1))]
     size = len(parts[0])
     while size <= max_size and not frame.eof:

@@ -18,11 +18,15 @@ from aioprod.protocol.codecs.faults import (
 
 ERRORS: Final = (zstandard.ZstdError,)
 _SLICE: Final = 4 << 10
-_contexts: Final = threading.local()  # a context takes long to make and may not be shared between threads
+_contexts: Final = (
+    threading.local()
+)  # a context takes long to make and may not be shared between threads
 
 
 def _compressor(level: int) -> zstandard.ZstdCompressor:
-    compressors: dict[int, zstandard.ZstdCompressor] = _contexts.__dict__.setdefault("compressors", {})
+    compressors: dict[int, zstandard.ZstdCompressor] = _contexts.__dict__.setdefault(
+        "compressors", {}
+    )
     if level not in compressors:
         compressors.clear()
         compressors[level] = zstandard.ZstdCompressor(level=level)
