@@ -64,7 +64,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Log:
-    """Batches that follow one another without gaps between them; bits of the inner ones are flipped.
+    """Batches that follow one another without gaps; bits of the inner ones are flipped.
 
     Attributes:
         aborted: first offsets of aborted transactions of ``PRODUCER``.
@@ -131,7 +131,7 @@ def plain(values: list[bytes | None]) -> list[Row]:
 def log(
     *inner: tuple[Sequence[Row], int] | tuple[Sequence[Row], int, int], aborted: int | None = None
 ) -> Log:
-    """A log of a plain batch, the inner batches (rows, attributes, last offset delta) and a plain batch."""
+    """A plain batch, the inner batches (rows, attributes, last offset delta), a plain batch."""
     batches: list[bytes] = []
     given: list[Given] = []
     first = 0
@@ -376,7 +376,7 @@ def test_without_checksums_reading_still_ends(kind: str, reader: str) -> None:
 def test_base_offsets_are_refused_where_something_contradicts_them(
     reader: str, bases: tuple[int, int], asked: int, refused: str | None
 ) -> None:
-    """They are not under the checksum. What nothing contradicts can't be known: a shifted last batch."""
+    """They are not under the checksum. A shifted last batch that nothing contradicts is read."""
     batches = tuple(batch(first, plain([b"1", b"2"])) for first in bases)
     log = Log(batches, ())
     found, position, error = READERS[reader](log, log.data, asked, True)

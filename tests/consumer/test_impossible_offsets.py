@@ -1,4 +1,4 @@
-"""Offsets in answers that can't be right: refused where they are read, and no other partition suffers."""
+"""Offsets in answers that can't be right are refused, and no other partition suffers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Reading a batch costs no more than so much a byte, whatever its producer has made of it.
 
-All who may write to a topic can plant such batches. Work is counted, not timed: see ``counted_work``.
+All who may write to a topic can plant such batches. Work is counted, not timed (``counted_work``).
 """
 
 from __future__ import annotations

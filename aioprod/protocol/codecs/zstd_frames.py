@@ -45,7 +45,8 @@ def compress(data: Buffer, level: int) -> bytes:
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
-    # Java's frames don't tell their size. Small slices keep what one step can blow up to (32,000 fold) within bounds.
+    # Java's frames don't tell their size. Small slices keep within bounds what one step can blow
+    # up to (32,000 fold).
     check_magic("zstd", data, ZSTD_MAGIC)
     stream = _decompressor().decompressobj()
     parts: list[bytes] = []
