@@ -1,6 +1,6 @@
 """Which library does lz4 and zstd: lz4 and zstandard if they are installed, else cramjam.
 
-cramjam is always there. It is as fast for large batches; for small ones its calls cost more.
+cramjam is always there. It is nearly as fast for large batches; for small ones its calls cost more.
 """
 
 from __future__ import annotations
