@@ -29,6 +29,9 @@ class AbortedBatches:
     def contains(self, data: bytes, place: int, header: BatchHeader) -> bool:
         """Whether a batch is to be left out; to be asked of each batch, in their order.
 
+        Args:
+            header: as ``fetched_batches`` gives it, checked.
+
         Raises:
             CorruptRecordError: a marker can't be read.
         """
@@ -42,7 +45,7 @@ class AbortedBatches:
 
 
 def _marker_type(data: bytes, place: int, header: BatchHeader) -> int:
-    records = read_batch_records(data, place, header, True)
+    records = read_batch_records(data, place, header)
     key = records[0].key if records else None
     if key is None or len(key) < 4:
         raise CorruptRecordError(f"control batch at offset {header.base_offset} has no marker")

@@ -18,7 +18,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.data: deque[FetchedData] = deque()
-        self.next = Position(0)
+        self.next: Position | None = None
 
 
 class FetchBuffer:
@@ -29,8 +29,8 @@ class FetchBuffer:
         self._partitions: dict[TopicPartition, _Waiting] = {}
         self.size = 0  # bytes held
 
-    def add(self, data: FetchedData, following: Position) -> None:
-        """Queue data; ``following`` is the position behind it."""
+    def add(self, data: FetchedData, following: Position | None) -> None:
+        """Queue data; ``following`` is the position behind it, None if its end is corrupt."""
         waiting = self._partitions.setdefault(data.state.tp, _Waiting())
         waiting.data.append(data)
         waiting.next = following
@@ -43,7 +43,10 @@ class FetchBuffer:
         return sum(data.unread_bytes for data in waiting.data) if waiting is not None else 0
 
     def next_position(self, state: PartitionState) -> Position | None:
-        """Where the next fetch goes on: behind what waits, else at the partition's position."""
+        """Where the next fetch goes on: behind what waits, else at the partition's position.
+
+        None if what waits is corrupt at its end: the application has to be told before.
+        """
         waiting = self._partitions.get(state.tp)
         return waiting.next if waiting is not None else state.position
 

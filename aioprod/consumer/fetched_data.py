@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.records import BatchRecords, Records
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
-from aioprod.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
-from aioprod.protocol.record_reader import RecordColumns, iter_batches, read_columns
+from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.record_reader import RecordColumns, read_columns
 from aioprod.types import ConsumerRecord
 
 Finish = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], KafkaError | None]]
 """Makes of records as they are stored what the application gets; of those up to the first that can't be read, and why it can't."""
-
-_PLACE = struct.Struct(">qii")  # base offset, length, leader epoch
-_LAST_DELTA = struct.Struct(">23xi")
-
-
-def end_of(data: bytes, start: Position) -> Position:
-    """The position behind the last whole batch of ``data``, or ``start`` where there is none; looks at two numbers of each batch."""
-    position, end = 0, start
-    while position + HEADER_SIZE <= len(data):
-        base_offset, length, epoch = _PLACE.unpack_from(data, position)
-        following = position + LOG_OVERHEAD + length
-        if length < HEADER_SIZE - LOG_OVERHEAD or following > len(data):
-            break
-        end = Position(base_offset + _LAST_DELTA.unpack_from(data, position)[0] + 1, epoch)
-        position = following
-    return end
 
 
 class FetchedData:
@@ -51,7 +35,7 @@ class FetchedData:
     """
 
     __slots__ = (
-        "_aborted", "_batches", "_check_crcs", "_data", "_failure", "_finish", "_given_back", "_left", "_open", "_open_end", "_start",
+        "_aborted", "_batches", "_data", "_failure", "_finish", "_given_back", "_left", "_open", "_open_end", "_start",
         "position", "size", "state", "unread_bytes", "version",
     )  # fmt: skip
 
@@ -63,10 +47,11 @@ class FetchedData:
         self.position = self._start = start
         self.size = self.unread_bytes = len(data)
         self._data = data
-        self._batches = iter_batches(data)
+        self._batches: Iterator[tuple[BatchHeader, int]] = fetched_batches(
+            data, start.offset, check_crcs=check_crcs
+        )
         self._aborted = aborted
         self._finish = finish
-        self._check_crcs = check_crcs
         self._open: tuple[BatchHeader, RecordColumns] | None = None
         self._left = 0  # records of the open batch that were not taken
         self._open_end = start  # where the open batch ends
@@ -124,8 +109,6 @@ class FetchedData:
         try:
             for header, place in self._batches:
                 self.unread_bytes = len(self._data) - place - header.size_in_bytes
-                if header.last_offset < self.position.offset:
-                    continue
                 skip = self._aborted is not None and self._aborted.contains(self._data, place, header)
                 self._open_end = Position(header.last_offset + 1, header.partition_leader_epoch)
                 if not (skip or header.is_control or header.record_count == 0):
@@ -149,7 +132,7 @@ class FetchedData:
         self._batches = iter(())
 
     def _decode(self, header: BatchHeader, place: int) -> None:
-        columns = read_columns(self._data, place, header, self._check_crcs)
+        columns = read_columns(self._data, place, header)
         first = bisect_left(columns.offsets, self.position.offset) if header.base_offset < self.position.offset else 0
         self._left = len(columns.offsets) - first
         self._open = header, columns

@@ -13,7 +13,8 @@ from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
-from aioprod.consumer.fetched_data import FetchedData, Finish, end_of
+from aioprod.consumer.fetched_batches import end_of
+from aioprod.consumer.fetched_data import FetchedData, Finish
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.subscription import PartitionState, Position, SubscriptionState
@@ -103,7 +104,7 @@ class Fetcher:
             return again_at
         by_node: defaultdict[int, list[tuple[PartitionState, PartitionInfo]]] = defaultdict(list)
         for state in self._subscription.partitions.values():
-            if not state.may_be_fetched:
+            if not state.may_be_fetched or self._buffer.next_position(state) is None:
                 continue
             if state.retry_at > now:
                 again_at = min(again_at, state.retry_at)
@@ -285,7 +286,7 @@ class Fetcher:
         present = self._buffer.next_position(state)
         if not data.records or present is None or present.offset != asking.start.offset:
             return False
-        following = end_of(data.records, asking.start)
+        following = end_of(data.records, check_crcs=self._config.check_crcs)
         aborted = AbortedBatches(data.aborted_transactions or ()) if self._read_committed else None
         self._metrics.data_came(tp.topic, len(data.records), now)
         fetched = FetchedData(state, data.records, asking.start, aborted, self._finish, check_crcs=self._config.check_crcs)

@@ -141,7 +141,7 @@ class LookupCalls(ConsumerCore):
                 assert isinstance(error, KafkaError), error
                 failure = error
                 continue
-            for tp, told in found_offsets(answer.result()).items():
+            for tp, told in found_offsets(answer.result(), timestamps).items():
                 if isinstance(told, KafkaError):
                     failure = told
                 else:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError
+from aioprod.errors import BrokerError, KafkaError, ProtocolError
 from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from aioprod.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -20,6 +20,7 @@ from aioprod.types import OffsetAndTimestamp, TopicPartition
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
+_ALWAYS_THERE = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
 # The messages' own default is a follower's id: it would be told of records that consumers may not see yet.
 _CONSUMER = -1
 
@@ -52,14 +53,25 @@ def list_offsets_request(
     return ListOffsetsRequest(replica_id=_CONSUMER, isolation_level=isolation_level, topics=topics, timeout_ms=int(timeout_ms))
 
 
-def found_offsets(reply: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
-    """What an answer says of each partition; the offset is -1 where there is no record so late."""
-    found: dict[TopicPartition, OffsetAndTimestamp | BrokerError] = {}
+def found_offsets(
+    reply: ListOffsetsResponse, timestamps: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
+    """What an answer says of each partition; the offset is -1 where there is no record so late.
+
+    Args:
+        timestamps: what was asked. A log always has a beginning and an end: -1 is an error there.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp | KafkaError] = {}
     for topic in reply.topics:
         for answer in topic.partitions:
             tp = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
                 found[tp] = BrokerError(ErrorCode.of(answer.error_code), f"offset of {tp.topic}-{tp.partition}")
+            elif answer.offset < (0 if timestamps.get(tp) in _ALWAYS_THERE else -1):
+                where = f"{tp.topic}-{tp.partition}"
+                found[tp] = ProtocolError(
+                    f"the broker gives impossible offset {answer.offset} for {where}"
+                )
             else:
                 found[tp] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
     return found

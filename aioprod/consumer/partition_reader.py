@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, by_leader, found_offsets, list_offsets_request
 from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
@@ -17,7 +18,7 @@ from aioprod.errors import BrokerConnectionError, BrokerError, ConfigError, Corr
 from aioprod.net.backoff import Backoff
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.protocol.record_batch import BatchHeader
-from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records
+from aioprod.protocol.record_reader import Record, read_batch_records
 from aioprod.types import TopicPartition
 
 LATEST = LATEST_TIMESTAMP
@@ -66,7 +67,7 @@ class FetchedRecords:
 
     Attributes:
         data: the reply's bytes.
-        batches: header and place in ``data`` of each batch.
+        batches: header and place in ``data`` of each batch, checked.
         start, end: only offsets from ``start`` up to, but without, ``end`` were asked for; the outer batches may hold others.
     """
 
@@ -75,15 +76,15 @@ class FetchedRecords:
     start: int
     end: int
 
-    def records(self, *, check_crc: bool = True) -> list[Record]:
+    def records(self) -> list[Record]:
         """The records that were asked for.
 
         Raises:
-            CorruptRecordError: a batch fails its checks.
+            CorruptRecordError: a batch can't be decompressed, or its records can't be read.
         """
         found: list[Record] = []
         for header, place in self.batches:
-            records = read_batch_records(self.data, place, header, check_crc)
+            records = read_batch_records(self.data, place, header)
             inside = header.base_offset >= self.start and header.last_offset < self.end
             found += records if inside else [record for record in records if self.start <= record.offset < self.end]
         return found
@@ -229,17 +230,22 @@ class PartitionReader:
         start = self.position
         aborted = AbortedBatches(data.aborted_transactions or ()) if self._settings.isolation_level == "read_committed" else None
         batches: list[tuple[BatchHeader, int]] = []
-        for header, place in iter_batches(data.records):
-            if header.last_offset < start:
-                continue
-            if self.end is not None and header.base_offset >= self.end:
-                # Everything before it has been seen: compaction may have removed the rest of the range.
-                self.position = self.end
-                break
-            self.position = header.last_offset + 1
-            skip = aborted is not None and aborted.contains(data.records, place, header)
-            if not (skip or header.is_control or header.record_count == 0):
-                batches.append((header, place))
+        check_crcs = self._settings.check_crcs
+        try:
+            for header, place in fetched_batches(data.records, start, check_crcs=check_crcs):
+                if self.end is not None and header.base_offset >= self.end:
+                    # All before it has been seen: compaction may have removed the rest.
+                    self.position = self.end
+                    break
+                skip = aborted is not None and aborted.contains(data.records, place, header)
+                self.position = header.last_offset + 1
+                if not (skip or header.is_control or header.record_count == 0):
+                    batches.append((header, place))
+        except CorruptRecordError as error:
+            if self.position == start:
+                name = _name(self.partition)
+                raise CorruptRecordError(f"{name} at offset {start}: {error}") from error
+            # What came before is given; the batch is asked for again, and then it fails.
         if self.position == start:
             # The first batch was cut off although brokers send one whole batch whatever its size.
             raise CorruptRecordError(f"{_name(self.partition)} at offset {start}: the broker sent {len(data.records)} bytes without a whole batch")
@@ -336,7 +342,7 @@ async def _list_offsets_once(
             continue
         if isinstance(reply, BaseException):
             raise reply
-        for tp, answer in found_offsets(reply).items():
+        for tp, answer in found_offsets(reply, timestamps).items():
             if isinstance(answer, KafkaError):
                 failure = answer
             else:

@@ -156,8 +156,9 @@ class PositionFinder:
         return EARLIEST_TIMESTAMP if state.reset.strategy == EARLIEST else LATEST_TIMESTAMP
 
     def _take_offsets(self, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, reply: Any, now: float) -> None:
-        found = found_offsets(reply)
-        for state in _present(self._subscription, asked, Phase.AWAIT_RESET):
+        present = _present(self._subscription, asked, Phase.AWAIT_RESET)
+        found = found_offsets(reply, {state.tp: self._timestamp(state) for state in present})
+        for state in present:
             answer = found.get(state.tp)
             if isinstance(answer, OffsetAndTimestamp) and answer.offset >= 0:
                 state.found(Position(answer.offset, answer.leader_epoch))

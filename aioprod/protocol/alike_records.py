@@ -18,6 +18,10 @@ from aioprod.protocol.record_headers import Header, HeaderBlocks
 #: Stretches shorter than this are read faster one by one.
 SHORTEST: Final = 16
 
+# How many records are looked at for being alike, at first; eight times as many after each full
+# stretch, so that most batches are two stretches: one of offset deltas of a byte, one of two. All
+# that are left would be looked at again and again in a batch of short stretches.
+_WINDOW: Final = 256
 _BLOCK: Final = 64
 _LOWEST_BYTES: Final = {flag: bytes(2 * delta & 127 | flag for delta in range(64)) for flag in (0, 128)}
 _LARGEST_OFFSET_BYTES: Final = 4  # of a varint: 134 million records
@@ -74,15 +78,20 @@ class AlikeRecords:
         Raises:
             CorruptRecordError, UnicodeDecodeError, IndexError: there are headers that can't be read.
         """
-        index = position = 0
-        while len(timestamps) - index >= SHORTEST:
+        index, position, window = 0, 0, _WINDOW
+        while (left := len(timestamps) - index) >= SHORTEST:
             shape = _shape(self._body, position)
-            count = 0 if shape is None else self._count_alike(shape, position, index, len(timestamps) - index)
-            if shape is None or count < SHORTEST:
+            if shape is None:
+                break
+            left = min(left, _same_offset_length(shape, index))
+            most = left if left < window + SHORTEST else window
+            count = self._count_alike(shape, position, index, most)
+            if count < SHORTEST:
                 break
             stretch = self._timestamps(position, count, shape)
             if len(stretch) < SHORTEST:
                 break
+            window = 8 * window if len(stretch) == most else _WINDOW
             following, end = index + len(stretch), position + len(stretch) * shape.size
             timestamps[index:following] = stretch
             fields = _fields(self._body, position, end, shape)
@@ -98,7 +107,7 @@ class AlikeRecords:
     def _count_alike(self, shape: _Shape, position: int, index: int, most: int) -> int:
         """How many records from record ``index`` at byte ``position`` on have this shape."""
         body = self._body
-        count = min(most, (len(body) - position) // shape.size, _same_offset_length(shape, index))
+        count = min(most, (len(body) - position) // shape.size)
         end = position + count * shape.size
         for place in shape.fixed:
             if count < SHORTEST:
@@ -210,10 +219,14 @@ def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
         first = index & 63
         return (pattern * ((first + count) // 64 + 1))[first : first + count]
     shift = 7 * number - 1
-    width = 1 << shift
-    blocks = range(index >> shift, (index + count - 1 >> shift) + 1)
-    first = index & width - 1
-    return b"".join([bytes((block & 127 | flag,)) * width for block in blocks])[first : first + count]
+    width = 1 << shift  # so many records have the same byte
+    end = index + count - 1
+    first, last = index >> shift, end >> shift
+    if first == last:
+        return bytes((first & 127 | flag,)) * count
+    whole = [bytes((block & 127 | flag,)) * width for block in range(first + 1, last)]
+    begin = bytes((first & 127 | flag,)) * (width - (index & width - 1))
+    return b"".join((begin, *whole, bytes((last & 127 | flag,)) * ((end & width - 1) + 1)))
 
 
 def _fields(body: bytes, position: int, end: int, shape: _Shape) -> Iterator[list[Any]]:

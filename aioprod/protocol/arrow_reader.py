@@ -32,6 +32,11 @@ PORTION_BYTES: Final = 4 << 20
 _NULL: Final = 1  # the zig-zag form of length -1
 # So many records of one length in a row make it worth to look how many more there are, which takes as long as some 50 steps.
 _STEPS: Final = 32
+# At first this many are looked at, and four times as many after each full stretch: all that are
+# left would be looked at again and again in a batch of short stretches.
+_WINDOW: Final = 256
+# Headers of fewer records than these are read one by one: that takes as long as calls of numpy.
+_ROWS: Final = 48
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -56,7 +61,7 @@ class RecordArrays:
 
 
 def read_arrays(
-    data: bytes, batches: Iterable[tuple[BatchHeader, int]], *, check_crc: bool = True, include_headers: bool = True
+    data: bytes, batches: Iterable[tuple[BatchHeader, int]], *, include_headers: bool = True
 ) -> Iterator[RecordArrays]:
     """All records of the batches, in portions of about 4 MiB.
 
@@ -71,7 +76,7 @@ def read_arrays(
     portion: list[tuple[BatchHeader, int, bytes | memoryview]] = []
     size = 0
     for header, place in batches:
-        body = plain_body(data, place, header, check_crc)
+        body = plain_body(data, place, header)
         portion.append((header, place + HEADER_SIZE, body))
         size += len(body)
         if size >= PORTION_BYTES:
@@ -114,9 +119,10 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
 def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
     """Where each record's length is; only that the records of a batch fill it is checked."""
     starts: list[int] = []
+    numbers = np.frombuffer(data, np.uint8)
     for batch in batches:
         try:
-            end = _walk(data, batch, starts)
+            end = _walk(data, numbers, batch, starts)
         except (IndexError, CorruptRecordError):
             end = -1
         if end != batch.end:
@@ -124,7 +130,7 @@ def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
     return starts
 
 
-def _walk(data: bytes, batch: _Batch, starts: list[int]) -> int:
+def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int:
     """From one record to the next; returns where the last one ends."""
     append = starts.append
     position = batch.start
@@ -143,24 +149,34 @@ def _walk(data: bytes, batch: _Batch, starts: list[int]) -> int:
         left -= min(left, _STEPS)
         size = position - starts[-1]
         if left and starts[-_STEPS:] == [*range(position - _STEPS * size, position, size)]:
-            same = _same_length(data, starts[-1], size, min(left, (batch.end - position) // size))
+            most = min(left, (batch.end - position) // size)
+            same = _same_length(numbers, starts[-1], size, most)
             starts += range(position, position + same * size, size)
             position += same * size
             left -= same
     return position
 
 
-def _same_length(data: bytes, start: int, size: int, limit: int) -> int:
+def _same_length(numbers: _Bytes, start: int, size: int, limit: int) -> int:
     """How many records that follow the one at ``start``, up to ``limit``, have its length: they follow it at equal distances."""
-    numbers = np.frombuffer(data, np.uint8)
-    while limit > 0:
-        same = numbers[start + size : start + size * (limit + 1) : size] == numbers[start]
-        if not same.all():
-            limit = int(same.argmin())
-        if numbers[start] < 128:
+    found, most = 0, _WINDOW
+    while (left := min(most, limit - found)) > 0:
+        place = start
+        begin = start + size * found
+        count = left
+        while count > 0:
+            same = numbers[begin + size : begin + size * (count + 1) : size] == numbers[place]
+            if not same.all():
+                count = int(same.argmin())
+            if numbers[place] < 128:
+                break
+            place += 1
+            begin += 1
+        found += count
+        if count < left:
             break
-        start += 1
-    return limit
+        most *= 4
+    return found
 
 
 class _Batch(NamedTuple):
@@ -183,6 +199,7 @@ class _Reader:
     """Reads one field of all records at a time; a position per record in, one per record out."""
 
     def __init__(self, data: bytes, batches: Sequence[_Batch]) -> None:
+        self._data = data
         self._bytes: _Bytes = np.frombuffer(data, np.uint8)
         self._batches = [batch.header for batch in batches]
         self._counts = np.array([header.record_count for header in self._batches])
@@ -242,6 +259,10 @@ class _Reader:
         self.refuse((number & 1).astype(np.bool_), "negative offset delta")
         deltas = number >> 1
         self.refuse(deltas > self._of_batches([header.last_offset_delta for header in self._batches]), "an offset delta is above the batch's last")
+        stays = deltas[1:] <= deltas[:-1]
+        starts = np.cumsum(self._counts)[:-1]
+        stays[starts[(starts > 0) & (starts < len(deltas))] - 1] = False  # between two batches
+        self.refuse(stays, "an offset delta does not ascend")
         return self._of_batches([header.base_offset for header in self._batches]) + deltas
 
     def headers(self, counts: Numbers, position: Numbers) -> tuple[_Field, _Field, Numbers]:
@@ -253,7 +274,7 @@ class _Reader:
         rows = np.flatnonzero(counts)
         position = position.copy()
         index = 0
-        while len(rows):
+        while len(rows) >= _ROWS:
             number, start = self.varints(position[rows])
             name = _Field(np.zeros(len(rows), np.bool_), start, start + self.sizes(number, "length of a header's name"))
             value = self.field(name.end)
@@ -263,7 +284,33 @@ class _Reader:
             position[rows] = value.end
             index += 1
             rows = rows[counts[rows] > index]
+        for row in rows.tolist():
+            place = slice(int(first[row]) + index, int(first[row] + counts[row]))
+            count = place.stop - place.start
+            found, position[row] = self._headers_of(row, int(position[row]), count)
+            for target, numbers in zip((*names, *values), found, strict=True):
+                target[place] = numbers
         return names, values, position
+
+    def _headers_of(self, row: int, position: int, count: int) -> tuple[list[list[int]], int]:
+        """Headers of one record, as the lists of names and values, and where they end."""
+        data, size = self._data, 2 * len(self._data)
+        ends: list[int] = []
+        nulls: list[int] = []
+        try:
+            for _ in range(count):
+                number, position = read_varint(data, position)
+                value = position + (number >> 1)
+                null = data[value] == _NULL
+                length, start = read_varint(data, value)
+                if number & 1 or (length & 1 and not null) or max(number, length) > size:
+                    raise IndexError
+                ends += (position, value, start, position := start + (length >> 1))
+                nulls.append(null)
+        except (IndexError, CorruptRecordError):
+            wrong = np.arange(self._counts.sum()) == row
+            self.refuse(wrong, "headers that can't be read")
+        return [[0] * count, ends[::4], ends[1::4], nulls, ends[2::4], ends[3::4]], position
 
     def refuse(self, wrong: _Flags, why: str) -> None:
         if wrong.any():

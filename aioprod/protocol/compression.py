@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
 import cramjam
-import lz4.frame  # type: ignore[import-untyped]
-import zstandard
 
 from aioprod.errors import ConfigError, CorruptRecordError
+from aioprod.protocol.codecs.backends import lz4_backend, zstd_backend
+from aioprod.protocol.codecs.faults import Buffer, cut_off, too_large
 
-Buffer = bytes | bytearray | memoryview
+_LZ4: Final = lz4_backend()
+_ZSTD: Final = zstd_backend()
+_ERRORS: Final[tuple[type[Exception], ...]] = (
+    zlib.error, cramjam.DecompressionError, MemoryError, *_LZ4.errors, *_ZSTD.errors
+)  # fmt: skip
 
 #: Limit on the uncompressed size of one batch, in bytes: what a fetch of a hostile or broken batch can cost at most.
 MAX_DECOMPRESSED_SIZE: Final = 256 << 20
@@ -78,23 +81,11 @@ def decompress(codec: Codec, data: Buffer, max_size: int = MAX_DECOMPRESSED_SIZE
     """
     try:
         plain = _DECOMPRESS[codec](data, max_size)
-    except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError, MemoryError) as error:
+    except _ERRORS as error:
         raise CorruptRecordError(f"{codec.name.lower()} data can't be decompressed: {error}") from error
     if len(plain) > max_size:
-        raise _too_large(codec, max_size)
+        raise too_large(codec.name.lower(), max_size)
     return plain
-
-
-def _too_large(codec: Codec, max_size: int) -> CorruptRecordError:
-    return CorruptRecordError(f"{codec.name.lower()} data holds more than the {max_size} bytes that are allowed")
-
-
-def _cut_off(codec: Codec) -> CorruptRecordError:
-    return CorruptRecordError(f"{codec.name.lower()} data is cut off")
-
-
-def _left_over(codec: Codec) -> CorruptRecordError:
-    return CorruptRecordError(f"{codec.name.lower()} data has bytes behind its end")
 
 
 def _copy(data: Buffer, _: int) -> bytes:
@@ -103,24 +94,48 @@ def _copy(data: Buffer, _: int) -> bytes:
 
 # gzip
 
+_GZIP_SLICE: Final = 64  # a member takes 20 bytes at least
 
 def _gzip_compress(data: Buffer, level: int) -> bytes:
     return zlib.compress(data, level, wbits=31)
 
 
 def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
-    plain = b""
-    rest: Buffer = data
-    while True:  # members follow one another, as Java's GZIPInputStream has it
-        member = zlib.decompressobj(wbits=31)
-        plain += member.decompress(rest, max_size - len(plain) + 1)
-        if len(plain) > max_size:
-            return plain
-        if not member.eof:
-            raise _cut_off(Codec.GZIP)
-        rest = member.unused_data
-        if not rest:
-            return plain
+    member = zlib.decompressobj(wbits=31)
+    plain = member.decompress(data, max_size + 1)
+    if len(plain) > max_size:
+        return plain
+    if not member.eof:
+        raise cut_off("gzip")
+    if not member.unused_data:
+        return plain
+    # Members follow one another, as Java's GZIPInputStream has it.
+    parts, room = [plain], max_size - len(plain)
+    with memoryview(data) as view:
+        position = len(view) - len(member.unused_data)
+        while position < len(view):
+            plain, position = _gzip_member(view, position, room)
+            parts.append(plain)
+            room -= len(plain)
+            if room < 0:
+                break
+    return b"".join(parts)
+
+
+def _gzip_member(view: memoryview, position: int, room: int) -> tuple[bytes, int]:
+    """What the member at ``position`` holds, up to a byte more than ``room``, and where it ends."""
+    member = zlib.decompressobj(wbits=31)
+    parts: list[bytes] = []
+    size = _GZIP_SLICE  # what follows a member's end is copied, so it is looked at in slices
+    while not member.eof and room >= 0:
+        if position >= len(view):
+            raise cut_off("gzip")
+        with view[position : position + size] as some:
+            parts.append(member.decompress(some, room + 1))
+            position += len(some) - len(member.unused_data)
+        room -= len(parts[-1])
+        size *= 2
+    return b"".join(parts), position
 
 
 # snappy: frames as snappy-java (xerial) writes them, which is what Kafka's clients expect
@@ -128,6 +143,7 @@ def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
+_SNAPPY_RATIO: Final = 22  # a copy of up to 64 bytes takes 3
 
 
 def _snappy_compress(data: Buffer, _: int) -> bytes:
@@ -147,13 +163,13 @@ def _snappy_decompress(data: Buffer, max_size: int) -> bytes:
     blocks: list[bytes] = []
     position = len(_XERIAL_HEADER)
     if len(data) < position:
-        raise _cut_off(Codec.SNAPPY)
+        raise cut_off("snappy")
     room = max_size
     while position < len(data):
         start = position + 4
         position = start + int.from_bytes(data[position:start], "big")
         if start > len(data) or position > len(data):
-            raise _cut_off(Codec.SNAPPY)
+            raise cut_off("snappy")
         block = _snappy_block(data[start:position], room, max_size)
         room -= len(block)
         blocks.append(block)
@@ -168,80 +184,21 @@ def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
         if byte < 0x80:
             break
     if size > room:
-        raise _too_large(Codec.SNAPPY, max_size)
+        raise too_large("snappy", max_size)
+    if size > _SNAPPY_RATIO * len(block):
+        raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to hold {size} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-# lz4: frames with independent blocks of 64 KiB and no checksums; Java's reader refuses linked blocks
+# lz4
 
-_LZ4_FIRST_STEP: Final = 256 << 10
+_LZ4_HIGH: Final = 3  # the lowest level of the high compressor
 
 
 def _lz4_compress(data: Buffer, level: int) -> bytes:
     # Kafka's Java client uses the fast compressor at its default level and the high compressor at any other.
-    level = 0 if level == DEFAULT_LEVELS[Codec.LZ4] else max(level, lz4.frame.COMPRESSIONLEVEL_MINHC)
-    return bytes(lz4.frame.compress(data, compression_level=level, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False))
-
-
-def _lz4_decompress(data: Buffer, max_size: int) -> bytes:
-    frame = lz4.frame.LZ4FrameDecompressor()
-    step = max(_LZ4_FIRST_STEP, 4 * len(data))  # the decompressor takes all the memory that it may fill at once
-    parts = [frame.decompress(data, max_length=min(step, max_size + 1))]
-    size = len(parts[0])
-    while size <= max_size and not frame.eof:
-        if frame.needs_input:
-            raise _cut_off(Codec.LZ4)
-        part = frame.decompress(b"", max_length=min(step, max_size + 1 - size))
-        size += len(part)
-        parts.append(part)
-    if frame.eof and frame.unused_data:
-        raise _left_over(Codec.LZ4)
-    return b"".join(parts)
-
-
-# zstd
-
-_ZSTD_SLICE: Final = 4 << 10
-_zstd_contexts: Final = threading.local()  # a context takes long to make and may not be shared between threads
-
-
-def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
-    compressors: dict[int, zstandard.ZstdCompressor] = _zstd_contexts.__dict__.setdefault("compressors", {})
-    if level not in compressors:
-        compressors.clear()
-        compressors[level] = zstandard.ZstdCompressor(level=level)
-    return compressors[level]
-
-
-def _zstd_decompressor() -> zstandard.ZstdDecompressor:
-    context: zstandard.ZstdDecompressor | None = _zstd_contexts.__dict__.get("decompressor")
-    if context is None:
-        context = _zstd_contexts.decompressor = zstandard.ZstdDecompressor()
-    return context
-
-
-def _zstd_compress(data: Buffer, level: int) -> bytes:
-    return _zstd_compressor(level).compress(data)
-
-
-def _zstd_decompress(data: Buffer, max_size: int) -> bytes:
-    # Java's frames don't tell their size. Small slices keep what one step can blow up to (32,000 fold) within bounds.
-    stream = _zstd_decompressor().decompressobj()
-    parts: list[bytes] = []
-    size = 0
-    for start in range(0, len(data), _ZSTD_SLICE):
-        if stream.eof:
-            raise _left_over(Codec.ZSTD)
-        part = stream.decompress(data[start : start + _ZSTD_SLICE])
-        size += len(part)
-        if size > max_size:
-            raise _too_large(Codec.ZSTD, max_size)
-        parts.append(part)
-    if not stream.eof:
-        raise _cut_off(Codec.ZSTD)
-    if stream.unused_data:
-        raise _left_over(Codec.ZSTD)
-    return b"".join(parts)
+    fast = level == DEFAULT_LEVELS[Codec.LZ4]
+    return _LZ4.compress(data, 0 if fast else max(level, _LZ4_HIGH))
 
 
 _COMPRESS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
@@ -249,12 +206,12 @@ _COMPRESS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
     Codec.GZIP: _gzip_compress,
     Codec.SNAPPY: _snappy_compress,
     Codec.LZ4: _lz4_compress,
-    Codec.ZSTD: _zstd_compress,
+    Codec.ZSTD: _ZSTD.compress,
 }
 _DECOMPRESS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
     Codec.NONE: _copy,
     Codec.GZIP: _gzip_decompress,
     Codec.SNAPPY: _snappy_decompress,
-    Codec.LZ4: _lz4_decompress,
-    Codec.ZSTD: _zstd_decompress,
+    Codec.LZ4: _LZ4.decompress,
+    Codec.ZSTD: _ZSTD.decompress,
 }

@@ -22,6 +22,8 @@ from aioprod.protocol.steady_records import SteadyRecords
 _SMALLEST_RECORD: Final = 7
 # So many steady records in a row repay the try to find them; where there are none, so many records are read before the next try.
 _WORTH_IT, _MOST_ANY = 4, 64
+# How many steady records are prepared for, at first; four times as many after each full stretch.
+_STEADY: Final = 64
 
 _Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
 
@@ -55,40 +57,73 @@ class RecordColumns(NamedTuple):
     headers: list[tuple[Header, ...]]
 
 
-def iter_batches(data: bytes | bytearray | memoryview) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers of the batches in ``data``, each with the byte it starts at.
+def iter_batches(
+    data: bytes | bytearray | memoryview, *, check_crc: bool = True
+) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers of the batches in ``data``, each with the byte it starts at, checked one by one.
 
-    Brokers cut a reply at a byte limit, so a last batch that is not all there is left out. Checksums are not looked at.
+    Brokers cut a reply at a byte limit, so a last batch that is not all there is left out.
+
+    Raises:
+        CorruptRecordError: see ``checked_header``; the batches before were given.
     """
     position = 0
-    end = len(data)
-    while end - position >= HEADER_SIZE:
-        header = read_header(data, position)
-        following = position + header.size_in_bytes
-        if following > end:
-            return
+    while (header := checked_header(data, position, check_crc)) is not None:
         yield header, position
-        position = following
+        position += header.size_in_bytes
+
+
+def checked_header(
+    data: bytes | bytearray | memoryview, position: int, check_crc: bool
+) -> BatchHeader | None:
+    """The header of the batch at ``position``; None if the batch is cut off.
+
+    Each reader gets its headers here: no field but the length counts before the checksum does.
+
+    Raises:
+        CorruptRecordError: the checksum differs, or a number in the header is impossible.
+    """
+    if len(data) - position < HEADER_SIZE:
+        return None
+    header = read_header(data, position)
+    if position + header.size_in_bytes > len(data):
+        return None
+    if check_crc:
+        check_batch_crc(data, position, header)
+    # The base offset is not under the checksum. A request must be able to carry the next offset.
+    if not 0 <= header.base_offset < LIMIT:
+        raise CorruptRecordError(
+            f"record batch at byte {position} has impossible base offset {header.base_offset}"
+        )
+    return header
 
 
 def read_records(data: bytes | bytearray | memoryview, *, check_crc: bool = True) -> list[Record]:
     """All records of all complete batches in ``data``, transaction markers left out."""
     records: list[Record] = []
-    for header, position in iter_batches(data):
+    for header, position in iter_batches(data, check_crc=check_crc):
         if not header.is_control:
-            records += read_batch_records(data, position, header, check_crc)
+            records += read_batch_records(data, position, header)
     return records
 
 
-def read_batch_records(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool = True) -> list[Record]:
-    """The records of the batch that starts at byte ``offset`` of ``data``; of a control batch, its markers."""
-    offsets, timestamps, keys, values, headers = read_columns(data, offset, header, check_crc)
+def read_batch_records(
+    data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
+) -> list[Record]:
+    """The records of the batch at byte ``offset`` of ``data``; of a control batch, its markers.
+
+    Args:
+        header: as ``iter_batches`` gives it; the checksum is not looked at again.
+    """
+    offsets, timestamps, keys, values, headers = read_columns(data, offset, header)
     return list(map(Record, offsets, timestamps, repeat(header.timestamp_type), keys, values, headers))
 
 
-def read_columns(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool = True) -> RecordColumns:
+def read_columns(
+    data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
+) -> RecordColumns:
     """As ``read_batch_records``, in columns: for readers that build tables, such as Arrow's."""
-    body = plain_body(data, offset, header, check_crc)
+    body = plain_body(data, offset, header)
     try:
         columns = _parse(bytes(body), header.record_count, header.base_offset, header.last_offset_delta, header.base_timestamp)
     except (IndexError, UnicodeDecodeError) as error:
@@ -100,19 +135,30 @@ def read_columns(data: bytes | bytearray | memoryview, offset: int, header: Batc
     return columns
 
 
-def plain_body(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader, check_crc: bool) -> bytes | memoryview:
-    """The records' bytes of the batch that starts at byte ``offset``, checked and decompressed: a view of ``data`` where they were not compressed.
+def plain_body(
+    data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
+) -> bytes | memoryview:
+    """The records' bytes of the batch at byte ``offset``, decompressed.
+
+    Returns:
+        A view of ``data`` if they were not compressed.
 
     Raises:
-        CorruptRecordError: bytes lack, the checksum differs, or a number in the header is impossible.
+        CorruptRecordError: bytes lack, or a number in the header is impossible.
     """
     end = offset + header.size_in_bytes
     if end > len(data):
         raise CorruptRecordError(f"batch at offset {header.base_offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
-    if check_crc:
-        check_batch_crc(data, offset, header)
-    if not (0 <= header.base_offset < LIMIT and -LIMIT <= header.base_timestamp < LIMIT):
-        raise CorruptRecordError(f"batch with impossible base offset {header.base_offset} or base timestamp {header.base_timestamp}")
+    if not -LIMIT <= header.base_timestamp < LIMIT:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has impossible "
+            f"base timestamp {header.base_timestamp}"
+        )
+    if header.record_count > header.last_offset_delta + 1:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has {header.record_count} records "
+            f"in {header.last_offset_delta + 1} offsets"
+        )
     codec = header.codec
     packed = memoryview(data)[offset + HEADER_SIZE : end]
     body = packed if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
@@ -133,9 +179,10 @@ def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, ba
     # Three ways, from the fastest to the one that reads all there is: records alike all at once, steady ones, and any, one number after the other.
     index, position = AlikeRecords(body, base_timestamp, blocks).fill(*columns)
     steady = SteadyRecords(body, base_timestamp, columns, blocks)
-    delta, any_records = index, 1
+    delta, any_records, most = index, 1, _STEADY
     while index < count:
-        following, position = steady.fill(index, position, delta)
+        following, position = steady.fill(index, position, delta, most)
+        most = 4 * most if following - index == most else _STEADY
         delta += following - index
         any_records = 1 if following - index >= _WORTH_IT else min(2 * any_records, _MOST_ANY)
         index = min(following + any_records, count)
@@ -180,6 +227,9 @@ def _read_any(
                 number, position = rest_of_varint(body, position, number)
         if number != expected:
             gaps.append((index, unsigned(number, "offset delta")))
+            if number < expected:
+                delta = number >> 1
+                raise CorruptRecordError(f"offset delta {delta} of record {index} does not ascend")
         expected = number + 2
         number = body[position]
         position += 1
@@ -212,7 +262,11 @@ def _read_any(
 
 
 def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]) -> list[int]:
-    """Offsets that go up by one, but for ``gaps``: records by index whose offset delta is another (compaction leaves such)."""
+    """Offsets that go up by one, but for ``gaps``, which compaction leaves.
+
+    Args:
+        gaps: records by index whose offset delta is higher.
+    """
     offsets: list[int] = []
     start = delta = 0
     for index, gap_delta in [*gaps, (count, 0)]:

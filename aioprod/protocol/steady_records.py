@@ -73,15 +73,18 @@ class SteadyRecords:
 
     # Steps only go forwards, and a record that ends where its length says is the check of all its numbers, as in ``record_reader``. What is in doubt
     # is left to that.
-    def fill(self, index: int, position: int, delta: int) -> tuple[int, int]:
+    def fill(self, index: int, position: int, delta: int, most: int) -> tuple[int, int]:
         """Store records from ``index`` on, which is at byte ``position`` and should have the offset ``delta``, as long as they are steady.
+
+        Args:
+            most: no more records than these; so many offset deltas are prepared for each call.
 
         Returns:
             The index and position of the first record that is not.
         """
         body, base, blocks, sizes = self._body, self._base, self._blocks, _sizes()
         timestamps, keys, values, headers = self._columns
-        expected = _expected(delta, len(values) - index)
+        expected = _expected(delta, min(most, len(values) - index))
         last_stamp, timestamp, length = -1, base, len(body)
         try:
             stamp_bytes = self._stamp_bytes(position)

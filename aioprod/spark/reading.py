@@ -63,7 +63,7 @@ async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[
             reader = PartitionReader(client, TopicPartition(item.topic, item.partition), start, item.end, settings)
             try:
                 async for fetched in reader:
-                    for rows in _to_arrow(fetched, item, settings, include_headers=options.include_headers):
+                    for rows in _to_arrow(fetched, item, include_headers=options.include_headers):
                         yield rows
                 return
             except BrokerError as error:
@@ -82,8 +82,10 @@ async def _after_loss(client: ClusterClient, reader: PartitionReader, end: int, 
     return earliest if reader.position < earliest < end else None
 
 
-def _to_arrow(fetched: FetchedRecords, item: OffsetRange, settings: FetchSettings, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
-    for records in read_arrays(fetched.data, fetched.batches, check_crc=settings.check_crcs, include_headers=include_headers):
+def _to_arrow(
+    fetched: FetchedRecords, item: OffsetRange, *, include_headers: bool
+) -> Iterator[pa.RecordBatch]:
+    for records in read_arrays(fetched.data, fetched.batches, include_headers=include_headers):
         rows = source_rows(records, item.topic, item.partition)
         # The outer batches may hold others than those that were asked for.
         wanted = (records.offsets >= fetched.start) & (records.offsets < fetched.end)

@@ -58,7 +58,7 @@ def empty(count: int) -> Columns:
 def one_by_one(data: bytes, monkeypatch: pytest.MonkeyPatch) -> RecordColumns:
     with monkeypatch.context() as patch:
         patch.setattr(AlikeRecords, "fill", lambda self, *columns: (0, 0))
-        patch.setattr(SteadyRecords, "fill", lambda self, index, position, delta: (index, position))
+        patch.setattr(SteadyRecords, "fill", lambda self, index, position, delta, most: (index, position))
         return read_columns(data, 0, read_header(data))
 
 
@@ -166,7 +166,7 @@ def test_records_whose_numbers_take_as_many_bytes_are_steady(
         rows.append((first + number, rng.choice(timestamps), key, rng.randbytes(rng.choice(sizes)), rng.choice([0, 0, 1, 3])))
     body = b"".join(map(record, rows))
     columns = empty(count)
-    index, position = SteadyRecords(body, BASE, columns, HeaderBlocks()).fill(0, 0, first)
+    index, position = SteadyRecords(body, BASE, columns, HeaderBlocks()).fill(0, 0, first, 1_000)
     assert count - 1 <= index <= count, "the last one may be too short for what is read at once"
     assert position == len(b"".join(map(record, rows[:index])))
     stamps, keys, values, headers = columns[0][:index], columns[1][:index], columns[2][:index], columns[3][:index]

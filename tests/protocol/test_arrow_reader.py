@@ -89,7 +89,7 @@ def test_long_rows_of_records_of_one_length(runs: list[tuple[int, int]], changes
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_records(count: int) -> None:
-    data = packed(record(0, 0, -1, -1, 0) * count, count)
+    data = packed(b"".join(record(0, delta, -1, -1, 0) for delta in range(count)), count)
     assert as_columns(data) == one_by_one(data)
     assert [arrays.headers.type for arrays in read_arrays(data, list(iter_batches(data))) if arrays.headers is not None] == [HEADERS_TYPE]
 

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 
 import cramjam
 import lz4.frame  # type: ignore[import-untyped]
 import pytest
 import zstandard
+from codec_backends import BACKENDS, using
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.errors import ConfigError, CorruptRecordError
 from aioprod.protocol.compression import DEFAULT_LEVELS, LEVELS, Codec, check_level, compress, decompress
+
+
+@pytest.fixture(scope="module", autouse=True, params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Everything here holds for each library that does lz4 and zstd."""
+    with using(request.param):
+        yield request.param
+
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 TEXT = b"".join(b"order %d of customer %d;" % (number, number * 7919 % 1000) for number in range(8000))  # several blocks of each format
@@ -200,3 +213,159 @@ def test_threads_do_not_disturb_one_another(codec: Codec) -> None:
         thread.join(60)
     assert not broken
     assert not any(thread.is_alive() for thread in threads)
+
+
+# -- the same by either library ----------------------------------------------------------------------------------
+
+BY_TWO = [Codec.LZ4, Codec.ZSTD]
+
+
+def outcome(name: str, codec: Codec, packed: bytes, max_size: int = 10_000) -> object:
+    with using(name):
+        try:
+            return decompress(codec, packed, max_size)
+        except CorruptRecordError as error:
+            return "too large" if "more than the" in str(error) else "corrupt"
+
+
+def frames(codec: Codec) -> list[bytes]:
+    """Frames of some blocks, with all that a header may say."""
+    plain = TEXT[:900]
+    if codec is Codec.LZ4:
+        return [
+            lz4.frame.compress(
+                plain,
+                content_checksum=True,
+                block_checksum=True,
+                store_size=True,
+                block_linked=True,
+            ),
+            lz4.frame.compress(
+                plain[:100], compression_level=-1, block_size=lz4.frame.BLOCKSIZE_MAX4MB
+            ),
+            compress(codec, bytes(range(256))),  # a block that is stored
+            compress(codec, b""),
+        ]
+    stream = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
+    blocks = (
+        stream.compress(plain)
+        + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        + stream.compress(bytes(300))
+        + stream.flush()
+    )
+    return [
+        blocks,
+        compress(codec, plain),
+        compress(codec, bytes(range(256))),
+        compress(codec, bytes(5000)),
+        compress(codec, b""),
+    ]
+
+
+class TestEitherLibrary:
+    def test_the_faster_one_is_chosen_where_it_is_installed(self) -> None:
+        for codec in BY_TWO:
+            assert BACKENDS["libraries"][codec] != BACKENDS["cramjam"][codec]
+
+    @pytest.mark.parametrize("codec", BY_TWO)
+    def test_frames_cut_off_anywhere_and_with_bits_flipped_come_to_the_same(
+        self, codec: Codec
+    ) -> None:
+        """Of two libraries, one may say more about what is wrong; neither takes what the other refuses."""
+        for packed in frames(codec):
+            assert (
+                outcome("libraries", codec, packed)
+                == outcome("cramjam", codec, packed)
+                != "corrupt"
+            )
+            for end in range(len(packed)):
+                assert (
+                    outcome("cramjam", codec, packed[:end])
+                    == outcome("libraries", codec, packed[:end])
+                    == "corrupt"
+                ), end
+            for bit in range(8 * len(packed)):
+                broken = bytearray(packed)
+                broken[bit // 8] ^= 1 << bit % 8
+                found, expected = (
+                    outcome("cramjam", codec, bytes(broken)),
+                    outcome("libraries", codec, bytes(broken)),
+                )
+                assert found == expected or {found, expected} == {"corrupt", "too large"}, (
+                    packed[:12].hex(),
+                    bit,
+                )
+
+    @pytest.mark.parametrize("codec", BY_TWO)
+    def test_what_is_behind_or_before_a_frame_is_refused_by_both(self, codec: Codec) -> None:
+        packed = compress(codec, TEXT[:500])
+        skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"skip"
+        for data in (
+            packed + packed,
+            packed + skippable,
+            skippable + packed,
+            skippable,
+            packed + b"\0",
+            packed + bytes(4),
+        ):
+            assert outcome("cramjam", codec, data) == outcome("libraries", codec, data) == "corrupt"
+
+    @pytest.mark.parametrize("codec", BY_TWO)
+    def test_the_limit_is_the_same(self, codec: Codec) -> None:
+        for plain in (TEXT[:3000], bytes(200_000), random.Random(1).randbytes(140_000)):
+            packed = compress(codec, plain)
+            for size, expected in (
+                (len(plain), plain),
+                (len(plain) - 1, "too large"),
+                (0, "too large"),
+                (1, "too large"),
+            ):
+                assert (
+                    outcome("cramjam", codec, packed, size)
+                    == expected
+                    == outcome("libraries", codec, packed, size)
+                )
+
+    @pytest.mark.parametrize("codec", BY_TWO)
+    @given(data=st.binary(max_size=300), level=st.sampled_from([1, 3, 9, 10, 17]))
+    def test_each_reads_what_the_other_writes(self, codec: Codec, data: bytes, level: int) -> None:
+        for text in (data, data * 20, TEXT[: len(data) * 90]):
+            packed = {}
+            for name in BACKENDS:
+                with using(name):
+                    packed[name] = compress(codec, text, level)
+            for name in BACKENDS:
+                assert (
+                    outcome(name, codec, packed["libraries"], 30_000)
+                    == outcome(name, codec, packed["cramjam"], 30_000)
+                    == text
+                )
+
+    def test_lz4_frames_are_the_same_but_for_the_versions_of_the_compressor(self) -> None:
+        for level in (None, 1, 12):
+            heads, blocks = set(), set()
+            for name in BACKENDS:
+                with using(name):
+                    packed = compress(Codec.LZ4, TEXT, level)
+                heads.add(packed[:7])
+                position, count = 7, 0
+                while (
+                    size := int.from_bytes(packed[position : position + 4], "little") & 0x7FFFFFFF
+                ):
+                    position, count = position + 4 + size, count + 1
+                assert packed[position:] == bytes(4)
+                blocks.add(count)
+            assert len(heads) == len(blocks) == 1
+
+    def test_without_the_optional_libraries_everything_is_there(self) -> None:
+        program = """
+import sys
+sys.modules["lz4"] = sys.modules["zstandard"] = None
+import aioprod
+from aioprod.protocol.codecs.backends import CRAMJAM_LZ4, CRAMJAM_ZSTD
+from aioprod.protocol.compression import _LZ4, _ZSTD, Codec, compress, decompress
+assert (_LZ4, _ZSTD) == (CRAMJAM_LZ4, CRAMJAM_ZSTD)
+for codec in Codec:
+    assert decompress(codec, compress(codec, b"some text" * 99)) == b"some text" * 99
+"""
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

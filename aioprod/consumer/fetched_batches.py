@@ -1,0 +1,70 @@
+"""The batches of a fetch: each is checked before any of its fields is acted on."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from aioprod.consumer.subscription import Position
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from aioprod.protocol.record_reader import checked_header, iter_batches
+
+_BASE_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">8xi")
+
+
+def fetched_batches(
+    data: bytes, asked: int, *, check_crcs: bool
+) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers of the whole batches, each with the byte it starts at.
+
+    A base offset is not under the checksum: one is refused that the question or the neighbors
+    contradict. Gaps are allowed, since compaction leaves some.
+
+    Args:
+        asked: the offset that was asked for. A broker begins with the batch that holds it, or the
+            next one.
+
+    Raises:
+        CorruptRecordError: a batch fails its checks; the batches before were given.
+    """
+    least = 0
+    for header, place in iter_batches(data, check_crc=check_crcs):
+        base, last = header.base_offset, header.last_offset
+        if last < asked:
+            raise CorruptRecordError(f"batch of offsets {base} to {last} before offset {asked}")
+        if base < least:
+            raise CorruptRecordError(f"batch at offset {base} behind one that ends at {least - 1}")
+        # Looked at now: once the records are handed out, the position has moved.
+        following = place + header.size_in_bytes
+        if len(data) - following >= _BASE_OFFSET.size:
+            (after,) = _BASE_OFFSET.unpack_from(data, following)
+            if after <= last:
+                raise CorruptRecordError(
+                    f"batch of offsets {base} to {last} before one at offset {after}"
+                )
+        least = last + 1
+        yield header, place
+
+
+def end_of(data: bytes, *, check_crcs: bool) -> Position | None:
+    """The position behind the last whole batch; None if there is none, or if it is corrupt.
+
+    Of the other batches only the lengths are looked at: a batch among them that is corrupt is
+    found when it is read, and what was fetched behind it is dropped then.
+    """
+    position, last = 0, -1
+    while position + HEADER_SIZE <= len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        following = position + LOG_OVERHEAD + length
+        if length < HEADER_SIZE - LOG_OVERHEAD or following > len(data):
+            break
+        last, position = position, following
+    try:
+        header = checked_header(data, last, check_crcs) if last >= 0 else None
+    except CorruptRecordError:
+        return None
+    if header is None:
+        return None
+    return Position(header.last_offset + 1, header.partition_leader_epoch)

@@ -1,0 +1,1 @@
+"""lz4 and zstd, each by two libraries: ``backends.py`` chooses. Results and limits are the same."""

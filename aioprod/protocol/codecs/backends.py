@@ -1,0 +1,52 @@
+"""Which library does lz4 and zstd: lz4 and zstandard if they are installed, else cramjam.
+
+cramjam is always there. It is nearly as fast for large batches; for small ones its calls cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from aioprod.protocol.codecs import cramjam_frames
+from aioprod.protocol.codecs.faults import Buffer
+
+
+class Backend(NamedTuple):
+    """A codec by one library.
+
+    Attributes:
+        compress: data, level.
+        decompress: data, most bytes that it may hold.
+        errors: what ``decompress`` raises for bad data, besides CorruptRecordError.
+    """
+
+    compress: Callable[[Buffer, int], bytes]
+    decompress: Callable[[Buffer, int], bytes]
+    errors: tuple[type[Exception], ...]
+
+
+def lz4_backend() -> Backend:
+    """The library lz4, or cramjam."""
+    try:
+        from aioprod.protocol.codecs import lz4_frames as library
+    except ImportError:
+        return CRAMJAM_LZ4
+    return Backend(library.compress, library.decompress, library.ERRORS)
+
+
+def zstd_backend() -> Backend:
+    """The library zstandard, or cramjam."""
+    try:
+        from aioprod.protocol.codecs import zstd_frames as library
+    except ImportError:
+        return CRAMJAM_ZSTD
+    return Backend(library.compress, library.decompress, library.ERRORS)
+
+
+CRAMJAM_LZ4 = Backend(
+    cramjam_frames.lz4_compress, cramjam_frames.lz4_decompress, cramjam_frames.ERRORS
+)
+CRAMJAM_ZSTD = Backend(
+    cramjam_frames.zstd_compress, cramjam_frames.zstd_decompress, cramjam_frames.ERRORS
+)
