@@ -166,8 +166,7 @@ class Producer(TransactionInterface):
             BrokerError such as TOPIC_AUTHORIZATION_FAILED; later DeliveryTimeoutError or what the broker says.
 
         Raises:
-            SerializationError: key, value, headers or timestamp can't be turned into bytes; other records are untouched.
-            BufferExhaustedError: no memory within ``max_block_ms``.
+            SerializationError: key, value, headers or timestamp can't be turned into bytes. BufferExhaustedError: no memory within ``max_block_ms``.
             ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was started elsewhere.
             TransactionStateError: it is transactional, and no transaction is open.
             AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't go on.
