@@ -24,12 +24,16 @@ class RecordMetadata(NamedTuple):
         partition: the partition number.
         offset: the record's offset, -1 where acks=0 or where the broker no longer knows it.
         timestamp: milliseconds since 1970, the record's own or, for LogAppendTime topics, the broker's.
+        serialized_key_size: bytes of the key; -1 for a null, for a record that was not stored, and for rows of ``send_arrow``.
+        serialized_value_size: the same for the value.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
+    serialized_key_size: int = -1
+    serialized_value_size: int = -1
 
 
 class ProducerRecord(NamedTuple):

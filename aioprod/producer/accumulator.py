@@ -20,12 +20,10 @@ from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.types import Headers, TopicPartition
+from aioprod.types import TopicPartition
 
 # What a batch may be larger than estimated (Java's factor).
 _RATIO_MARGIN = 1.05
-# Encoding what a batch has, to learn how much room is left, is worth it for more than a few records.
-_FULL = 15 / 16
 # Event loops count time in whole milliseconds, rounded up: a timer for the whole of linger.ms, which is an upper limit, would ring behind it.
 _TIMERS_LATE_S = 0.001
 
@@ -66,8 +64,6 @@ class RecordAccumulator:
         self.closed: KafkaError | None = None
         self.flushes = 0
         self.keep_records = False
-        # Raises where whoever waited for memory comes too late: its transaction is being ended.
-        self.check_open: Callable[[], None] | None = None
         self.on_open: Callable[[TopicPartition], None] | None = None
         self.on_end: Callable[[ProducerBatch], None] | None = None
         self.on_dropped: Callable[[ProducerBatch], None] | None = None
@@ -116,6 +112,7 @@ class RecordAccumulator:
                 for batch in queue.batches:
                     batch.retry_at = 0.0
                 self._lead(queue, partition.leader)
+        topic.leaders = [queue.leader for queue in topic.queues[: topic.count]]
         topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(range(topic.count))
         if topic.sticky.current not in topic.available:
             self.switch_sticky(topic)
@@ -147,95 +144,13 @@ class RecordAccumulator:
         if self.config.partitioner_availability_timeout_ms > 0:
             self._stalled.setdefault(node_id, now)
 
-    # -- appending -----------------------------------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------------------
 
-    def try_append(
-        self, queue: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, bound: int
-    ) -> tuple[ProducerBatch, int] | None:
-        """Put a record into the partition's open batch; None where there is none with room. One that proves full is closed, and may be sent."""
-        batch = queue.open
-        if batch is None:
-            return None
-        index = batch.try_append(timestamp, key, value, headers, bound)
-        if index < 0 and self._make_room(batch, bound):
-            index = batch.try_append(timestamp, key, value, headers, bound)
-        if index < 0:
-            queue.close(batch)
-            self.is_compressed(batch, queue.topic.level)
-            self._schedule.look_at(queue, asyncio.get_running_loop().time())
-            return None
-        return batch, index
-
-    def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
-        """See whether a batch that seems full can take more: its records may be smaller than assumed, or become it by compression."""
-        batch.fold()
-        needed = batch.writer.size + bound
-        if needed <= batch.limit * _FULL:
-            return True
-        if batch.ceiling == batch.limit or needed > batch.ceiling:
-            return False
-        step = max(self.config.batch_size, needed - batch.limit)
-        if not self.pool.try_allocate(step):
-            return False
-        batch.leased += step
-        batch.limit = min(batch.limit + step, batch.ceiling)
-        batch.fold()
-        return True
-
-    async def append(
-        self, queue: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, bound: int, deadline: float
-    ) -> tuple[ProducerBatch, int]:
-        """Put a record into the partition's open batch, or into a new one when there is memory for it.
-
-        Raises:
-            BufferExhaustedError: no memory before ``deadline`` (loop time).
-            ProducerClosedError: closed before the record was taken.
-        """
-        size = max(self.config.batch_size, bound + HEADER_SIZE)
-        batch = None
-        await self._allocate(size, deadline)
-        try:
-            async with queue.lock:
-                self._check_takes()
-                # Somebody else may have opened a batch while this one waited for memory.
-                taken = self.try_append(queue, timestamp, key, value, headers, bound)
-                if taken is None:
-                    batch = self._open(queue, RecordBatchWriter(timestamp), size)
-                    taken = batch, batch.try_append(timestamp, key, value, headers, bound)
-                return taken
-        finally:
-            if batch is None:
-                self.pool.deallocate(size)
-
-    async def append_encoded(self, queue: PartitionQueue, writer: RecordBatchWriter, deadline: float) -> ProducerBatch:
-        """Queue finished records in a batch of their own, behind all that the partition has, when there is memory for them.
-
-        Raises:
-            RecordTooLargeError, BufferExhaustedError, ProducerClosedError: as :meth:`append`; nothing was taken.
-        """
-        size = writer.size + HEADER_SIZE
-        batch = None
-        await self._allocate(size, deadline)
-        try:
-            async with queue.lock:
-                self._check_takes()
-                batch = self._open(queue, writer, size, complete=True)
-                return batch
-        finally:
-            if batch is None:
-                self.pool.deallocate(size)
-
-    async def _allocate(self, size: int, deadline: float) -> None:
-        if not self.pool.try_allocate(size):
-            # Waiters make every batch ready, so that memory comes back soon.
-            self._wake(0.0)
-            await self.pool.allocate(size, deadline - asyncio.get_running_loop().time())
-
-    def _check_takes(self) -> None:
-        if self.closed is not None:
-            raise self.closed.with_traceback(None)
-        if self.check_open is not None:
-            self.check_open()
+    def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Let a batch that has no room take no more records; it may be sent."""
+        queue.close(batch)
+        self.is_compressed(batch, queue.topic.level)
+        self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def largest_size(self, topic: Topic) -> int:
         """Bytes of records that a batch of the topic may have: uncompressed, where it is likely to be within ``batch_size`` when compressed."""
@@ -243,11 +158,9 @@ class RecordAccumulator:
             return self._limit
         return min(max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest)
 
-    def _open(self, queue: PartitionQueue, writer: RecordBatchWriter, leased: int, *, complete: bool = False) -> ProducerBatch:
-        """Put a new batch behind all others; ``complete``: it takes no records but those it has."""
+    def open(self, queue: PartitionQueue, writer: RecordBatchWriter, leased: int, *, complete: bool = False) -> ProducerBatch:
+        """Put a new batch with ``leased`` bytes of the buffer behind all others; ``complete``: it takes no records but those it has."""
         now = asyncio.get_running_loop().time()
-        if queue.open is not None:
-            queue.close(queue.open)
         batch = ProducerBatch(queue.tp, writer, limit=self._limit, leased=leased, created_at=now, order=(queue.opened,))
         topic = queue.topic
         batch.codec = topic.codec
@@ -256,13 +169,9 @@ class RecordAccumulator:
         batch.on_dropped = self.on_dropped
         if self.keep_records:
             batch.records = []
-        queue.opened += 1
-        queue.batches.append(batch)
+        queue.add(batch, complete=complete)
         if complete:
-            batch.closed = True
             self.is_compressed(batch, topic.level)
-        else:
-            queue.open = batch
         topic.grew(len(queue.batches))
         self.incomplete[batch] = queue
         self._schedule.look_at(queue, now)

@@ -13,9 +13,10 @@ from aioprod.errors import BufferExhaustedError, ConfigError, KafkaError, Record
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import RecordIntake, is_of_the_record
+from aioprod.producer.partition_choice import named_queue
 from aioprod.producer.partition_queue import Topic
+from aioprod.producer.topic_gate import TopicHold
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
@@ -66,7 +67,7 @@ class ArrowIntake:
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         intake: RecordIntake,
-        take_one: Callable[[str, ProducerRecord], Awaitable[Delivery]],
+        take_one: Callable[[ProducerRecord, TopicHold, Deliveries], Awaitable[None]],
         *,
         clock: Callable[[], float],
         check_open: Callable[[], None],
@@ -84,7 +85,6 @@ class ArrowIntake:
         self._window_rows = _MOST_SINGLE_ROWS if self._row_by_row else _MOST_ROWS
         self._window_bytes = min(_MOST_BYTES, config.buffer_memory // _SHARE_OF_BUFFER)
         self._row_bytes = min(config.max_request_size, config.buffer_memory) + _COLUMNS_OVERHEAD
-        self._block_s = config.max_block_ms / 1000
 
     async def take(self, topic: str, data: object) -> Deliveries:
         """Take the rows of a table as ``Producer.send_arrow`` does; see there."""
@@ -94,10 +94,11 @@ class ArrowIntake:
         if not table.num_rows:
             return deliveries
         try:
-            await self._intake.look_for(await self._intake.topic(topic, self._deadline()), largest, self._deadline())
+            gate, deadline = self._intake.gate, self._intake.deadline
+            await gate.look_for(await gate.topic(topic, deadline(), self._check_open), largest, deadline())
             for first_row, rows in windows(table, max_rows=self._window_rows, max_bytes=self._window_bytes, max_row_bytes=self._row_bytes):
-                known = await self._intake.topic(topic, self._deadline())
-                await self._take(known, first_row, rows, deliveries)
+                async with gate.hold(topic, deadline()) as hold:
+                    await self._take(hold, first_row, rows, deliveries)
         except KafkaError as error:
             if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
                 raise
@@ -106,14 +107,16 @@ class ArrowIntake:
             deliveries.add_others(refused, table.num_rows)
         return deliveries
 
-    async def _take(self, known: Topic, first_row: int, rows: pa.RecordBatch | None, deliveries: Deliveries) -> None:
+    async def _take(self, hold: TopicHold, first_row: int, rows: pa.RecordBatch | None, deliveries: Deliveries) -> None:
+        known = hold.topic
+        assert known is not None
         if rows is None:
             allowed = min(self._config.max_request_size, self._config.buffer_memory)
             error = RecordTooLargeError(f"row {first_row} is larger than the {allowed} bytes that max_request_size and buffer_memory allow")
             deliveries.add_stretch(self._intake.refused(TopicPartition(known.name, -1), error), 0, 1)
         elif self._row_by_row:
             for record in _records(known.name, rows):
-                deliveries.add(await self._take_one(known.name, record))
+                await self._take_one(record, hold, deliveries)
         else:
             for number, part in enumerate(_in_turns(await self._encoded(known, first_row, rows)), start=1):
                 deliveries.add_stretch(await self._append(known, part), 0, part.records.count, part.rows)
@@ -140,9 +143,9 @@ class ArrowIntake:
             if records.count == 1:
                 self._intake.check_size(writer.size + HEADER_SIZE)
             if part.partition is not None:
-                return await self._accumulator.append_encoded(self._intake.queue(known, part.partition), writer, self._deadline())
+                return await self._intake.place_encoded(named_queue(known, part.partition), writer)
             sticky = known.sticky.current
-            batch = await self._accumulator.append_encoded(known.queues[sticky], writer, self._deadline())
+            batch = await self._intake.place_encoded(known.queues[sticky], writer)
         except KafkaError as error:
             if not is_of_the_record(error):
                 raise
@@ -150,9 +153,6 @@ class ArrowIntake:
         if known.sticky.current == sticky:
             self._accumulator.switch_sticky(known)
         return batch
-
-    def _deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._block_s
 
 
 async def _aside(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -17,7 +17,7 @@ from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartitio
 log = logging.getLogger(__name__)
 
 # A large batch is encoded in parts, so that the event loop has its turn in between, and small records do not take much more memory than they count.
-_ENCODE_EVERY = 65_536
+ENCODE_EVERY = 65_536
 
 
 class BatchState(Enum):
@@ -68,7 +68,7 @@ class ProducerBatch:
         self.tp = tp
         self.writer = writer
         self.limit = limit
-        self.open_until = min(limit, _ENCODE_EVERY)
+        self.open_until = min(limit, ENCODE_EVERY)
         self.ceiling = limit  # how far the limit may grow while the batch is open, because compression will make it small enough
         self.leased = leased
         self.created_at = created_at
@@ -128,7 +128,7 @@ class ProducerBatch:
     def fold(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""
         self.writer.fold()
-        self.open_until = min(self.limit, self.writer.size + _ENCODE_EVERY)
+        self.open_until = min(self.limit, self.writer.size + ENCODE_EVERY)
 
     def metadata(self, index: int) -> RecordMetadata:
         """The outcome of one record.
@@ -146,8 +146,15 @@ class ProducerBatch:
         """Where a record is, with offset and timestamp -1 where it failed."""
         if self.error is not None:
             return RecordMetadata(self.topic, self.partition, -1, -1)
-        timestamp = self.timestamp if self.timestamp is not None else self.writer.timestamp(index)
-        return RecordMetadata(self.topic, self.partition, self.base_offset + index if self.base_offset >= 0 else -1, timestamp)
+        writer = self.writer
+        return RecordMetadata(
+            self.topic,
+            self.partition,
+            self.base_offset + index if self.base_offset >= 0 else -1,
+            self.timestamp if self.timestamp is not None else writer.timestamp(index),
+            writer.key_sizes[index] if writer.key_sizes else -1,
+            writer.value_sizes[index] if writer.value_sizes else -1,
+        )
 
     def failure(self) -> KafkaError | None:
         """Why it failed, if it did; whoever asks has looked at it."""

@@ -99,15 +99,19 @@ class BufferPool:
             # Timed out, cancelled or closed, perhaps in the very moment the memory came: give all of it back.
             self._withdraw(waiter)
             if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
-                if self.on_exhausted is not None:
-                    self.on_exhausted()
-                raise BufferExhaustedError(
-                    f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left of max_block_ms; "
-                    f"buffer_memory={self.total}, {self.waiting} more waiting"
-                ) from None
+                raise self.exhausted(size, max_wait_s) from None
             raise
         finally:
-            self._note_wait(loop.time() - started)
+            self.note_wait(loop.time() - started)
+
+    def exhausted(self, size: int, max_wait_s: float) -> BufferExhaustedError:
+        """The error of a caller that has waited in vain."""
+        if self.on_exhausted is not None:
+            self.on_exhausted()
+        return BufferExhaustedError(
+            f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left of max_block_ms; "
+            f"buffer_memory={self.total}, {self.waiting} more waiting"
+        )
 
     def deallocate(self, size: int) -> None:
         """Give ``size`` bytes back, as they were allocated."""
@@ -166,7 +170,8 @@ class BufferPool:
             self._put_back(collected)
         self._hand_out()
 
-    def _note_wait(self, seconds: float) -> None:
+    def note_wait(self, seconds: float) -> None:
+        """Count a wait for memory: of a caller of :meth:`allocate`, or of one behind it that joins its batch."""
         self.waited_s += seconds
         if self.on_waited is not None:
             self.on_waited(seconds)

@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import accumulate, islice
 from typing import Any
 
-from aioprod.errors import KafkaTimeoutError, SerializationError
+from aioprod.errors import (
+    AbortableTransactionError,
+    AuthenticationError,
+    BufferExhaustedError,
+    FatalProducerError,
+    KafkaError,
+    ProducerClosedError,
+    SerializationError,
+    TransactionStateError,
+)
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.delivery import Delivery, delivery_of
-from aioprod.producer.intake import RecordIntake
-from aioprod.producer.partition_queue import Topic
+from aioprod.producer.intake import RecordIntake, is_of_the_record
+from aioprod.producer.topic_gate import TopicHold
 from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
 from aioprod.types import ProducerRecord, TopicPartition
 
-# So many are looked at together; an endless iterator is not read further ahead.
+# So many records are one call as to the order of calls; an endless iterator is not read further ahead.
 _CHUNK = 4096
+_OF_THE_PRODUCER = (AbortableTransactionError, AuthenticationError, FatalProducerError, ProducerClosedError, TransactionStateError)
 
 
 class BulkIntake:
     """Takes records by the thousand.
 
     Args:
-        intake: makes the delivery of a record that can't be taken.
-        send: ``Producer.send``, for each record that is not a plain value.
-        fast_topics: the topics whose plain records need nothing but room in the open batch.
+        intake: takes each record that is not a plain value.
+        is_plain: whether plain values need nothing but room in the open batch: no serializer, interceptor or partitioner sees them.
         may_append: whether the producer takes records now.
         clock: seconds since 1970.
     """
 
-    def __init__(
-        self,
-        intake: RecordIntake,
-        send: Callable[..., Awaitable[Delivery]],
-        fast_topics: Callable[[], Mapping[str, Topic]],
-        may_append: Callable[[], bool],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, intake: RecordIntake, *, is_plain: bool, may_append: Callable[[], bool], clock: Callable[[], float]) -> None:
         self._intake = intake
-        self._send = send
-        self._fast_topics = fast_topics
+        self._is_plain = is_plain
         self._may_append = may_append
         self._clock = clock
 
@@ -48,28 +49,50 @@ class BulkIntake:
         """Take records as ``Producer.send_many`` does; see there."""
         deliveries = Deliveries()
         waiting = iter(records)
+        hopeless: KafkaError | None = None
         while chunk := list(islice(waiting, _CHUNK)):
-            if isinstance(topic, str) and set(map(type, chunk)) == {bytes}:
-                await self._take_values(topic, chunk, deliveries)
-            else:
-                for given in chunk:
-                    deliveries.add(await self.take_one(topic, given))
+            if hopeless is not None:
+                self._refuse(topic, chunk, hopeless, deliveries)
+                await asyncio.sleep(0)
+                continue
+            begun = len(deliveries)
+            try:
+                self._intake.check_open()
+                async with self._intake.gate.hold(topic, self._intake.deadline()) as hold:
+                    await self._take_chunk(hold, chunk, deliveries)
+            except KafkaError as error:
+                if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
+                    raise
+                # No topic or no memory: each of the records that are left would wait as long for it, in vain.
+                hopeless = error
+                self._refuse(topic, chunk[len(deliveries) - begun :], error, deliveries)
         return deliveries
 
-    async def _take_values(self, topic: str, values: list[bytes], deliveries: Deliveries) -> None:
+    def _refuse(self, topic: str, given: list[Any], error: KafkaError, deliveries: Deliveries) -> None:
+        records = [one if isinstance(one, ProducerRecord) else ProducerRecord(topic, one) for one in given]
+        deliveries.add_stretch(self._intake.refuse_all(records, TopicPartition(str(topic), -1), error), 0, len(records))
+
+    async def _take_chunk(self, hold: TopicHold, chunk: list[Any], deliveries: Deliveries) -> None:
+        if self._is_plain and set(map(type, chunk)) == {bytes}:
+            await self._take_values(hold, chunk, deliveries)
+        else:
+            for given in chunk:
+                await self.take_one(given, hold, deliveries)
+
+    async def _take_values(self, hold: TopicHold, values: list[bytes], deliveries: Deliveries) -> None:
         ends = list(accumulate(map(len, values)))
         at = 0
         while at < len(values):
-            upto = self._append(topic, values, ends, at, deliveries)
+            upto = self._append(hold, values, ends, at, deliveries)
             if upto == at:
                 # No batch, or a full one: this way opens the next, waits for memory, and lets others have their turn.
-                deliveries.add(await self.take_one(topic, values[at]))
+                await self.take_one(values[at], hold, deliveries)
                 upto += 1
             at = upto
 
-    def _append(self, topic: str, values: list[bytes], ends: list[int], at: int, deliveries: Deliveries) -> int:
+    def _append(self, hold: TopicHold, values: list[bytes], ends: list[int], at: int, deliveries: Deliveries) -> int:
         """Put as many values, from ``at`` on, into the open batch as fit; returns which one is next."""
-        known = self._fast_topics().get(topic)
+        known = hold.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
         if batch is None or batch.writer.kind != KEYLESS or not self._may_append():
             return at
@@ -87,13 +110,28 @@ class BulkIntake:
             writer.count += upto - at
         return upto
 
-    async def take_one(self, topic: str, given: Any) -> Delivery:
-        """Take a record, or a value, as one of many: what is wrong with it is the error of its delivery."""
-        record = given if isinstance(given, ProducerRecord) else ProducerRecord(topic, given)
+    async def take_one(self, given: Any, hold: TopicHold, deliveries: Deliveries) -> None:
+        """Take a record, or a value, as one of many: what is wrong with it is the error of its delivery.
+
+        Raises:
+            BufferExhaustedError: no memory; the record's own delivery is there.
+            ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError, AuthenticationError.
+        """
+        record = given if isinstance(given, ProducerRecord) else ProducerRecord(hold.name, given)
+        nowhere = TopicPartition(str(hold.name), -1)
+        if record.topic != hold.name:
+            astray = SerializationError(f"a record for topic {record.topic!r} among those for {hold.name!r}")
+            deliveries.add_stretch(self._intake.refuse_all([record], nowhere, astray), 0, 1)
+            return
         try:
-            if record.topic != topic:
-                raise SerializationError(f"a record for topic {record.topic!r} among those for {topic!r}")
-            return await self._send(*record)
-        except (SerializationError, KafkaTimeoutError) as error:
+            deliveries.add(await self._intake.take(record, hold))
+        except _OF_THE_PRODUCER:
+            raise
+        except Exception as error:
             # In a transaction it counts as lost: what can't be stored whole must not be committed.
-            return delivery_of(self._intake.refused(TopicPartition(str(topic), -1), error), 0)
+            own = error if isinstance(error, KafkaError) else KafkaError(f"the record was not taken: {error!r}")
+            if own is not error:
+                own.__cause__ = error
+            deliveries.add_stretch(self._intake.refused(nowhere, own), 0, 1)
+            if isinstance(error, BufferExhaustedError):
+                raise

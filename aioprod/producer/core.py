@@ -21,6 +21,7 @@ from aioprod.parts import close_parts
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState
 from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.bulk import BulkIntake
 from aioprod.producer.compressor import Compressor
 from aioprod.producer.intake import RecordIntake
 from aioprod.producer.reporting import BatchReporter
@@ -46,6 +47,7 @@ class ProducerCore:
         closing: why nothing is taken any more; None before ``close``.
         lost: records that were accepted and not delivered, because the producer broke.
         released: whether it is closed, or on its way to it, which needs no caller any more.
+        is_plain: whether a record of bytes needs no other code: no serializer, partitioner or interceptor is there.
     """
 
     def __init__(self, config: ProducerConfig, clock: Callable[[], float], rng: random.Random) -> None:
@@ -78,11 +80,13 @@ class ProducerCore:
             wake=self.sender.wake,
             on_refused=self._refused,
         )
+        self.is_plain = _is_plain(config) and not self.interceptors
+        self.bulk = BulkIntake(self.intake, is_plain=self.is_plain, may_append=self._may_append, clock=clock)
         self.accumulator.keep_records = self.interceptors.wants_records
         reporter = BatchReporter(self.metrics, self.observers, self.interceptors)
         self.accumulator.on_end = reporter.ended
         self.accumulator.on_dropped = reporter.dropped
-        self.home.on_fork = self.accumulator.topics.clear  # the fast path of send asks only there
+        self.home.on_fork = self.intake.gate.fast.clear  # the fast path of send asks only there
         self.started = False
         self.closing: KafkaError | None = None
         self.lost = 0
@@ -103,7 +107,6 @@ class ProducerCore:
             wait_for_sent=self.accumulator.flush,
             on_fatal=self._fatal,
         )
-        self.accumulator.check_open = transactions.check_may_send
         self.accumulator.on_open = self._batch_opened
         self.accumulator.may_drain = transactions.may_send
         return transactions
@@ -241,7 +244,7 @@ class ProducerCore:
         gauges = {
             "buffer-total-bytes": float(self.pool.total),
             "buffer-available-bytes": float(self.pool.available),
-            "waiting-threads": float(self.pool.waiting),
+            "waiting-threads": float(self.intake.appender.waiting),
             "requests-in-flight": float(self.sender.in_flight),
             "connection-count": float(self.brokers.connected),
             "metadata-age": self.now() - self.metadata.refreshed_at,
@@ -277,6 +280,9 @@ class ProducerCore:
         if self.transactions is not None:
             self.transactions.check_may_send()
 
+    def _may_append(self) -> bool:
+        return self.closing is None and (self.transactions is None or self.transactions.may_append)
+
     # -- links between the parts ---------------------------------------------------------------------------------
 
     def _refused(self, tp: TopicPartition, error: KafkaError) -> None:
@@ -304,6 +310,7 @@ class ProducerCore:
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:
         self.accumulator.update(snapshot)
+        self.intake.gate.update()
         self.sender.leaders_changed()
 
     def _wake(self, at: float) -> None:
@@ -317,3 +324,8 @@ class ProducerCore:
     def _drop_unsent(self, error: KafkaError) -> None:
         self.sender.handler.giving_up = error
         self.accumulator.drop_unsent(error)
+
+
+def _is_plain(config: ProducerConfig) -> bool:
+    serializers = config.key_serializer, config.value_serializer
+    return serializers == (None, None) and config.partitioner is None and not config.partitioner_ignore_keys

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections import deque
 
 from aioprod.cluster.snapshot import TopicInfo
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.partitioner import StickyPartition
+from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import PartitionSequence, ProducerState
 from aioprod.protocol.compression import Codec
 from aioprod.types import TopicPartition
@@ -29,11 +29,14 @@ class Topic:
         info: what metadata has told of it last.
         codec, level: how its batches are compressed.
         ratio: compressed size by uncompressed size, as estimated from the batches before.
+        leaders: node id of each partition's leader, by number; -1 for one without a leader.
         longest: the number of batches in the longest of its queues.
+        holder: the call that puts many records there, if one is under way: other calls wait in ``line`` until it is done.
     """
 
     __slots__ = (
-        "_of_length", "available", "codec", "count", "info", "level", "longest", "name", "queues", "ratio", "split_noted", "sticky", "topic_id",
+        "_of_length", "available", "codec", "count", "holder", "info", "leaders", "level", "line", "longest", "name", "queues", "ratio",
+        "split_noted", "sticky", "topic_id",
     )  # fmt: skip
 
     def __init__(self, name: str, sticky: StickyPartition, codec: Codec, level: int | None) -> None:
@@ -50,6 +53,9 @@ class Topic:
         self.count = 0
         self.queues: list[PartitionQueue] = []
         self.available: list[int] = []
+        self.leaders: list[int] = []
+        self.holder: PendingCall | None = None
+        self.line: dict[PendingCall, None] = {}
 
     def queue_length(self, partition: int) -> int:
         """Batches that wait for a partition."""
@@ -78,29 +84,62 @@ class PartitionQueue:
     """A partition's batches, oldest first; only the last one may take records.
 
     Attributes:
-        open: the batch that takes records now, if there is one.
+        tail: the batch that takes records now, if there is one.
+        open: the same, if a new call may append to it without waiting: None while calls wait in line.
+        line: calls that wait for a place here, in the order of the calls.
+        resting: the first in line needs nothing; it lets other tasks run.
         opened: how many batches were made.
         muted: nothing may be sent before what is on its way has come back (one request in flight).
     """
 
-    __slots__ = ("batches", "leader", "lock", "muted", "open", "opened", "sequence", "topic", "tp")
+    __slots__ = ("batches", "leader", "line", "muted", "open", "opened", "resting", "sequence", "tail", "topic", "tp")
 
     def __init__(self, topic: Topic, partition: int, producer: ProducerState) -> None:
         self.topic = topic
         self.tp = TopicPartition(topic.name, partition)
         self.batches: deque[ProducerBatch] = deque()
+        self.tail: ProducerBatch | None = None
         self.open: ProducerBatch | None = None
+        self.line: dict[PendingCall, None] = {}
+        self.resting = False
         self.leader = -1
         self.muted = False
         self.opened = 0
-        self.lock = asyncio.Lock()
         self.sequence = PartitionSequence(producer)
+
+    @property
+    def first(self) -> PendingCall | None:
+        """The first call in line."""
+        return next(iter(self.line), None)
+
+    def join(self, pending: PendingCall) -> None:
+        """Let a call wait behind all others."""
+        self.line[pending] = None
+        self.open = None
+
+    def leave(self, pending: PendingCall) -> None:
+        """Take a call out of the line, if it is there; behind the last one the fast path is open again."""
+        self.line.pop(pending, None)
+        if not self.line:
+            self.open = self.tail
+
+    def add(self, batch: ProducerBatch, *, complete: bool) -> None:
+        """Put a new batch behind all others; a ``complete`` one takes no records but those that it has."""
+        if self.tail is not None:
+            self.close(self.tail)
+        self.opened += 1
+        self.batches.append(batch)
+        if complete:
+            batch.closed = True
+        else:
+            self.tail = batch
+            self.open = None if self.line else batch
 
     def close(self, batch: ProducerBatch) -> None:
         """Let a batch take no more records."""
         batch.closed = True
-        if self.open is batch:
-            self.open = None
+        if self.tail is batch:
+            self.tail = self.open = None
 
     def put_back(self, batch: ProducerBatch) -> None:
         """Insert a batch that has to go again, in the order in which batches were made."""

@@ -8,10 +8,13 @@ from typing import Final, Protocol, Self, cast
 
 from murmurhash2 import murmurhash2
 
+from aioprod.types import ProducerRecord
+
 # The seed of Kafka's own murmur2: another one would send keys elsewhere than Java does.
 _SEED = 0x9747B28C
 _MOST_KEYS = 16_384
 _LONGEST_KEPT_KEY = 64
+_NO_RECORD: Final = ProducerRecord("")
 
 
 class KeyHashes(dict[bytes, int]):
@@ -39,17 +42,26 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class Partitions(int):
-    """How many partitions a topic has; a number that also knows which of them can be written to now.
+    """How many partitions a topic has; a number that also knows the cluster's state and the record.
 
     Attributes:
         available: the partitions that have a leader, in order; may be empty.
+        leaders: the node id of each partition's leader, by partition; -1 for one without a leader.
+        record: the record as the application gave it and the interceptors left it: ``record.key`` and ``record.value`` are
+            the objects before serialization; ``record.partition_key`` and ``record.headers`` are there too.
     """
 
     available: Sequence[int]
+    leaders: Sequence[int]
+    record: ProducerRecord
 
-    def __new__(cls, count: int, available: Sequence[int]) -> Self:
+    def __new__(
+        cls, count: int, available: Sequence[int], leaders: Sequence[int] = (), record: ProducerRecord = _NO_RECORD
+    ) -> Self:
         self = super().__new__(cls, count)
         self.available = available
+        self.leaders = leaders
+        self.record = record
         return self
 
     @property
@@ -63,14 +75,21 @@ class Partitioner(Protocol):
 
     It may also have
 
-    - ``on_new_batch(topic, partition)``: the batch of a partition is full and a record is about to open another one there.
-      The producer then asks ``partition`` once more for that record, so that a sticky choice can move on. One without this
-      method is asked exactly once for each record.
+    - ``on_new_batch(topic, partition)``: the last batch of a partition is closed, because it was full or its linger time
+      was over, and a record is about to open another one there. The producer then asks ``partition`` once more for that
+      record, so that a sticky choice can move on. (Not for records that have waited for buffer memory: they keep their
+      partition, or they would lose their order.) A partitioner without this method is asked exactly once for each record.
     - ``configure(settings)``, called once where the producer made it from a class or an import path, and ``close()``.
     """
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /) -> int:
-        """A number from 0 to ``partitions`` - 1. ``key`` and ``value`` are the serialized ones."""
+        """A number from 0 to ``partitions`` - 1.
+
+        Args:
+            key: the serialized key; the ``partition_key`` of a record that has one.
+            value: the serialized value.
+            partitions: how many there are; with leaders and, as ``partitions.record``, the record with its objects.
+        """
         ...
 
 

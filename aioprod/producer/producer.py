@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from aioprod.arguments import check_limit_ms
 from aioprod.config import check_names
-from aioprod.producer.bulk import BulkIntake
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
@@ -71,10 +70,9 @@ class Producer(TransactionInterface):
         self._transactions = core.transactions
         self._sender = core.sender
         self._intake = core.intake
-        plain = config.key_serializer is None and config.value_serializer is None and config.partitioner is None
-        plain = plain and not config.partitioner_ignore_keys and not core.interceptors
+        self._bulk = core.bulk
         # The topics whose records may take the fast path.
-        self._fast_topics: Mapping[str, Topic] = core.accumulator.topics if plain else {}
+        self._fast_topics: Mapping[str, Topic] = core.intake.gate.fast if core.is_plain else {}
 
     @classmethod
     @hide_arguments
@@ -151,6 +149,9 @@ class Producer(TransactionInterface):
     ) -> Delivery:
         """Take a record; waits for metadata and for buffer memory, never for the broker.
 
+        Records of a partition are stored in the order of the calls, whichever tasks make them and whatever each waits for. A call that is
+        cancelled has not taken its record, unless the record got its place in that same moment.
+
         Args:
             topic: where to; a broker that allows it creates an unknown one.
             value, key: bytes, or what the serializers take; None is a null.
@@ -165,14 +166,12 @@ class Producer(TransactionInterface):
             BrokerError such as TOPIC_AUTHORIZATION_FAILED; later DeliveryTimeoutError or what the broker says.
 
         Raises:
-            SerializationError: key, value, headers or timestamp can't be turned into bytes; other records are untouched.
-            BufferExhaustedError: no memory within ``max_block_ms``.
+            SerializationError: key, value, headers or timestamp can't be turned into bytes. BufferExhaustedError: no memory within ``max_block_ms``.
             ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was started elsewhere.
             TransactionStateError: it is transactional, and no transaction is open.
             AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't go on.
         """
-        # The fast path: everything is known, the record fits into the open batch. It never suspends, and it calls as little as it can: more
-        # than half of the 1.2 us that it took when it was written as functions were their calls.
+        # The fast path: everything is known, the record fits into the open batch. It never suspends, and calls little: calls cost half its time.
         if type(value) is bytes and partition is None and timestamp_ms is None and partition_key is None:
             try:
                 known = self._fast_topics[topic]
@@ -193,8 +192,7 @@ class Producer(TransactionInterface):
                 writer = batch.writer
                 size += writer.size
                 if size <= batch.open_until and writer.kind == kind and (self._transactions is None or self._transactions.may_append):
-                    clock = self._clock
-                    if (now := clock()) >= writer.until_s:
+                    if (now := self._clock()) >= writer.until_s:
                         self._core.home.check()  # here, once per millisecond, it costs nothing
                         writer.at(now)
                     if key is not None:
@@ -226,13 +224,16 @@ class Producer(TransactionInterface):
     async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop the others.
 
+        Up to 4,096 records count as one call: a record that is sent later, by any task, comes behind them.
+
         Args:
             topic: where to.
             records: values, or :class:`ProducerRecord` with a key, headers and so on (its topic must be this one).
 
         Returns:
-            A sequence with one :class:`Delivery` per record, in order; also for one that can't be serialized or finds no memory, with that
-            error. Await it for the places of all records.
+            A sequence with one :class:`Delivery` per record, in order; also for one that can't be serialized, or for which a partitioner
+            raises, with that error. If the topic can't be had, or there is no memory within ``max_block_ms``, this record and all that are
+            left fail with that error. Await it for the places of all records.
 
         Raises:
             ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError: as for :meth:`send`; records taken
@@ -292,8 +293,7 @@ class Producer(TransactionInterface):
             ProducerClosedError: the producer is closed or not started.
         """
         self._check_running()
-        deadline = asyncio.get_running_loop().time() + self.config.max_block_ms / 1000
-        known = await self._intake.topic(topic, deadline, self._check_running)
+        known = await self._intake.gate.topic(topic, self._intake.deadline(), self._check_running)
         return list(range(known.count))
 
     # -- observing -----------------------------------------------------------------------------------------------
@@ -312,11 +312,6 @@ class Producer(TransactionInterface):
 
     # -- for the calls -------------------------------------------------------------------------------------------
 
-    @property
-    def _bulk(self) -> BulkIntake:
-        # Made anew for each call: kept, it would keep this object alive.
-        return BulkIntake(self._intake, self.send, lambda: self._fast_topics, self._may_append, self._clock)
-
     def _now(self) -> float:
         return self._core.now()
 
@@ -325,9 +320,6 @@ class Producer(TransactionInterface):
 
     def _check_open(self) -> None:
         self._core.check_open()
-
-    def _may_append(self) -> bool:
-        return self._transactions is None or self._transactions.may_append
 
 
 def _client_id(transactional_id: str | None) -> str:

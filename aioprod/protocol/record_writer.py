@@ -6,6 +6,7 @@ Records with null values are encoded as they come.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, Self
@@ -42,12 +43,14 @@ class RecordBatchWriter:
         compressed: the records as they will be sent, where the batch is compressed and complete.
         kind: KEYLESS or KEYED, perhaps with the bit WITH_HEADERS: of what kind they are; NOTHING where there are none.
         timestamps: each record's, where they were given with :meth:`of_encoded`; else None.
+        key_sizes, value_sizes: bytes of each encoded record's key and value, -1 for a null; none are there where all keys are null, and of
+            records that were given with :meth:`of_encoded`.
         until_s: the end of the present millisecond, in seconds since 1970: a record that comes before it needs no call of :meth:`at`.
     """
 
     __slots__ = (
         "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "compressed", "count",
-        "headers", "keys", "kind", "max_timestamp", "size", "timestamps", "until_s", "values",
+        "headers", "key_sizes", "keys", "kind", "max_timestamp", "size", "timestamps", "until_s", "value_sizes", "values",
     )  # fmt: skip
 
     def __init__(self, base_timestamp: int) -> None:
@@ -62,6 +65,8 @@ class RecordBatchWriter:
         self.compressed: bytes | None = None
         self.timestamps: Sequence[int] | None = None
         self.until_s = 0.0
+        self.key_sizes: array[int] = array("i")
+        self.value_sizes: array[int] = array("i")
         self._encoded: list[bytes] = []
         self._encoded_count = 0
         self._encoded_size = 0
@@ -114,6 +119,7 @@ class RecordBatchWriter:
             self.until_s = 0.0
         self.count += 1
         if singly is not None:
+            self._note_sizes([-1 if key is None else len(key)], [-1 if value is None else len(value)])
             self._take(singly)
             return
         assert type(value) is bytes
@@ -152,6 +158,8 @@ class RecordBatchWriter:
             return
         first, keys, values, headers = self._encoded_count, self.keys, self.values, self.headers
         self.keys, self.values, self.headers, self.kind = [], [], [], NOTHING
+        lengths = list(map(len, values))
+        self._note_sizes(list(map(len, keys)), lengths)
         if len(values) <= _FEW:
             encoded = b"".join(
                 encode_record(
@@ -169,6 +177,14 @@ class RecordBatchWriter:
             deltas = [timestamp - self.base_timestamp for timestamp in self._run_timestamps[at:]]
             encoded = encode_records(first, keys, values, headers, starts, deltas)
         self._take(encoded)
+
+    def _note_sizes(self, keys: list[int], values: list[int]) -> None:
+        """Note the sizes of the next records' keys, none for null ones, and values."""
+        if keys or self.key_sizes:
+            missing = len(self.value_sizes) - len(self.key_sizes)
+            self.key_sizes.extend([-1] * missing)
+            self.key_sizes.extend(keys or [-1] * len(values))
+        self.value_sizes.extend(values)
 
     def _take(self, encoded: bytes) -> None:
         self._encoded.append(encoded)

@@ -12,6 +12,8 @@ import pytest
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.errors import ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.appender import Appender
+from aioprod.producer.appends import PendingAppend, PendingBatch, PendingRecord
 from aioprod.producer.batch import Identity, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue
@@ -20,6 +22,7 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
+from aioprod.types import ProducerRecord
 
 LINGER_S = 0.5
 RECORD_BOUND = 140  # of the records of 100 bytes that add() appends
@@ -40,9 +43,18 @@ def made(leaders: list[int], **settings: Any) -> RecordAccumulator:
 
 
 async def add(accumulator: RecordAccumulator, partition: int = 0, size: int = 100) -> ProducerBatch:
-    queue = queue_of(accumulator, partition)
-    deadline = asyncio.get_running_loop().time() + 60
-    batch, _ = await accumulator.append(queue, 0, None, b"x" * size, (), size + RECORD_BOUND - 100, deadline)
+    record = ProducerRecord("t", b"x" * size)
+    pending = PendingRecord(record, 0, None, b"x" * size, (), size + RECORD_BOUND - 100, now() + 60)
+    return await placed(accumulator, pending, partition)
+
+
+async def placed(accumulator: RecordAccumulator, pending: PendingAppend, partition: int = 0) -> ProducerBatch:
+    appender = Appender(accumulator, check_open=lambda: None, wake=lambda: None, on_next_batch=lambda queue: None)
+    try:
+        appender.enter(pending, queue_of(accumulator, partition))
+        batch, _ = pending.place or await appender.in_turn(pending)
+    finally:
+        appender.withdraw(pending)
     return batch
 
 
@@ -94,7 +106,7 @@ async def test_encoded_records_come_behind_the_open_batch_and_do_not_linger() ->
     queue = queue_of(accumulator, 0)
     opened = await add(accumulator)
     writer = RecordBatchWriter.of_encoded(b"x" * 1_000, 10, 0, 0, None)
-    encoded = await accumulator.append_encoded(queue, writer, now() + 60)
+    encoded = await placed(accumulator, PendingBatch(writer, now() + 60))
     later = await add(accumulator)
     assert list(queue.batches) == [opened, encoded, later]
     assert (opened.closed, encoded.closed, later.closed) == (True, True, False)
@@ -105,7 +117,7 @@ async def test_encoded_records_come_behind_the_open_batch_and_do_not_linger() ->
 
 async def test_encoded_records_alone_are_ready_at_once() -> None:
     accumulator = made([1])
-    await accumulator.append_encoded(queue_of(accumulator, 0), RecordBatchWriter.of_encoded(b"x", 1, 0, 0, None), now() + 60)
+    await placed(accumulator, PendingBatch(RecordBatchWriter.of_encoded(b"x", 1, 0, 0, None), now() + 60))
     assert accumulator.ready(now()).nodes == [1]
 
 

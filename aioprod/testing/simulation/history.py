@@ -72,6 +72,7 @@ class SentRecord:
         place: where the acknowledgement says it is; offset -1 where it does not say.
         error: what its delivery failed with.
         never_left: whether that error says that it was never sent to a broker.
+        waits: how many times the call that it belongs to may wait for max.block.ms: for each of its records, and its turn.
     """
 
     number: int
@@ -87,6 +88,7 @@ class SentRecord:
     place: Place | None = None
     error: str | None = None
     never_left: bool = False
+    waits: int = 1
 
     @property
     def taken(self) -> bool:
@@ -275,6 +277,10 @@ class History:
         self.records.append(record)
         self._by_content[content] = number
         return record
+
+    def begins(self, record: SentRecord) -> None:
+        """The task that calls `send` runs."""
+        record.called = self.note(f"record {record.number} is given to its producer", f"record {record.number}")
 
     def taken(self, record: SentRecord) -> None:
         """`send` has returned."""

@@ -15,7 +15,9 @@ _KINDS = (["idempotent"] * 5) + (["transactional"] * 4) + ["all", "one", "none"]
 _CODECS = ["none", "none", "none", "gzip", "snappy", "lz4", "zstd"]
 
 
-_OWN_FIELDS = ("tasks", "records", "transactions", "pause", "burst", "value_size", "cancel_share", "close_timeout_ms", "after", "quits_after")
+_OWN_FIELDS = (
+    "tasks", "crowd", "records", "transactions", "pause", "burst", "value_size", "cancel_share", "close_timeout_ms", "after", "quits_after",
+)  # fmt: skip
 
 # Many small requests in flight, and batches given up while others of their partition are still tried: where sequences are hard to keep.
 _PRESSED: dict[str, Any] = {
@@ -37,6 +39,7 @@ class ProducerPlan:
     Attributes:
         settings: of :class:`aioprod.Producer`.
         tasks: how many tasks send at the same time.
+        crowd: now and then so many more tasks send at the same time, with few keys; 0 for never.
         records: how many each of them sends; of a transactional producer, per transaction.
         transactions: how many there are; 0 where it is not transactional.
         pause: mean seconds between two sends of a task.
@@ -53,6 +56,7 @@ class ProducerPlan:
     promise: Promise
     ordered: bool
     tasks: int
+    crowd: int
     records: int
     transactions: int
     pause: float
@@ -165,6 +169,11 @@ def _draw_producer(
     rng: random.Random, name: str, kind: str, fences: bool, seconds: float, *, after: float = 0.0, transactional_id: str | None = None
 ) -> ProducerPlan:
     settings = _draw_settings(rng)
+    # From a source of its own, so that what else a seed stands for is as it was before there were crowds.
+    crowds = random.Random(f"{name} {sorted(settings.items())} crowd")
+    crowd = crowds.choice([0, 0, 0, 8, 25])
+    if crowd and crowds.random() < 0.5:
+        settings["buffer_memory"] = settings["batch_size"] + crowds.choice([61, 700, 3_000])
     promise = {
         "idempotent": Promise.EXACTLY_ONCE,
         "transactional": Promise.EXACTLY_ONCE,
@@ -196,6 +205,7 @@ def _draw_producer(
         promise=promise,
         ordered=ordered,
         tasks=rng.choice([1, 1, 2, 4]),
+        crowd=crowd,
         records=records,
         transactions=transactions,
         # Mostly so that they send for about as long as things go wrong.

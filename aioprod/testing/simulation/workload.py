@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from aioprod.errors import AbortableTransactionError, FatalProducerError, KafkaError, KafkaTimeoutError, SerializationError, TransactionStateError
+from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.producer import Producer
 from aioprod.testing.simulation.history import (
@@ -23,11 +25,12 @@ from aioprod.testing.simulation.history import (
 )
 from aioprod.testing.simulation.scenario import TOPIC, ProducerPlan
 from aioprod.testing.simulation.world import World
-from aioprod.types import TopicPartition
+from aioprod.types import ProducerRecord, TopicPartition
 
 _MOST_TRIES = 20
 _PAUSE_SECONDS = 0.05
 _KEYS = 12
+_CROWD_SHARE = 0.03
 _FILLER = b"".join(b"%x" % (number * 2_654_435_761 % 4_093) for number in range(2_000))
 _FATAL = (FatalProducerError, TransactionStateError)
 
@@ -169,28 +172,79 @@ class ProducerActor:
                 await asyncio.sleep(0.01)
             elif rng.random() < 0.1:
                 self._watch(delivery, rng)
+            if self.plan.crowd and rng.random() < _CROWD_SHARE:
+                await self._send_as_crowd(rng)
             if rng.random() < 0.02 and self._transaction is None:
                 await self._call(FLUSH, self.producer.flush(), self._delivery_limit, may_cancel=True)
+
+    async def _send_as_crowd(self, rng: random.Random) -> None:
+        """Many tasks at once, with the same few keys: some send one record, some a list."""
+        create, name = self._world.loop.create_task, f"{self.plan.name} crowd"
+        left, tasks = self.plan.crowd, list[asyncio.Task[Any]]()
+        while left > 0:
+            size = rng.choice([1, 1, 1, 1, 5])
+            work = self._send(None, rng) if size == 1 else self._send_list(size, rng)
+            tasks.append(create(work, name=name))
+            left -= size
+        await asyncio.gather(*tasks)
 
     async def _send(self, partition: int | None, rng: random.Random, *, may_cancel: bool = True) -> Delivery | None:
         record = self._history.send(self.plan.name, TOPIC, self._make_content(rng), partition, self._transaction_number())
         key, value, headers = record.content
-        work = self.producer.send(TOPIC, value, key, partition=partition, headers=headers)
+        send = partial(self.producer.send, TOPIC, value, key, partition=partition, headers=headers)
         try:
-            delivery: Delivery = await (self._cancelled(work, rng) if may_cancel and self._draws_cancellation(rng) else work)
+            delivery: Delivery = await self._given([record], send, rng, may_cancel=may_cancel)
         except asyncio.CancelledError:
             self._history.refused(record, CANCELLED)
             return None
         except (KafkaError, SerializationError) as error:
             self._history.refused(record, error_name(error))
             return None
+        self._taken(record, delivery, is_alone=True)
+        return delivery
+
+    async def _send_list(self, size: int, rng: random.Random) -> None:
+        """Send a list of records; what raises says nothing of each of them."""
+        plan, transaction = self.plan, self._transaction_number()
+        records = [self._history.send(plan.name, TOPIC, self._make_content(rng), None, transaction) for _ in range(size)]
+        for record in records:
+            record.waits = 1 + size
+        given = [ProducerRecord(TOPIC, value, key, headers=headers) for key, value, headers in (record.content for record in records)]
+        try:
+            deliveries: Deliveries = await self._given(records, partial(self.producer.send_many, TOPIC, given), rng)
+        except (asyncio.CancelledError, KafkaError):
+            for record in records:
+                self._history.refused(record, CANCELLED)
+            return
+        for record, delivery in zip(records, deliveries, strict=True):
+            self._taken(record, delivery, is_alone=False)
+
+    async def _given(
+        self, records: list[SentRecord], call: Callable[[], Coroutine[Any, Any, Any]], rng: random.Random, *, may_cancel: bool = True
+    ) -> Any:
+        """Call a method of the producer, perhaps in a task that is cancelled."""
+
+        async def begin() -> Any:
+            for record in records:
+                self._history.begins(record)
+            return await call()
+
+        if not (may_cancel and self._draws_cancellation(rng)):
+            return await begin()
+        task = self._world.loop.create_task(begin(), name=f"{self.plan.name} send")
+        alarm = self._world.loop.call_later(rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel)
+        try:
+            return await task
+        finally:
+            alarm.cancel()
+
+    def _taken(self, record: SentRecord, delivery: Delivery, *, is_alone: bool) -> None:
         self._history.taken(record)
-        is_failed_already = delivery.done() and delivery.exception() is not None
         if delivery.done():
-            self._resolved(record, delivery, never_left=is_failed_already)
+            # One of a list may have been sent, and have failed, while others of the list still waited.
+            self._resolved(record, delivery, never_left=is_alone and delivery.exception() is not None)
         else:
             delivery.add_done_callback(lambda done: self._resolved(record, done, never_left=False))
-        return delivery
 
     def _resolved(self, record: SentRecord, delivery: Delivery, *, never_left: bool) -> None:
         error = delivery.exception()
@@ -217,15 +271,6 @@ class ProducerActor:
 
     def _draws_cancellation(self, rng: random.Random) -> bool:
         return rng.random() < self.plan.cancel_share
-
-    async def _cancelled(self, work: Coroutine[Any, Any, Delivery], rng: random.Random) -> Delivery:
-        task = self._world.loop.create_task(work, name=f"{self.plan.name} send")
-        alarm = self._world.loop.call_later(rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel)
-        try:
-            delivery: Delivery = await task
-        finally:
-            alarm.cancel()
-        return delivery
 
     # -- transactions --------------------------------------------------------------------------------------------
 
@@ -322,6 +367,8 @@ class ProducerActor:
             leftovers.append(f"{pool.total - pool.available} of {pool.total} bytes of memory were not given back")
         if pool.reserved or pool.waiting:
             leftovers.append(f"{pool.reserved} bytes of memory are reserved, {pool.waiting} callers wait for some")
+        if producer._intake.appender.waiting:
+            leftovers.append(f"{producer._intake.appender.waiting} calls wait in line at their partitions")
         if producer._accumulator.incomplete:
             leftovers.append(f"{len(producer._accumulator.incomplete)} batches have no outcome")
         if producer._sender.in_flight:

@@ -14,11 +14,14 @@ from aioprod.consumer.partition_reader import PartitionReader
 from aioprod.net.brokers import Brokers
 from aioprod.producer import sequences
 from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.appender import Appender
+from aioprod.producer.appends import PendingAppend
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import PartitionSequence
+from aioprod.producer.topic_gate import TopicGate
 from aioprod.producer.transactions.conversation import Conversation
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer.transactions.operations import Flush
@@ -83,7 +86,7 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
     patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
 
 
-@mutation("leak", found_by=10)
+@mutation("leak", found_by=6)
 def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     def withdraw(self: BufferPool, waiter: Any) -> None:
         self._waiters.pop(waiter, None)
@@ -127,7 +130,7 @@ def forgotten_waiter(patch: Patch) -> None:
     patch.setattr(ProducerBatch, "_finish", finish)
 
 
-@mutation("nonmonotonic-send", found_by=40)
+@mutation("nonmonotonic-send", found_by=26)
 def retried_batches_queue_up_behind_the_others(patch: Patch) -> None:
     patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
 
@@ -146,7 +149,42 @@ def swapped_batches(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "drain", drain)
 
 
-@mutation("fault", "nonmonotonic-send", "duplicate", found_by=52)
+@mutation("nonmonotonic-send", found_by=19)
+def calls_with_luck_pass_those_that_wait_for_memory(patch: Patch) -> None:
+    original = Appender.enter
+
+    def enter(self: Appender, pending: PendingAppend, queue: PartitionQueue) -> None:
+        pending.queue = queue
+        if not self.try_append(pending, queue) and not self._open_at_once(pending, queue):
+            original(self, pending, queue)
+
+    patch.setattr(Appender, "enter", enter)
+
+
+@mutation("nonmonotonic-send", found_by=3)
+def calls_that_waited_for_their_topic_enter_in_any_order(patch: Patch) -> None:
+    original = TopicGate.update
+
+    def update(self: TopicGate) -> None:
+        for name, arrivals in self._arrivals.items():
+            self._arrivals[name] = dict(reversed(arrivals.items()))
+        original(self)
+
+    patch.setattr(TopicGate, "update", update)
+
+
+@mutation("nonmonotonic-send", found_by=0)
+def newest_call_in_line_is_served_first(patch: Patch) -> None:
+    patch.setattr(PartitionQueue, "first", property(lambda self: next(reversed(self.line), None)))
+
+
+@mutation("nonmonotonic-send", found_by=0)
+def lists_do_not_hold_their_topic(patch: Patch) -> None:
+    patch.setattr(TopicGate, "_give", lambda self, topic, hold: setattr(hold, "topic", topic))
+    patch.setattr(TopicGate, "open_topic", lambda self, name, partition, hold: self._topics.get(name))
+
+
+@mutation("fault", "nonmonotonic-send", "duplicate", found_by=26)
 def new_epoch_before_the_old_one_is_settled(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
@@ -176,7 +214,7 @@ def batches_in_flight_never_expire(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "expired", lambda self, now: [batch for batch in original(self, now) if not batch.in_flight])
 
 
-@mutation("late", found_by=16)
+@mutation("late", found_by=1)
 def nothing_expires(patch: Patch) -> None:
     patch.setattr(RecordAccumulator, "expired", lambda self, now: [])
 
@@ -305,7 +343,7 @@ def broker_shows_what_replicas_lack(patch: Patch) -> None:
     patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
 
 
-@mutation("aborted-read", "lost-write", "torn-transaction", found_by=27)
+@mutation("aborted-read", "lost-write", "torn-transaction", found_by=130)
 def broker_does_not_fence(patch: Patch) -> None:
     original = TransactionCoordinator.init_producer_id
 

@@ -1,0 +1,268 @@
+"""Gives records their places in batches, per partition in the order of the calls.
+
+A call gets its place at once if no other call waits at its partition, and the partition's last batch
+has room or there is memory for another one. Otherwise it joins the partition's line. The first in
+line leads: it waits for memory (in the pool, among the leaders of all partitions), opens a batch,
+and puts those behind it into that batch and the next ones as far as there is memory. Calls that
+come meanwhile join the line, because the fast path finds no open batch while a line is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aioprod.errors import KafkaError
+from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.appends import PendingAppend, PendingRecord
+from aioprod.producer.batch import ENCODE_EVERY, ProducerBatch
+from aioprod.producer.partition_queue import PartitionQueue
+from aioprod.producer.pending import PendingCall
+
+Place = tuple[ProducerBatch, int]
+
+# What a batch may be filled to by encoding what it has: worth it for more than a few records.
+_FULL = 15 / 16
+# A task that sends in a loop never suspends while there is memory. After this many bytes of full
+# batches it lets others run once; that costs 5 us, filling the batches takes 250 us.
+_TURN_EVERY = 65_536
+
+
+class Appender:
+    """Appends records to batches, and has calls wait in line.
+
+    Args:
+        accumulator: has the batches and the memory.
+        check_open: raises the error of a producer or transaction that takes no records any more.
+        wake: lets the sender look.
+        on_next_batch: called when a call in line opens a batch of a partition that had one before.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        *,
+        check_open: Callable[[], None],
+        wake: Callable[[], None],
+        on_next_batch: Callable[[PartitionQueue], None],
+    ) -> None:
+        self._accumulator = accumulator
+        self._pool = accumulator.pool
+        self._batch_size = accumulator.config.batch_size
+        self._check_open = check_open
+        self._wake = wake
+        self._on_next_batch = on_next_batch
+        self._lines: dict[PartitionQueue, None] = {}  # partitions at which calls wait
+        self._busy_task: asyncio.Task[object] | None = None
+        self._busy_bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a place at their partition."""
+        return sum(len(queue.line) for queue in self._lines)
+
+    # -- at once -------------------------------------------------------------------------------------
+
+    def try_append(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
+        """Put records into the partition's last batch, if that has room.
+
+        A batch that proves full is closed. One that only has to be encoded before it can take more
+        stays open, also if that is put off because other tasks have to run first.
+        """
+        batch = queue.tail
+        if batch is None:
+            return False
+        if isinstance(pending, PendingRecord) and batch.is_to_fold(pending.bound):
+            batch.fold()
+            self._worked(ENCODE_EVERY)
+            if self._turn_is_due():
+                return False
+        index = pending.append_to(batch)
+        if index < 0 and isinstance(pending, PendingRecord) and self._make_room(batch, pending.bound):
+            index = pending.append_to(batch)
+        if index < 0:
+            self._worked(batch.writer.size)
+            self._accumulator.close_full(queue, batch)
+            return False
+        pending.queue = queue
+        pending.place = batch, index
+        return True
+
+    def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
+        """See whether a batch that seems full can take more.
+
+        Its records may be smaller than assumed, or become so by compression.
+        """
+        batch.fold()
+        needed = batch.writer.size + bound
+        if needed <= batch.limit * _FULL:
+            return True
+        if batch.ceiling == batch.limit or needed > batch.ceiling:
+            return False
+        step = max(self._batch_size, needed - batch.limit)
+        if not self._pool.try_allocate(step):
+            return False
+        batch.leased += step
+        batch.limit = min(batch.limit + step, batch.ceiling)
+        batch.fold()
+        return True
+
+    def enter(self, pending: PendingAppend, queue: PartitionQueue) -> None:
+        """Give the records a place at the partition, or the call a place in the partition's line."""
+        pending.queue = queue
+        if queue.resting:
+            # The first in line only lets others run. This call does not wait for it, but puts it in
+            # its place: else each of many busy tasks would have all others wait again and again.
+            self._serve(queue)
+        if not queue.line and (
+            self.try_append(pending, queue)
+            or (not self._turn_is_due() and self._open_at_once(pending, queue))
+        ):
+            return
+        queue.join(pending)
+        self._lines[queue] = None
+
+    def _open_at_once(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
+        leased = pending.memory(self._batch_size)
+        if not self._pool.try_allocate(leased):
+            return False
+        self._open(pending, queue, leased)
+        return True
+
+    def _open(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
+        complete = pending.is_complete
+        batch = self._accumulator.open(queue, pending.writer(), leased, complete=complete)
+        pending.place = batch, pending.append_to(batch)
+
+    # -- in line -------------------------------------------------------------------------------------
+
+    async def in_turn(self, pending: PendingAppend) -> Place:
+        """Wait in line until the records have a place. The caller calls :meth:`withdraw` afterwards.
+
+        Raises:
+            BufferExhaustedError: no memory before the call's deadline.
+            ProducerClosedError: closed before the records had a place.
+        """
+        queue = pending.queue
+        assert queue is not None
+        while pending.place is None:
+            self._check_takes(pending)
+            if queue.first is pending:
+                await self._lead(pending, queue)
+            else:
+                await self._follow(pending)
+        return pending.place
+
+    async def _follow(self, pending: PendingAppend) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            await pending.wait()
+        except TimeoutError:
+            if pending.place is None:
+                size = pending.memory(self._batch_size)
+                raise self._pool.exhausted(size, pending.deadline - started) from None
+        finally:
+            self._pool.note_wait(loop.time() - started)
+
+    async def _lead(self, pending: PendingAppend, queue: PartitionQueue) -> None:
+        """Get memory, open a batch, and put those behind into it."""
+        if self._turn_is_due():
+            self._wake()
+            queue.resting = True
+            try:
+                await asyncio.sleep(0)
+            finally:
+                queue.resting = False
+            if pending.place is not None:
+                return
+            self._check_takes(pending)
+        if not self.try_append(pending, queue):
+            leased = pending.memory(self._batch_size)
+            if not self._pool.try_allocate(leased):
+                # A leader that waits makes every batch ready, so that memory comes back soon.
+                self._wake()
+                remaining = pending.deadline - asyncio.get_running_loop().time()
+                await self._pool.allocate(leased, remaining)
+            try:
+                self._check_takes(pending)
+                self._next_batch(pending, queue, leased)
+            finally:
+                if pending.place is None:
+                    self._pool.deallocate(leased)
+        queue.leave(pending)
+        self._serve(queue)
+
+    def _next_batch(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
+        had_one = queue.opened > 0
+        self._open(pending, queue, leased)
+        if had_one:
+            self._on_next_batch(queue)
+
+    def _serve(self, queue: PartitionQueue) -> None:
+        """Give those in line their places in one go, as far as there is memory.
+
+        One by one, each in its task's turn, would be a convoy: each of them would call again before
+        the last one has had its turn, and no call would find the fast path open again.
+        """
+        while queue.line:
+            pending = queue.first
+            assert isinstance(pending, PendingAppend)
+            try:
+                if not self._serve_one(pending, queue):
+                    break
+            except KafkaError as error:
+                pending.error = error  # its own, not that of the call that serves it
+            queue.leave(pending)
+            pending.wake()
+
+    def _serve_one(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
+        if self.try_append(pending, queue):
+            return True
+        leased = pending.memory(self._batch_size)
+        if not self._pool.try_allocate(leased):
+            return False
+        self._next_batch(pending, queue, leased)
+        return True
+
+    def withdraw(self, pending: PendingAppend) -> None:
+        """Take a call out of its line, whatever became of it; the next one may become the leader."""
+        queue = pending.queue
+        if queue is None:
+            return
+        queue.leave(pending)
+        if queue.first is not None:
+            queue.first.wake()
+        else:
+            self._lines.pop(queue, None)
+
+    def wake_all(self) -> None:
+        """Let every call in line look at its state: the producer takes no more records."""
+        for queue in self._lines:
+            for pending in queue.line:
+                pending.wake()
+
+    def _check_takes(self, pending: PendingCall) -> None:
+        if pending.error is not None:
+            raise pending.error
+        if self._accumulator.closed is not None:
+            raise self._accumulator.closed.with_traceback(None)
+        self._check_open()
+
+    # -- turns of the event loop ---------------------------------------------------------------------
+
+    def _worked(self, size: int) -> None:
+        """Note that the current task has filled ``size`` bytes of batches."""
+        task = asyncio.current_task()
+        if task is not self._busy_task:
+            if self._busy_task is None:
+                asyncio.get_running_loop().call_soon(self._turned)
+            self._busy_task, self._busy_bytes = task, 0
+        self._busy_bytes += size
+
+    def _turned(self) -> None:
+        self._busy_task, self._busy_bytes = None, 0
+
+    def _turn_is_due(self) -> bool:
+        """Whether the current task has sent so much that other tasks have to run first."""
+        return self._busy_bytes >= _TURN_EVERY and asyncio.current_task() is self._busy_task

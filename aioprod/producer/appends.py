@@ -1,0 +1,127 @@
+"""Calls that append to a partition, from the moment of the call until their records are in a batch."""
+
+from __future__ import annotations
+
+from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.partition_queue import PartitionQueue
+from aioprod.producer.pending import PendingCall
+from aioprod.protocol.record_batch import HEADER_SIZE
+from aioprod.protocol.record_writer import RecordBatchWriter
+from aioprod.types import Headers, ProducerRecord
+
+
+class PendingAppend(PendingCall):
+    """A call that appends to one partition.
+
+    Attributes:
+        queue: the partition, once it is chosen; the call then never changes to another one.
+        place: the batch and the index of the first record in it, once the records are in a batch.
+    """
+
+    __slots__ = ("place", "queue")
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__(deadline)
+        self.queue: PartitionQueue | None = None
+        self.place: tuple[ProducerBatch, int] | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether its partition is chosen."""
+        return self.queue is not None
+
+    def memory(self, batch_size: int) -> int:
+        """Bytes of the buffer that a new batch for it leases."""
+        raise NotImplementedError
+
+    def writer(self) -> RecordBatchWriter:
+        """The writer of a new batch for it."""
+        raise NotImplementedError
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it fills a batch of its own, which takes no other records."""
+        raise NotImplementedError
+
+    def append_to(self, batch: ProducerBatch) -> int:
+        """Put the records into a batch; returns the index of the first, -1 if they don't fit."""
+        raise NotImplementedError
+
+
+class PendingRecord(PendingAppend):
+    """One record, serialized.
+
+    Args:
+        record: as the interceptors left it.
+        timestamp: milliseconds since 1970.
+        bound: bytes of a batch that holds only this record, at most.
+        deadline: loop time.
+    """
+
+    __slots__ = ("bound", "headers", "key", "record", "timestamp", "value")
+
+    def __init__(
+        self,
+        record: ProducerRecord,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        bound: int,
+        deadline: float,
+    ) -> None:
+        self.deadline = deadline
+        self.error = self.queue = self.place = self._future = None
+        self.record = record
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.bound = bound
+
+    def memory(self, batch_size: int) -> int:
+        """A whole batch's, or more for a record that is larger."""
+        return max(batch_size, self.bound)
+
+    def writer(self) -> RecordBatchWriter:
+        """An empty one."""
+        return RecordBatchWriter(self.timestamp)
+
+    @property
+    def is_complete(self) -> bool:
+        """Never: others may join its batch."""
+        return False
+
+    def append_to(self, batch: ProducerBatch) -> int:
+        """Put the record into a batch; returns its index, -1 if it does not fit."""
+        index = batch.try_append(self.timestamp, self.key, self.value, self.headers, self.bound)
+        if index >= 0 and batch.records is not None:
+            batch.records.append(self.record)
+        return index
+
+
+class PendingBatch(PendingAppend):
+    """Records that are encoded already: a batch of their own."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: RecordBatchWriter, deadline: float) -> None:
+        super().__init__(deadline)
+        self._writer = writer
+
+    def memory(self, batch_size: int) -> int:
+        """Exactly what they need."""
+        return self._writer.size + HEADER_SIZE
+
+    def writer(self) -> RecordBatchWriter:
+        """The one that holds them."""
+        return self._writer
+
+    @property
+    def is_complete(self) -> bool:
+        """Always."""
+        return True
+
+    def append_to(self, batch: ProducerBatch) -> int:
+        """They are in a batch only if it is their own."""
+        return 0 if batch.writer is self._writer else -1

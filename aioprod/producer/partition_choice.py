@@ -1,0 +1,94 @@
+"""Which partition a record goes to: the one it names, a custom partitioner's choice, its key's, or the sticky one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from aioprod.errors import InvalidPartitionError
+from aioprod.producer.appends import PendingRecord
+from aioprod.producer.partition_queue import PartitionQueue, Topic
+from aioprod.producer.partitioner import Partitions, new_batch_hook, partition_for_key
+from aioprod.producer_config import ProducerConfig
+
+log = logging.getLogger(__name__)
+
+
+class PartitionChoice:
+    """Chooses partitions.
+
+    Args:
+        switch_sticky: moves a topic's keyless records to another partition.
+    """
+
+    def __init__(self, config: ProducerConfig, switch_sticky: Callable[[Topic], None]) -> None:
+        self._partitioner = config.partitioner
+        self._on_new_batch = None if config.partitioner is None else new_batch_hook(config.partitioner)
+        self._ignore_keys = config.partitioner_ignore_keys
+        self._switch_sticky = switch_sticky
+
+    def queue(self, topic: Topic, pending: PendingRecord) -> PartitionQueue:
+        """The partition of a record.
+
+        Raises:
+            InvalidPartitionError: the topic has no such partition.
+        """
+        partition = pending.record.partition
+        return topic.queues[self._choose(topic, pending)] if partition is None else named_queue(topic, partition)
+
+    def queue_for_next_batch(self, topic: Topic, queue: PartitionQueue, pending: PendingRecord, *, was_full: bool) -> PartitionQueue:
+        """Where a record goes that would open a new batch at ``queue``: a sticky choice moves on, all others stay.
+
+        Args:
+            was_full: the batch before this one proved full; it was not sent because its linger time was over.
+        """
+        record = pending.record
+        if record.partition is not None:
+            return queue
+        if self._partitioner is not None:
+            if self._on_new_batch is None or not queue.opened:
+                return queue
+            self._on_new_batch(topic.name, queue.tp.partition)
+        elif not was_full or not self._is_sticky(pending):
+            return queue
+        elif queue.tp.partition == topic.sticky.current:
+            self._switch_sticky(topic)
+        return topic.queues[self._choose(topic, pending)]
+
+    def next_batch_in_line(self, queue: PartitionQueue) -> None:
+        """Note that records that waited for memory have opened another batch; they stay where they are, later ones may move on."""
+        if self._on_new_batch is not None:
+            try:
+                self._on_new_batch(queue.tp.topic, queue.tp.partition)
+            except BaseException:
+                log.exception("on_new_batch of the partitioner failed")
+
+    def _choose(self, topic: Topic, pending: PendingRecord) -> int:
+        record = pending.record
+        key = pending.key if record.partition_key is None else record.partition_key
+        if self._partitioner is not None:
+            count = topic.count
+            partitions = Partitions(count, topic.available, topic.leaders, record)
+            chosen = self._partitioner.partition(topic.name, key, pending.value, partitions)
+            if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < count:
+                raise InvalidPartitionError(
+                    f"partitioner {type(self._partitioner).__name__} chose {chosen!r} for topic {topic.name!r}: must be from 0 to {count - 1}"
+                )
+            return chosen
+        if key is None or self._is_sticky(pending):
+            return topic.sticky.current
+        return partition_for_key(key, topic.count)
+
+    def _is_sticky(self, pending: PendingRecord) -> bool:
+        return pending.record.partition_key is None and (pending.key is None or self._ignore_keys)
+
+
+def named_queue(topic: Topic, partition: int) -> PartitionQueue:
+    """The queue of a partition that a record names.
+
+    Raises:
+        InvalidPartitionError: the topic has no such partition.
+    """
+    if not 0 <= partition < topic.count:
+        raise InvalidPartitionError(f"partition={partition} of topic {topic.name!r}: it has partitions 0 to {topic.count - 1}")
+    return topic.queues[partition]

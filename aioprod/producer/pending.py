@@ -1,0 +1,54 @@
+"""A call that may have to wait for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class PendingCall:
+    """A call that may have to wait for its turn.
+
+    Other tasks move it forward while it waits, so it looks at its own state whenever it wakes up.
+
+    Attributes:
+        deadline: loop time at which ``max.block.ms`` is over.
+        error: why it gets no place, if another task found that out.
+    """
+
+    __slots__ = ("_future", "deadline", "error")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.error: BaseException | None = None
+        self._future: asyncio.Future[None] | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it need not wait for its topic any more."""
+        return False
+
+    async def wait(self) -> None:
+        """Sleep until another task calls :meth:`wake`, or until the deadline.
+
+        Raises:
+            TimeoutError: the deadline has passed and no task has moved the call forward.
+        """
+        loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        # A timer of its own instead of asyncio.timeout: a third of the cost, and a place that is
+        # given in the turn in which the timer fires is not lost.
+        timer = loop.call_at(self.deadline, self._time_out, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._future = None
+
+    def wake(self) -> None:
+        """Let the call look at its state; does nothing if it does not wait."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def _time_out(self, future: asyncio.Future[None]) -> None:
+        if not future.done():
+            future.set_exception(TimeoutError())

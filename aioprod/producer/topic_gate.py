@@ -1,0 +1,289 @@
+"""Where calls wait for their topic: until metadata know it, and while a call that puts many records there is under way.
+
+Whatever ends the wait puts the waiting calls into their places, or into the lines of their partitions, in the order of
+the calls and before any other code runs. So no call that comes later can overtake them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from aioprod.cluster.metadata import Metadata
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AuthenticationError, BrokerError, BufferExhaustedError, InvalidTopicError, KafkaError, MetadataTimeoutError
+from aioprod.metrics import ProducerMetrics
+from aioprod.producer.appends import PendingRecord
+from aioprod.producer.partition_queue import Topic
+from aioprod.producer.pending import PendingCall
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class TopicGate:
+    """Lets calls through to their topics.
+
+    Args:
+        topics: those that metadata know.
+        max_block_ms: for error texts.
+        check_open: raises the error of a producer that takes no records.
+        enter: gives a record its place at a partition of a topic, or in the line there.
+
+    Attributes:
+        fast: topics whose records need not wait here; the fast path of ``send`` looks at nothing else.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, Topic],
+        metadata: Metadata,
+        metrics: ProducerMetrics,
+        *,
+        max_block_ms: float,
+        check_open: Callable[[], None],
+        enter: Callable[[Topic, PendingRecord], None],
+    ) -> None:
+        self.fast: dict[str, Topic] = {}
+        self._topics = topics
+        self._metadata = metadata
+        self._metrics = metrics
+        self._max_block_ms = max_block_ms
+        self._check_open = check_open
+        self._enter = enter
+        # Calls that wait for metadata, by topic, in the order of the calls.
+        self._arrivals: dict[str, dict[PendingCall, None]] = {}
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def open_topic(self, name: str, partition: int | None, hold: TopicHold | None) -> Topic | None:
+        """The topic, if a record for it need not wait here: it is known, has the partition, and no call but ``hold`` holds it."""
+        known = self._topics.get(name)
+        if known is None or known.holder is not hold or (partition is not None and partition >= known.count):
+            return None
+        self._metadata.touch(name)
+        return known
+
+    async def wait(self, pending: PendingRecord, hold: TopicHold | None) -> None:
+        """Wait until the record has entered its partition.
+
+        Raises:
+            MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: topic or partition can't be had.
+            BufferExhaustedError: other calls held the topic until ``max_block_ms`` was over.
+        """
+        name, partition = pending.record.topic, pending.record.partition
+        asked = False
+        try:
+            while pending.queue is None:
+                known = self._topics.get(name)
+                if known is None or (partition is not None and partition >= known.count and not asked):
+                    # A partition may be new: ask once. Without an answer that has it the record is refused.
+                    asked = known is not None
+                    await self._arrive(pending, name)
+                elif known.holder is hold:
+                    self._enter(known, pending)
+                else:
+                    await self._in_line(pending, known)
+        finally:
+            self._forget(pending, name)
+
+    # -- holding a topic -----------------------------------------------------------------------------------------
+
+    def hold(self, name: str, deadline: float) -> TopicHold:
+        """For ``async with``: all later calls for the topic wait until the block ends."""
+        return TopicHold(self, name, deadline)
+
+    async def take_hold(self, hold: TopicHold) -> Topic:
+        """Wait until the topic is known, and all earlier calls for it have entered their partitions.
+
+        Raises:
+            MetadataTimeoutError, InvalidTopicError, BrokerError, BufferExhaustedError: as :meth:`wait`.
+        """
+        known = self.open_topic(checked_topic(hold.name), None, None)
+        if known is not None:
+            self._give(known, hold)
+        try:
+            while hold.topic is None:
+                known = self._topics.get(hold.name)
+                if known is None:
+                    await self._arrive(hold, hold.name)
+                else:
+                    await self._in_line(hold, known)
+        except BaseException:
+            self.release(hold)
+            raise
+        finally:
+            self._forget(hold, hold.name)
+        assert hold.topic is not None
+        return hold.topic
+
+    def release(self, hold: TopicHold) -> None:
+        """Let the calls that waited for the end of ``hold`` enter, up to the next one that holds the topic."""
+        topic, hold.topic = hold.topic, None
+        if topic is None:
+            return
+        topic.holder = None
+        while topic.line and topic.holder is None:
+            call = next(iter(topic.line))
+            del topic.line[call]
+            self._admit(topic, call)
+        if topic.holder is None:
+            self.fast[topic.name] = topic
+
+    def _give(self, topic: Topic, hold: TopicHold) -> None:
+        topic.holder, hold.topic = hold, topic
+        self.fast.pop(topic.name, None)
+
+    def _admit(self, topic: Topic, call: PendingCall) -> None:
+        """Let a waiting call go on; what goes wrong is its own error."""
+        if topic.holder is not None:
+            topic.line[call] = None
+        elif isinstance(call, TopicHold):
+            self._give(topic, call)
+        else:
+            assert isinstance(call, PendingRecord)
+            try:
+                self._check_open()
+                self._enter(topic, call)
+            except BaseException as error:
+                call.error = error
+        call.wake()
+
+    async def _in_line(self, call: PendingCall, topic: Topic) -> None:
+        """Wait for the end of the call that holds the topic; that admits this one."""
+        self._forget(call, topic.name)
+        topic.line.setdefault(call)
+        try:
+            await call.wait()
+        except TimeoutError:
+            raise BufferExhaustedError(
+                f"max_block_ms={self._max_block_ms} were over while send_many or send_arrow put records into topic {topic.name!r}"
+            ) from None
+        finally:
+            # Whatever wakes a call has taken it out of the line before.
+            topic.line.pop(call, None)
+        if call.error is not None:
+            raise call.error
+
+    # -- metadata ------------------------------------------------------------------------------------------------
+
+    def update(self) -> None:
+        """Metadata have changed: let calls enter whose topic or partition is known now."""
+        for name, topic in self._topics.items():
+            for call in list(self._arrivals.get(name, ())):
+                partition = call.record.partition if isinstance(call, PendingRecord) else None
+                if partition is None or partition < topic.count:
+                    self._forget(call, name)
+                    self._admit(topic, call)
+            if topic.holder is None:
+                self.fast[name] = topic
+
+    async def topic(self, name: str, deadline: float, check_open: Callable[[], None]) -> Topic:
+        """The topic; waits until metadata know it.
+
+        Args:
+            check_open: raises what ends the wait.
+
+        Raises:
+            MetadataTimeoutError, InvalidTopicError, BrokerError: it can't be had.
+        """
+        call = PendingCall(deadline)
+        while (known := self._topics.get(checked_topic(name))) is None:
+            await self._refreshed(call, name, check_open)
+        self._metadata.touch(name)
+        return known
+
+    async def look_for(self, known: Topic, partition: int, deadline: float) -> None:
+        """Ask for the topic once more if it has no such partition, for that may be new."""
+        if partition >= known.count:
+            await self._refreshed(PendingCall(deadline), known.name, self._check_open)
+
+    async def _arrive(self, call: PendingCall, name: str) -> None:
+        """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call meanwhile."""
+        self._arrivals.setdefault(name, {}).setdefault(call)
+        await self._refreshed(call, name, self._check_open)
+
+    def _forget(self, call: PendingCall, name: str) -> None:
+        arrivals = self._arrivals.get(name)
+        if arrivals is not None:
+            arrivals.pop(call, None)
+            if not arrivals:
+                del self._arrivals[name]
+
+    async def _refreshed(self, call: PendingCall, name: str, check_open: Callable[[], None]) -> None:
+        """Wait for one refresh of metadata with this topic; it may admit the call."""
+        started = asyncio.get_running_loop().time()
+        try:
+            await self._refresh(call, name)
+            check_open()
+            self._raise_error_of(name)
+        except KafkaError:
+            if call.is_admitted:
+                return
+            raise
+        finally:
+            self._metrics.metadata_waited(asyncio.get_running_loop().time() - started)
+        if call.error is not None:
+            raise call.error
+
+    async def _refresh(self, call: PendingCall, name: str) -> None:
+        version = self._metadata.request_topic(name)
+        try:
+            async with asyncio.timeout_at(call.deadline):
+                await self._metadata.await_update(version)
+        except TimeoutError:
+            reason = self._metadata.last_error or self._topic_error(name)
+            raise MetadataTimeoutError(
+                f"topic {name!r} is not known after max_block_ms={self._max_block_ms}" + (f": {reason}" if reason else "")
+            ) from None
+
+    def _raise_error_of(self, name: str) -> None:
+        if isinstance(self._metadata.last_error, AuthenticationError):
+            raise self._metadata.last_error.with_traceback(None)
+        error = self._topic_error(name)
+        if isinstance(error, BrokerError) and not error.code.retriable:
+            raise InvalidTopicError(str(error)) if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else error
+
+    def _topic_error(self, name: str) -> BrokerError | None:
+        info = self._metadata.snapshot.topics.get(name)
+        return BrokerError(info.error, f"topic {name!r}") if info is not None and info.error != ErrorCode.NONE else None
+
+
+class TopicHold(PendingCall):
+    """A call that puts many records into a topic: for its time, calls that come later wait.
+
+    Attributes:
+        topic: set while it holds the topic.
+    """
+
+    __slots__ = ("_gate", "name", "topic")
+
+    def __init__(self, gate: TopicGate, name: str, deadline: float) -> None:
+        super().__init__(deadline)
+        self._gate = gate
+        self.name = name
+        self.topic: Topic | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it holds the topic."""
+        return self.topic is not None
+
+    async def __aenter__(self) -> Self:
+        await self._gate.take_hold(self)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._gate.release(self)
+
+
+def checked_topic(topic: object) -> str:
+    """The name of a topic.
+
+    Raises:
+        InvalidTopicError: it can't be one.
+    """
+    if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise InvalidTopicError(f"topic={topic!r}: must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not '.' or '..'")
+    return topic
