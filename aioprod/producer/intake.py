@@ -35,6 +35,7 @@ from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.serialization import check_headers, serialize
 from aioprod.types import ProducerRecord, TopicPartition
+from aioprod.users_code import call
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UNKNOWN_PARTITION = -1
@@ -168,7 +169,8 @@ class RecordIntake:
     def _choose(self, known: Topic, record: ProducerRecord, key: bytes | None, value: bytes | None) -> int:
         count = known.count
         if self._partitioner is not None:
-            chosen = self._partitioner.partition(known.name, key, value, Partitions(count, known.available))
+            there = Partitions(count, known.available)
+            chosen = call("partitioner", self._partitioner.partition, known.name, key, value, there)
             if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < count:
                 raise InvalidPartitionError(
                     f"partitioner {type(self._partitioner).__name__} chose {chosen!r} for topic {known.name!r}: must be from 0 to {count - 1}"
@@ -188,7 +190,7 @@ class RecordIntake:
         if self._partitioner is not None:
             if self._on_new_batch is None:
                 return queue
-            self._on_new_batch(known.name, queue.tp.partition)
+            call("partitioner: on_new_batch", self._on_new_batch, known.name, queue.tp.partition)
             return known.queues[self._choose(known, record, key, value)]
         if queue.tp.partition == known.sticky.current and self._is_sticky(record, key):
             self._accumulator.switch_sticky(known)
