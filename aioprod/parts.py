@@ -143,5 +143,5 @@ def close_parts(parts: Iterable[object]) -> None:
         except BaseException as error:
             logger.warning("close of %s failed", type(part).__qualname__, exc_info=error)
             errors.append(error)
-    for error in errors:
-        surface(error)
+    for raised in errors:
+        surface(raised)

@@ -46,7 +46,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         try:
             hints = get_type_hints(function, namespace)
         except NameError as error:  # of a package that is imported for type checking only
-            namespace[error.name] = types.SimpleNamespace(RecordBatch=object, Table=object)
+            namespace[str(error.name)] = types.SimpleNamespace(RecordBatch=object, Table=object)
         else:
             hints.pop("return", None)
             return hints
