@@ -27,6 +27,11 @@ class Slow(RebalanceListener):
         self.go_on = asyncio.Event()
         self.then = then
 
+    def hold(self) -> None:
+        """Wait in the next call, too."""
+        self.begun.clear()
+        self.go_on.clear()
+
     async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         await self._run("assigned")
 
@@ -131,8 +136,7 @@ async def test_unsubscribing_ends_before_the_call_is_woken(filled: EmbeddedClust
         consumer.subscribe([TOPIC], listener=listener)
         listener.go_on.set()
         await take(consumer, 1)
-        listener.begun.clear()
-        listener.go_on.clear()
+        listener.hold()
         call = asyncio.create_task(consumer.unsubscribe())
         await listener.begun.wait()
         consumer.wakeup()
@@ -169,8 +173,7 @@ async def test_closing_is_not_woken(filled: EmbeddedCluster) -> None:
     consumer.subscribe([TOPIC], listener=listener)
     listener.go_on.set()
     await take(consumer, 3)
-    listener.begun.clear()
-    listener.go_on.clear()
+    listener.hold()
     closing = asyncio.create_task(consumer.close())
     consumer.wakeup()
     await listener.begun.wait()
