@@ -65,7 +65,7 @@ class AssignmentCalls(ConsumerCore):
             self._subscription_changed()
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group; ``subscribe`` and ``assign`` are both possible then.
+        """Read nothing more, and leave the group; then ``subscribe`` and ``assign`` are possible.
 
         What the listener raises comes out of this call, and changes nothing about that.
         """

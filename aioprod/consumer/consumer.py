@@ -19,7 +19,7 @@ from aioprod.consumer.records import Records
 from aioprod.consumer.state import ConsumerStatus
 from aioprod.consumer.subscription import Mode
 from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
-from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaError, KafkaTimeoutError
+from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaTimeoutError
 from aioprod.parts import close_parts
 from aioprod.properties import CONSUMER, client_arguments
 from aioprod.secrecy import hide_arguments

@@ -1,4 +1,4 @@
-"""``wakeup`` while a rebalance listener runs: the listener ends as it would, then WakeupError is raised, once."""
+"""``wakeup`` while a rebalance listener runs: it ends as it would, then WakeupError is raised."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ async def turn(times: int = 5) -> None:
 
 
 @BOTH
-async def test_a_listener_ends_before_the_call_is_woken(filled: EmbeddedCluster, settings: dict[str, Any]) -> None:
+async def test_a_listener_ends_before_the_call_is_woken(
+    filled: EmbeddedCluster, settings: dict[str, Any]
+) -> None:
     listener = Slow()
     async with consumer_of(filled, **settings) as consumer:
         consumer.subscribe([TOPIC], listener=listener)
@@ -98,7 +100,9 @@ async def test_what_a_listener_calls_is_not_woken(filled: EmbeddedCluster) -> No
         listener.go_on.set()
         await expect_wakeup(call)
         assert listener.told == ["assigned"]
-        assert (committed := (await consumer.committed(TP))[TP]) is not None and committed.offset == 2
+        assert (
+            committed := (await consumer.committed(TP))[TP]
+        ) is not None and committed.offset == 2
 
 
 async def test_a_listener_that_begins_in_the_same_turn_is_not_broken_off(

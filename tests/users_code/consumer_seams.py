@@ -59,7 +59,9 @@ def consumer_of(broker: EmbeddedCluster, *topics: str, **settings: Any) -> Consu
 
 
 @asynccontextmanager
-async def reading(broker: EmbeddedCluster, *partitions: TopicPartition, **settings: Any) -> AsyncIterator[Consumer]:
+async def reading(
+    broker: EmbeddedCluster, *partitions: TopicPartition, **settings: Any
+) -> AsyncIterator[Consumer]:
     async with consumer_of(broker, **settings) as consumer:
         consumer.assign(partitions or (ZERO, ONE))
         yield consumer
@@ -77,7 +79,7 @@ def expect(records: Sequence[ConsumerRecord], **missing: Collection[int]) -> Non
         assert offsets == [offset for offset in range(STORED) if offset not in left_out]
 
 
-# -- what turns bytes into objects ------------------------------------------------------------------
+# -- what turns bytes into objects -----------------------------------------------------------------
 
 
 async def deserializer(setting: str, several: bool, run: Run) -> None:
@@ -106,7 +108,7 @@ async def deserializer(setting: str, several: bool, run: Run) -> None:
         expect(records, p0=[2])
 
 
-# -- interceptors ----------------------------------------------------------------------------------
+# -- interceptors ---------------------------------------------------------------------------------
 
 
 class Spy(ConsumerInterceptor):
@@ -170,7 +172,7 @@ async def consumer_close_part(setting: str, run: Run) -> None:
     assert closed == ["plain"]
 
 
-# -- listeners -------------------------------------------------------------------------------------
+# -- listeners ------------------------------------------------------------------------------------
 
 
 def listener_of(method: str, way: str, run: Run, *, once: bool = True) -> RebalanceListener:
@@ -270,7 +272,11 @@ LISTENERS = [
         ("on_partitions_revoked", revoked, "unsubscribe"),
         ("on_partitions_revoked", revoked_by_close, "close"),
     )
-    for name, settings, way in (("group", GROUP, "call"), ("group", GROUP, "await"), ("no group", {}, "await"))
+    for name, settings, way in (
+        ("group", GROUP, "call"),
+        ("group", GROUP, "await"),
+        ("no group", {}, "await"),
+    )
 ] + [
     listener_seam("on_partitions_lost", partial(lost, "call"), "group, call"),
     listener_seam("on_partitions_lost", partial(lost, "await"), "group, await"),
@@ -278,7 +284,7 @@ LISTENERS = [
 ]
 
 
-# -- assignors -------------------------------------------------------------------------------------
+# -- assignors ------------------------------------------------------------------------------------
 
 
 class Everything:
@@ -293,7 +299,11 @@ class Everything:
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> Mapping[str, Collection[TopicPartition]]:
-        given = [TopicPartition(topic, n) for topic, count in partitions_per_topic.items() for n in range(count)]
+        given = [
+            TopicPartition(topic, n)
+            for topic, count in partitions_per_topic.items()
+            for n in range(count)
+        ]
         return {members[0].member_id: given}
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
@@ -309,7 +319,10 @@ async def assignor(method: str, run: Run) -> None:
     kind = type("Faulty", (Everything,), {method: once})
     async with cluster() as broker:
         settings = {**GROUP, "partition_assignment_strategy": [kind()]}
-        async with consumer_of(broker, "t", **settings) as consumer, consumer_of(broker, "t") as other:
+        async with (
+            consumer_of(broker, "t", **settings) as consumer,
+            consumer_of(broker, "t") as other,
+        ):
             while not run.raised or not consumer.assignment():
                 await run.note(consumer.getmany(1, timeout_ms=50))
             await consumer.seek_to_beginning()
@@ -317,7 +330,7 @@ async def assignor(method: str, run: Run) -> None:
             expect(await read(other))
 
 
-# -- clocks ----------------------------------------------------------------------------------------
+# -- clocks ---------------------------------------------------------------------------------------
 
 
 async def clock(run: Run) -> None:
@@ -356,7 +369,11 @@ CONSUMER_SEAMS = [
     ),
     *LISTENERS,
     *(
-        Seam(f"Assignor.{method}", provided(ConsumerStateError, plain=True), partial(assignor, method))
+        Seam(
+            f"Assignor.{method}",
+            provided(ConsumerStateError, plain=True),
+            partial(assignor, method),
+        )
         for method in ("subscription_user_data", "assign")
     ),
     Seam("Assignor.on_assignment", logged, partial(assignor, "on_assignment")),

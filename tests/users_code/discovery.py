@@ -1,4 +1,4 @@
-"""Finds the seams: all that users may give to a client and that is code, by types of public parameters and settings."""
+"""Finds the seams: what users give to a client and is code, by types of parameters and settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def public_classes() -> Iterator[type]:
         for module in pkgutil.iter_modules(aioprod.integrations.__path__)
     ]
     for home in (aioprod, aioprod.spark, *integrations):
-        for name in getattr(home, "__all__", None) or [name for name in vars(home) if name[0] != "_"]:
+        for name in getattr(home, "__all__", None) or [
+            name for name in vars(home) if name[0] != "_"
+        ]:
             found = getattr(home, name)
             if inspect.isclass(found) and found.__module__.startswith("aioprod"):
                 yield found
@@ -62,10 +64,16 @@ def leaves(hint: Any) -> Iterator[Any]:
 
 
 def is_implemented_by_users(kind: Any, ours: frozenset[str]) -> bool:
-    """Whether a class of this package is one whose methods a client calls; data are not, nor ``ours``."""
-    if not inspect.isclass(kind) or not kind.__module__.startswith("aioprod") or kind.__name__ in ours:
+    """Whether users implement a class of this package; data are not such, nor ``ours``."""
+    if (
+        not inspect.isclass(kind)
+        or not kind.__module__.startswith("aioprod")
+        or kind.__name__ in ours
+    ):
         return False
-    return not (dataclasses.is_dataclass(kind) or issubclass(kind, tuple | enum.Enum | BaseException | dict))
+    return not (
+        dataclasses.is_dataclass(kind) or issubclass(kind, tuple | enum.Enum | BaseException | dict)
+    )
 
 
 def methods_of(kind: type) -> Iterator[str]:

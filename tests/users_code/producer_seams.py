@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import users_part
-from seams import Run, Seam, absorbed, caused, logged, passed, provided
+from seams import Run, Seam, caused, logged, passed
 
-from aioprod import Delivery, JsonSerializer, Producer, ProducerInterceptor, ProducerObserver, ProducerRecord
+from aioprod import (
+    Delivery,
+    JsonSerializer,
+    Producer,
+    ProducerInterceptor,
+    ProducerObserver,
+    ProducerRecord,
+)
 from aioprod.errors import (
-    AuthenticationError,
-    ConfigError,
     DeliveryTimeoutError,
     KafkaError,
     ProducerClosedError,
     SerializationError,
 )
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.security import OAuthToken
-from aioprod.testing import BrokerSecurity, EmbeddedCluster, hold
+from aioprod.testing import EmbeddedCluster, hold
 
 PARTITIONS = 3
 QUICK: dict[str, Any] = {
@@ -58,7 +60,9 @@ async def send_six(producer: Producer) -> list[Delivery]:
 async def expect_six(broker: EmbeddedCluster, deliveries: list[Delivery]) -> None:
     """Each is delivered to its place, and stored once."""
     places = [await delivery for delivery in deliveries]
-    assert [place[:3] for place in places] == [("t", n % PARTITIONS, n // PARTITIONS) for n in range(6)]
+    assert [place[:3] for place in places] == [
+        ("t", n % PARTITIONS, n // PARTITIONS) for n in range(6)
+    ]
     for partition in range(PARTITIONS):
         values = [record.value for record in broker.records("t", partition)]
         assert values == [b"%d" % partition, b"%d" % (partition + PARTITIONS)]
@@ -69,7 +73,7 @@ async def expect_next(producer: Producer) -> None:
     assert (await producer.send_and_wait("t", b"next", partition=1)).partition == 1
 
 
-# -- callbacks -------------------------------------------------------------------------------------
+# -- callbacks ------------------------------------------------------------------------------------
 
 
 async def callback(run: Run) -> None:
@@ -146,7 +150,7 @@ CALLBACKS = [
 ]
 
 
-# -- interceptors and observers --------------------------------------------------------------------
+# -- interceptors and observers -------------------------------------------------------------------
 
 
 def faulty(base: type, method: str, run: Run) -> Any:
@@ -209,7 +213,14 @@ async def observer(method: str, run: Run) -> None:
     heard: list[str] = []
     methods = {
         name: lambda _, *event, name=name: heard.append(name)
-        for name in ("on_start", "on_batch_sent", "on_batch_done", "on_request", "on_connection", "close")
+        for name in (
+            "on_start",
+            "on_batch_sent",
+            "on_batch_done",
+            "on_request",
+            "on_connection",
+            "close",
+        )
     }
     spy = type("Spy", (ProducerObserver,), methods)()
     async with cluster() as broker:
@@ -229,12 +240,19 @@ REPORTS = [
     Seam("ProducerInterceptor.on_send_error", logged, interceptor_of_refused),
     *(
         Seam(f"ProducerObserver.{name}", logged, partial(observer, name))
-        for name in ("on_start", "on_batch_sent", "on_batch_done", "on_request", "on_connection", "close")
+        for name in (
+            "on_start",
+            "on_batch_sent",
+            "on_batch_done",
+            "on_request",
+            "on_connection",
+            "close",
+        )
     ),
 ]
 
 
-# -- what turns a record into bytes, and finds its partition ----------------------------------------
+# -- what turns a record into bytes, and finds its partition ---------------------------------------
 
 
 async def serializer(setting: str, run: Run) -> None:
@@ -287,7 +305,10 @@ async def sticky_partitioner(run: Run) -> None:
             run.armed = False
             second = await producer.send("t", b"3" * 100)
             assert ((await first).offset, (await second).offset) == (0, 1)
-        assert [record.value[:1] for record in broker.records("t", 0) if record.value] == [b"1", b"3"]
+        assert [record.value[:1] for record in broker.records("t", 0) if record.value] == [
+            b"1",
+            b"3",
+        ]
 
 
 async def clock(run: Run, **place: Any) -> None:
@@ -326,8 +347,18 @@ async def clock_of_many(run: Run) -> None:
 
 
 TRANSFORMS = [
-    Seam("Serializer.__call__", caused(SerializationError), partial(serializer, "key_serializer"), "key"),
-    Seam("Serializer.__call__", caused(SerializationError), partial(serializer, "value_serializer"), "value"),
+    Seam(
+        "Serializer.__call__",
+        caused(SerializationError),
+        partial(serializer, "key_serializer"),
+        "key",
+    ),
+    Seam(
+        "Serializer.__call__",
+        caused(SerializationError),
+        partial(serializer, "value_serializer"),
+        "value",
+    ),
     Seam("JsonSerializer(default)", caused(SerializationError), json_default),
     Seam("Partitioner.partition", passed(KafkaError), partitioner),
     Seam("Partitioner.on_new_batch", passed(KafkaError), sticky_partitioner),
@@ -337,148 +368,4 @@ TRANSFORMS = [
 ]
 
 
-# -- tokens ----------------------------------------------------------------------------------------
-
-SECURITY = BrokerSecurity(token_validator=lambda token, _: "alice")
-OAUTH: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
-
-
-async def good_token() -> OAuthToken:
-    return OAuthToken("token")
-
-
-async def first_token(provider: Any, run: Run) -> None:
-    async with cluster(security=SECURITY) as broker:
-        settings = {**QUICK, **OAUTH}
-        other = Producer(broker.bootstrap_servers, **settings, sasl_oauth_token_provider=good_token)
-        mine = partial(provider, run)
-        producer = Producer(broker.bootstrap_servers, **settings, sasl_oauth_token_provider=mine)
-        try:
-            await asyncio.gather(other.start(), run.note(producer.start()))
-            run.armed = False
-            await expect_six(broker, await send_six(other))
-            await asyncio.sleep(0.02)  # reconnect_backoff_max_ms, for wrong credentials
-            await producer.start()
-            await expect_next(producer)
-        finally:
-            await producer.close()
-            await other.close()
-
-
-def called(run: Run) -> Any:
-    run.fail()
-    return good_token()
-
-
-async def awaited(run: Run) -> OAuthToken:
-    await asyncio.sleep(0)
-    run.fail()
-    return await good_token()
-
-
-class Early(random.Random):
-    """Logs in again at a fourth of the session instead of near its end."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return a * 0.3
-
-
-async def next_token(run: Run) -> None:
-    tokens = 0
-    run.armed = False
-
-    async def provide() -> OAuthToken:
-        nonlocal tokens
-        tokens += 1
-        if run.armed and not run.raised:
-            run.fail()
-        return await good_token()
-
-    security = BrokerSecurity(token_validator=lambda token, _: "alice", session_lifetime_ms=400)
-    async with cluster(security=security) as broker:
-        settings = {**OAUTH, "rng": Early(), "sasl_oauth_token_provider": provide}
-        async with sending(broker, **settings) as producer:
-            await expect_six(broker, await send_six(producer))
-            run.armed, before = True, tokens
-            while tokens < before + 2:  # it is asked again, and sending goes on meanwhile
-                await expect_next(producer)
-            await expect_next(producer)
-            assert len(broker.records("t")) >= 8
-
-
-PROVIDERS = [
-    Seam("sasl_oauth_token_provider", provided(AuthenticationError), partial(first_token, called), "call"),
-    Seam("sasl_oauth_token_provider", provided(AuthenticationError), partial(first_token, awaited), "await"),
-    Seam("sasl_oauth_token_provider", absorbed, next_token, "next login"),
-]
-
-
-# -- parts that the client makes, configures and closes ---------------------------------------------
-
-
-class Part(ProducerInterceptor):
-    """A part that is there before the faulty one."""
-
-    closed = 0
-
-    def close(self) -> None:
-        type(self).closed += 1
-
-
-async def make(method: str, run: Run) -> None:
-    closed = Part.closed
-    kind = type("Faulty", (ProducerInterceptor,), {method: run.fail})
-
-    async def from_config() -> Producer:
-        return Producer.from_config({"interceptor.classes": [Part, kind]})
-
-    await run.note(from_config())
-    assert Part.closed == closed + 1
-
-
-async def import_part(run: Run) -> None:
-    closed = Part.closed
-
-    async def from_config() -> Producer:
-        return Producer.from_config({"interceptor.classes": [Part, "users_part.on_import.Part"]})
-
-    users_part.fail = run.fail
-    await run.note(from_config())
-    assert Part.closed == closed + 1
-
-
-async def close_part(setting: str, run: Run) -> None:
-    closed: list[str] = []
-
-    class Plain:
-        def __call__(self, topic: str, headers: object, data: Any) -> Any:
-            return data
-
-        def partition(self, *_: object) -> int:
-            return 0
-
-        def close(self) -> None:
-            closed.append("plain")
-
-    class Faulty(Plain):
-        def close(self) -> None:
-            run.fail()
-
-    settings = {name: Plain() for name in ("key_serializer", "value_serializer", "partitioner")}
-    async with cluster() as broker:
-        async with sending(broker, **{**settings, setting: Faulty()}) as producer:
-            await expect_six(broker, await send_six(producer))
-    assert closed == ["plain"] * 2
-
-
-PARTS = [
-    Seam("part()", caused(ConfigError), partial(make, "__init__")),
-    Seam("part.configure", caused(ConfigError), partial(make, "configure")),
-    Seam("import of a part", caused(ConfigError), import_part),
-    *(
-        Seam("part.close", logged, partial(close_part, setting), setting)
-        for setting in ("key_serializer", "value_serializer", "partitioner")
-    ),
-]
-
-PRODUCER_SEAMS = [*CALLBACKS, *REPORTS, *TRANSFORMS, *PROVIDERS, *PARTS]
+PRODUCER_SEAMS = [*CALLBACKS, *REPORTS, *TRANSFORMS]

@@ -1,4 +1,4 @@
-"""An error of users' code changes nothing but what it is for: at each seam, with each kind of error."""
+"""An error of users' code, of any kind, changes nothing but what it is for: at each seam."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from consumer_seams import CONSUMER_SEAMS, GROUP, ZERO, cluster, consumer_of, read, reading
 from discovery import optional_attributes, seams_of_parameters, seams_of_settings
-from producer_seams import OAUTH, PRODUCER_SEAMS, QUICK, SECURITY, good_token
+from part_seams import OAUTH, PART_SEAMS, SECURITY, good_token
+from producer_seams import PRODUCER_SEAMS, QUICK
 from seams import ENDS_PROGRAM, KINDS, Seam, run_seam
 from spark_seams import SPARK_SEAMS
 
@@ -19,12 +20,16 @@ from aioprod.net.authentication import new_mechanism
 from aioprod.security import OAuthToken
 from aioprod.testing import EmbeddedCluster
 
-SEAMS = [*PRODUCER_SEAMS, *CONSUMER_SEAMS, *SPARK_SEAMS]
-# Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver, which has rows.
+SEAMS = [*PRODUCER_SEAMS, *PART_SEAMS, *CONSUMER_SEAMS, *SPARK_SEAMS]
+# Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver.
 OURS = frozenset({"Delivery", "ProducerBatch", "OpenTelemetryObserver"})
 OF_ANY = {"partition_assignment_strategy": Assignor}
 # Attributes that a part may have or not, and those of data.
-HOOKS = {"configure": "part.configure", "close": "part.close", "on_new_batch": "Partitioner.on_new_batch"}
+HOOKS = {
+    "configure": "part.configure",
+    "close": "part.close",
+    "on_new_batch": "Partitioner.on_new_batch",
+}
 DATA = {"partition", "state", "num_rows", "throttle_time_ms"}
 
 
@@ -45,7 +50,7 @@ def test_optional_methods_of_parts_are_known() -> None:
     assert optional_attributes() == set(HOOKS) | DATA
 
 
-# -- what is cancelled for real ---------------------------------------------------------------------
+# -- what is cancelled for real --------------------------------------------------------------------
 
 
 async def test_a_cancelled_start_cancels_the_token_provider() -> None:
@@ -103,7 +108,7 @@ async def test_a_closed_coroutine_ends_the_wait_for_a_token() -> None:
     coroutine.close()  # raises what the coroutine raises instead of GeneratorExit
 
 
-# -- several at once --------------------------------------------------------------------------------
+# -- several at once -------------------------------------------------------------------------------
 
 
 async def test_an_interceptor_that_leaves_records_out_hides_none_that_cant_be_read() -> None:
