@@ -8,6 +8,7 @@ from typing import Any
 
 from aioprod.errors import KafkaError
 from aioprod.types import ConsumerRecord, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.users_code import surface
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +16,9 @@ logger = logging.getLogger(__name__)
 class ProducerInterceptor:
     """Base class: override what you need. All methods run in the event loop and must be quick.
 
-    An exception from one is logged, once until it succeeds again, and breaks neither the send nor the other interceptors.
+    An error in one, of any kind, is logged, once until it succeeds again, and breaks neither the
+    send nor the other interceptors. KeyboardInterrupt and SystemExit are then raised by the event
+    loop, after the producer has finished what it is doing.
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -41,7 +44,9 @@ class ProducerInterceptor:
 class ConsumerInterceptor:
     """Base class: override what you need. All methods run in the event loop and must be quick.
 
-    An exception from one is logged, once until it succeeds again, and breaks neither the reading nor the other interceptors.
+    An error in one, of any kind, is logged, once until it succeeds again, and breaks neither the
+    reading nor the other interceptors. KeyboardInterrupt and SystemExit are then raised by the
+    event loop, after the consumer has finished what it is doing.
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -73,14 +78,15 @@ class _Chain:
         for index, interceptor in enumerate(self._interceptors):
             try:
                 interceptor.close()
-            except Exception as error:
+            except BaseException as error:
                 self._failed(index, "close", error)
 
-    def _failed(self, index: int, method: str, error: Exception) -> None:
+    def _failed(self, index: int, method: str, error: BaseException) -> None:
         if (index, method) not in self._failing:
             self._failing.add((index, method))
             name = type(self._interceptors[index]).__name__
             logger.warning("interceptor %s failed in %s; not logged again until it succeeds", name, method, exc_info=error)
+            surface(error)
 
     def _succeeded(self, index: int, method: str) -> None:
         if self._failing:
@@ -97,7 +103,7 @@ class ConsumerInterceptorChain(_Chain):
                 changed = interceptor.on_consume(records)
                 if not isinstance(changed, list):
                     raise TypeError(f"it returned {type(changed).__name__}, a list of ConsumerRecord is expected")
-            except Exception as error:
+            except BaseException as error:
                 self._failed(index, "on_consume", error)
             else:
                 records = changed
@@ -109,7 +115,7 @@ class ConsumerInterceptorChain(_Chain):
         for index, interceptor in enumerate(self._interceptors):
             try:
                 interceptor.on_commit(offsets)
-            except Exception as error:
+            except BaseException as error:
                 self._failed(index, "on_commit", error)
             else:
                 self._succeeded(index, "on_commit")
@@ -138,7 +144,7 @@ class InterceptorChain(_Chain):
                 changed = interceptor.on_send(record)
                 if not isinstance(changed, ProducerRecord):
                     raise TypeError(f"it returned {type(changed).__name__}, ProducerRecord is expected")
-            except Exception as error:
+            except BaseException as error:
                 self._failed(index, "on_send", error)
             else:
                 record = changed
@@ -150,7 +156,7 @@ class InterceptorChain(_Chain):
         for index, interceptor in self._on_acknowledgement:
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except Exception as own:
+            except BaseException as own:
                 self._failed(index, "on_acknowledgement", own)
             else:
                 self._succeeded(index, "on_acknowledgement")
@@ -160,7 +166,7 @@ class InterceptorChain(_Chain):
         for index, interceptor in self._on_send_error:
             try:
                 interceptor.on_send_error(record, topic_partition, error)
-            except Exception as own:
+            except BaseException as own:
                 self._failed(index, "on_send_error", own)
             else:
                 self._succeeded(index, "on_send_error")
@@ -170,7 +176,7 @@ class InterceptorChain(_Chain):
         for index, interceptor in self._on_delivery:
             try:
                 interceptor.on_delivery(record, metadata, error)
-            except Exception as own:
+            except BaseException as own:
                 self._failed(index, "on_delivery", own)
             else:
                 self._succeeded(index, "on_delivery")

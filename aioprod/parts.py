@@ -9,6 +9,7 @@ from typing import Any
 
 from aioprod.errors import ConfigError
 from aioprod.serialization import JAVA_DESERIALIZERS, JAVA_SERIALIZERS
+from aioprod.users_code import ENDS_PROGRAM, surface
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,9 @@ class Maker:
             return given
         try:
             part = given()
-        except Exception as error:
+        except ENDS_PROGRAM:
+            raise
+        except BaseException as error:
             raise ConfigError(f"{setting}: {given.__qualname__}() failed: {error!r}") from error
         self.made.append((setting, part))
         return part
@@ -66,7 +69,9 @@ class Maker:
                     method(settings, setting.startswith("key_"))
                 else:
                     method(settings)
-            except Exception as error:
+            except ENDS_PROGRAM:
+                raise
+            except BaseException as error:
                 raise ConfigError(f"{setting}: configure of {type(part).__qualname__} failed: {error!r}") from error
 
     def close(self) -> None:
@@ -101,7 +106,9 @@ def find(setting: str, path: str, *, is_secret: bool = False) -> Any:
     except AttributeError:
         missing = "such name" if is_secret else name
         raise ConfigError(f"{shown}: module {module_name} has no {missing}") from None
-    except Exception as error:
+    except ENDS_PROGRAM:
+        raise
+    except BaseException as error:
         raise ConfigError(f"{shown}: importing {module_name} failed: {error!r}") from error
 
 
@@ -113,13 +120,19 @@ def _is_module(name: str) -> bool:
     except ModuleNotFoundError as error:
         # A module that is there may need one that is not.
         return error.name is None or not f"{name}.".startswith(f"{error.name}.")
-    except Exception:
+    except ENDS_PROGRAM:
+        raise
+    except BaseException:
         return True  # importing it says why
 
 
 def close_parts(parts: Iterable[object]) -> None:
-    """Call ``close`` of each part that has it, once, whatever one of them raises: that is logged."""
+    """Call ``close`` of each part that has it, once, and log what it raises.
+
+    KeyboardInterrupt and SystemExit are then raised by the event loop, or here if none runs.
+    """
     closed: set[int] = set()
+    errors: list[BaseException] = []
     for part in parts:
         method = getattr(part, "close", None)
         if not callable(method) or id(part) in closed:
@@ -127,5 +140,8 @@ def close_parts(parts: Iterable[object]) -> None:
         closed.add(id(part))
         try:
             method()
-        except Exception:
-            logger.warning("close of %s failed", type(part).__qualname__, exc_info=True)
+        except BaseException as error:
+            logger.warning("close of %s failed", type(part).__qualname__, exc_info=error)
+            errors.append(error)
+    for raised in errors:
+        surface(raised)

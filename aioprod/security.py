@@ -52,7 +52,12 @@ class OAuthToken:
 
 
 TokenProvider = Callable[[], Awaitable[OAuthToken]]
-"""An async function without arguments; it is called for each new connection and before a session ends."""
+"""An async function without arguments; called for each new connection and before a session ends.
+
+What it raises is the cause of an AuthenticationError, also CancelledError if the client did not
+cancel it. The client does so when it closes, or does not need the connection any more.
+KeyboardInterrupt and SystemExit are then raised by the event loop, too.
+"""
 
 
 class SecuritySettings(TypedDict, total=False):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from aioprod.errors import ConfigError, SerializationError
 from aioprod.types import Header, Headers
+from aioprod.users_code import ENDS_PROGRAM
 
 
 class Serializer(Protocol):
@@ -21,7 +22,11 @@ class Serializer(Protocol):
     """
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
-        """The bytes to store for ``data``; None stores a null. Any exception is a SerializationError for that record."""
+        """The bytes to store for ``data``; None stores a null.
+
+        Any error is the cause of a SerializationError for that record, but for KeyboardInterrupt
+        and SystemExit, which come out of ``send`` as they are.
+        """
         ...
 
 
@@ -33,7 +38,12 @@ class Deserializer(Protocol):
     """
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
-        """What the application gets. Any exception is a DeserializationError that names the record."""
+        """What the application gets.
+
+        Any error is the cause of a DeserializationError that names the record, but for
+        KeyboardInterrupt and SystemExit, which come out as they are. Records before it are handed
+        out first, and the next call finds the record again.
+        """
         ...
 
 
@@ -318,7 +328,9 @@ def serialize(serializer: Serializer | None, setting: str, topic: str, headers: 
         return _stored(setting, data, f"the {_what(setting)} is of type {_name(data)}, bytes is expected: give bytes, or set {setting}")
     try:
         stored = serializer(topic, headers, data)
-    except Exception as error:
+    except ENDS_PROGRAM:
+        raise
+    except BaseException as error:
         what = f"a {_what(setting)} of type {_name(data)} for topic {topic!r}"
         raise SerializationError(f"{setting}: {_serializer_name(serializer)} can't turn {what} into bytes: {_reason(error)}") from error
     if inspect.iscoroutine(stored):
@@ -347,7 +359,7 @@ def _serializer_name(serializer: Serializer) -> str:
     return str(getattr(serializer, "__qualname__", _name(serializer)))
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     # A UnicodeError's own text shows the data.
     return f"{_name(error)}: {error.reason}" if isinstance(error, UnicodeEncodeError) else f"{_name(error)}: {error}"
 

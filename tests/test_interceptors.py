@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -155,15 +154,6 @@ def test_a_failure_is_logged_once_until_it_succeeds_again(caplog: pytest.LogCapt
         failing.broken = True
         chain.on_send(RECORD)
         assert logged() == 1, "it had succeeded in between; the other one had not"
-
-
-def test_cancelling_passes_through() -> None:
-    class Cancelled(ProducerInterceptor):
-        def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            raise asyncio.CancelledError
-
-    with pytest.raises(asyncio.CancelledError):
-        InterceptorChain([Cancelled()]).on_send(RECORD)
 
 
 def test_the_base_class_does_nothing() -> None:

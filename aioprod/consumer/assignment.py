@@ -65,11 +65,16 @@ class AssignmentCalls(ConsumerCore):
             self._subscription_changed()
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group; afterwards ``subscribe`` and ``assign`` are both possible."""
+        """Read nothing more, and leave the group; then ``subscribe`` and ``assign`` are possible.
+
+        What the listener raises comes out of this call, and changes nothing about that.
+        """
         async with self._call():
-            await self._membership.unsubscribe(self._deadline(None))
-            self._subscription.unsubscribe()
-            self._subscription_changed()
+            try:
+                await self._membership.unsubscribe(self._deadline(None))
+            finally:
+                self._subscription.unsubscribe()
+                self._subscription_changed()
 
     def _subscription_changed(self) -> None:
         topics = self._subscription.topics | {tp.topic for tp in self._subscription.partitions}

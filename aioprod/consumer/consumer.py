@@ -19,11 +19,12 @@ from aioprod.consumer.records import Records
 from aioprod.consumer.state import ConsumerStatus
 from aioprod.consumer.subscription import Mode
 from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
-from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaError, KafkaTimeoutError
+from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaTimeoutError
 from aioprod.parts import close_parts
 from aioprod.properties import CONSUMER, client_arguments
 from aioprod.secrecy import hide_arguments
 from aioprod.types import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from aioprod.users_code import FallbackClock, surface
 
 _CLOSE_TIMEOUT_MS = 30_000
 # Records that are there already are handed out without giving way to other tasks for at most this long.
@@ -43,7 +44,7 @@ class Consumer(AssignmentCalls, LookupCalls):
     Args:
         topics: what to subscribe to; ``subscribe`` and ``assign`` do it later.
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        clock: seconds since 1970; ``time.time`` where none is given.
+        clock: seconds since 1970; ``time.time`` if none is given, or if it fails, which is logged.
         rng: source of all random choices (jitter, nodes to ask).
         settings: the fields of :class:`aioprod.consumer_config.ConsumerConfig`; docs/consumer.md explains them.
 
@@ -63,7 +64,8 @@ class Consumer(AssignmentCalls, LookupCalls):
         check_names(ConsumerConfig, settings)
         settings.setdefault("client_id", client_id(settings.get("group_id")))
         config = ConsumerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
-        super().__init__(config, clock or time.time, rng or random.Random())
+        seconds = FallbackClock(clock) if clock is not None else time.time
+        super().__init__(config, seconds, rng or random.Random())
         membership, limit_s = self._membership, config.default_api_timeout_ms / 1000
 
         async def commit_soon(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -200,7 +202,8 @@ class Consumer(AssignmentCalls, LookupCalls):
                 if ended:
                     await asyncio.wait(ended, timeout=_END_SESSIONS_S)
         except TimeoutError:
-            pass
+            if self._close_limit is not None and not self._close_limit.expired():
+                raise  # the listener's own
         finally:
             self._close_limit = None
 
@@ -324,10 +327,11 @@ class Consumer(AssignmentCalls, LookupCalls):
                 self._metrics.handed_out(source.state.tp.topic, len(records), now)
                 collected.append(records)
                 most -= len(records)
-        except KafkaError:
+        except BaseException as error:
             if not collected:
                 raise
             # First those that can be read; the next call finds the others again.
+            surface(error)
         return Records(collected)
 
     async def _prepare(self, deadline: float | None) -> None:

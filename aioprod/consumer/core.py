@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any
+from weakref import WeakMethod
 
 from aioprod.arguments import check_timeout_ms
 from aioprod.cluster.home import Home, weakly
@@ -92,6 +93,7 @@ class ConsumerCore:
         self._left: asyncio.Future[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._woken = False
+        self._listeners = 0  # calls of the rebalance listener that run
         self._closing: KafkaError | None = None
         self._fault: KafkaError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,6 +106,8 @@ class ConsumerCore:
         self._subscription.on_change = changed
         self._subscription.on_drop = weakly(self._dropped)
         self._subscription.on_pause = weakly(self._paused)
+        telling = WeakMethod(self._telling)
+        self._subscription.telling = lambda: (telling() or nullcontext)()
         self._requests.on_change = self._fetch_requests.on_change = self._background.wake
         self._fetcher.on_data = weakly(self._wake)
         self._fetcher.on_answer = self._background.wake
@@ -275,12 +279,34 @@ class ConsumerCore:
             raise WakeupError("wakeup() was called")
 
     def wakeup(self) -> None:
-        """End the call that waits, or else the next one that would, with WakeupError; may be called by any task of the consumer's event loop."""
+        """End the call that waits, or else the next one that would, with WakeupError.
+
+        Any task of the consumer's event loop may call it.
+
+        A rebalance listener that runs is not interrupted, nor are its own calls of this consumer:
+        WakeupError is raised when the listener has ended. If the listener raises, its error comes
+        out of the present call, and WakeupError out of the next one. ``close`` is not interrupted.
+        """
         self._home.check()
         if not self._woken:
             self._woken = True
             self._settle()
-            self._interrupt()
+            if not self._listeners and self._closing is None:
+                self._interrupt()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Keep ``wakeup`` from breaking off a call of the listener, which is not made again."""
+        self._listeners += 1
+        scope = self._scope if self._closing is None else None
+        if self._woken and scope is not None and not scope.expired():
+            scope.reschedule(None)  # the interruption was asked for, and had not begun
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+        if not self._listeners and self._closing is None:
+            self._check_woken()
 
     def _wake(self) -> None:
         """There is news for the call that waits."""

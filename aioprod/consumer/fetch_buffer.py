@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.subscription import PartitionState, Position
-from aioprod.errors import KafkaError
 from aioprod.types import ConsumerRecord, TopicPartition
 
 
@@ -88,7 +87,7 @@ class FetchBuffer:
             return None  # it went with an error, or is not the partition's first
         try:
             records = data.take(limit)
-        except KafkaError:
+        except BaseException:  # what a deserializer raises is handed on, too
             data.state.position = data.position
             self.drop(tp)
             raise

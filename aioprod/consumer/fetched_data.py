@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
+from aioprod.consumer.finishing import Unread
 from aioprod.consumer.records import BatchRecords, Records
 from aioprod.consumer.subscription import PartitionState, Position
-from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
+from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import RecordColumns, read_columns
 from aioprod.types import ConsumerRecord
 
-Finish = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], KafkaError | None]]
-"""Makes of records as they are stored what the application gets; of those up to the first that can't be read, and why it can't."""
+Finish = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], Unread | None]]
+"""Makes what the application gets of stored records, up to the first that can't be read."""
 
 
 class FetchedData:
@@ -56,13 +57,14 @@ class FetchedData:
         self._left = 0  # records of the open batch that were not taken
         self._open_end = start  # where the open batch ends
         self._given_back: list[ConsumerRecord] = []
-        self._failure: KafkaError | None = None
+        self._failure: BaseException | None = None
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
         """The next records, at most ``limit``; none where there are no more. :attr:`position` is behind them then.
 
         Raises:
             CorruptRecordError, DeserializationError: the next record can't be read. Those before it were handed out by the calls before.
+            KeyboardInterrupt, SystemExit: a deserializer raised it for the next record.
         """
         if self._given_back:
             taken, self._given_back = self._given_back[:limit], self._given_back[limit:]
@@ -71,11 +73,10 @@ class FetchedData:
         while raw := self._take_raw(limit):
             if self._finish is None:
                 return raw
-            finished, failure = self._finish(list(raw))
-            if failure is not None:
-                self._stop(failure)
-                bad = raw[len(finished)]
-                self.position = Position(bad.offset, bad.leader_epoch)
+            finished, unread = self._finish(list(raw))
+            if unread is not None:
+                self._stop(unread.error)
+                self.position = Position(unread.record.offset, unread.record.leader_epoch)
             if finished:
                 return finished
         if self._failure is not None:
@@ -126,7 +127,7 @@ class FetchedData:
             self.unread_bytes = 0
         return False
 
-    def _stop(self, failure: KafkaError) -> None:
+    def _stop(self, failure: BaseException) -> None:
         self._failure = failure
         self._left = 0
         self._batches = iter(())

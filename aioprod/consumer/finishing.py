@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from aioprod.consumer_config import ConsumerConfig
-from aioprod.errors import DeserializationError, KafkaError
+from aioprod.errors import DeserializationError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.serialization import Deserializer
 from aioprod.types import ConsumerRecord, TopicPartition
+from aioprod.users_code import ENDS_PROGRAM
 
 Records = list[ConsumerRecord]
 
 
-def finisher(config: ConsumerConfig, interceptors: ConsumerInterceptorChain) -> Callable[[Records], tuple[Records, KafkaError | None]] | None:
+class Unread(NamedTuple):
+    """The first record that can't be read, and why: DeserializationError, or an end of program."""
+
+    record: ConsumerRecord
+    error: BaseException
+
+
+def finisher(
+    config: ConsumerConfig, interceptors: ConsumerInterceptorChain
+) -> Callable[[Records], tuple[Records, Unread | None]] | None:
     """What is done to records before they are handed out; None where there is nothing to do."""
     key, value = config.key_deserializer, config.value_deserializer
 
-    def finish(records: Records) -> tuple[Records, KafkaError | None]:
-        failure: KafkaError | None = None
+    def finish(records: Records) -> tuple[Records, Unread | None]:
+        unread: Unread | None = None
         if key is not None or value is not None:
-            records, failure = _deserialize(key, value, records)
-        return (interceptors.on_consume(records) if interceptors and records else records), failure
+            records, unread = _deserialize(key, value, records)
+        return (interceptors.on_consume(records) if interceptors and records else records), unread
 
     return finish if key is not None or value is not None or interceptors else None
 
 
 def _deserialize(
     key_deserializer: Deserializer | None, value_deserializer: Deserializer | None, records: Records
-) -> tuple[Records, DeserializationError | None]:
-    """The records up to the first that can't be read, and why that is so."""
+) -> tuple[Records, Unread | None]:
+    """The records up to the first that can't be read, and that one."""
     done: Records = []
     for record in records:
         topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch = record
@@ -40,13 +51,17 @@ def _deserialize(
             setting, used = "value_deserializer", value_deserializer
             if value_deserializer is not None:
                 value = value_deserializer(topic, headers, value)
-        except Exception as error:
-            return done, _unreadable(setting, used, record, error)
+        except ENDS_PROGRAM as error:
+            return done, Unread(record, error)
+        except BaseException as error:
+            return done, Unread(record, _unreadable(setting, used, record, error))
         done.append(ConsumerRecord(topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch))
     return done, None
 
 
-def _unreadable(setting: str, deserializer: object, record: ConsumerRecord, error: Exception) -> DeserializationError:
+def _unreadable(
+    setting: str, deserializer: object, record: ConsumerRecord, error: BaseException
+) -> DeserializationError:
     name = getattr(deserializer, "__qualname__", type(deserializer).__name__)
     # A UnicodeError's own text shows the data.
     reason = f"{type(error).__name__}: {error.reason if isinstance(error, UnicodeDecodeError) else error}"

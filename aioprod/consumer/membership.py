@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import ConsumerStateError, KafkaError
@@ -117,6 +117,7 @@ class NoGroup:
         self._config = config
         self._subscription = subscription
         self._metadata = metadata
+        self._partitions = GroupPartitions(subscription)
         self.needs_attention = False
         self.on_attention: Callable[[], None] = lambda: None
 
@@ -147,15 +148,14 @@ class NoGroup:
         wanted, present = self._wanted(self._metadata.snapshot), set(subscription.partitions)
         if subscription.mode is Mode.PATTERN:
             subscription.topics = frozenset(tp.topic for tp in wanted)
-        listener = subscription.listener
-        if present - wanted:
-            subscription.begin_revoking(present - wanted)
-            if listener is not None:
-                await call_listener(listener.on_partitions_lost, present - wanted)
-        subscription.take_assignment(sorted(wanted), awaiting_callback=True)
-        if listener is not None and wanted - present:
-            await call_listener(listener.on_partitions_assigned, wanted - present)
-        subscription.release(wanted)
+        try:
+            if present - wanted:
+                await self._partitions.lose(present - wanted)
+            if wanted - present:
+                await self._partitions.assign(wanted)
+        except BaseException:
+            self.needs_attention = True
+            raise
 
     def _wanted(self, snapshot: ClusterSnapshot) -> set[TopicPartition]:
         subscription = self._subscription
@@ -185,20 +185,12 @@ class NoGroup:
 
     async def unsubscribe(self, deadline: float) -> None:
         """Tell the listener."""
-        listener, given_up = self._subscription.listener, set(self._subscription.partitions)
-        if listener is not None and given_up and self._subscription.mode is not Mode.ASSIGNED:
-            await call_listener(listener.on_partitions_revoked, given_up)
+        if self._partitions.owned and self._subscription.mode is not Mode.ASSIGNED:
+            await self._partitions.revoke(self._partitions.owned)
 
     async def close(self, deadline: float, *, leave: bool) -> None:
         """The same."""
         await self.unsubscribe(deadline)
-
-
-async def call_listener(call: Callable[[list[TopicPartition]], Any], partitions: Collection[TopicPartition]) -> None:
-    """Call a listener's plain function or coroutine with these partitions."""
-    answer = call(sorted(partitions))
-    if inspect.isawaitable(answer):
-        await answer
 
 
 def _no_group(what: str) -> ConsumerStateError:

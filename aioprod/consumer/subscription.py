@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -123,7 +124,11 @@ class PartitionState:
 class RebalanceListener:
     """Base class of listeners of ``subscribe``: override what you need, with plain functions or coroutines (``ConsumerRebalanceListener``).
 
-    They run inside ``getone``, ``getmany``, ``async for`` and ``close``, and may call the consumer.
+    They run inside ``getone``, ``getmany``, ``async for``, ``unsubscribe`` and ``close``, and may
+    call the consumer. What a method raises comes out of that call, after the partitions have been
+    taken over or given up: the method is not called again. If it raises CancelledError, and its
+    task was not cancelled, that is the cause of a ConsumerStateError. ``wakeup`` does not
+    interrupt it.
     """
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
@@ -145,6 +150,7 @@ class SubscriptionState:
         on_change: called after the set of partitions, a position or a pause has changed in a way that gives others work.
         on_drop: called with a partition whose buffered records are void: it was taken away, or its position has jumped.
         on_pause: called with a partition that was paused.
+        telling: entered around each call of the listener.
     """
 
     mode: Mode = Mode.NONE
@@ -155,6 +161,7 @@ class SubscriptionState:
     on_change: Callable[[], None] = field(default=lambda: None)
     on_drop: Callable[[TopicPartition], None] = field(default=lambda tp: None)
     on_pause: Callable[[TopicPartition], None] = field(default=lambda tp: None)
+    telling: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
 
     # -- what is read ------------------------------------------------------------------------------------------
 

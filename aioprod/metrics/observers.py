@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from aioprod.users_code import surface
+
 log = logging.getLogger(__name__)
 
 
@@ -88,7 +90,9 @@ class ObservedProducer(NamedTuple):
 class ProducerObserver:
     """Hears what a producer does, per batch, request and connection; override what you need.
 
-    The methods run on the event loop in the middle of sending: they must be quick and must not block. An exception is logged and changes nothing.
+    The methods run on the event loop in the middle of sending: they must be quick and must not
+    block. An error of any kind is logged, once until the method succeeds again, and changes
+    nothing. KeyboardInterrupt and SystemExit are raised by the event loop after that.
     """
 
     def on_start(self, producer: ObservedProducer) -> None:
@@ -155,14 +159,16 @@ class Observers:
         for observer in observers:
             try:
                 getattr(observer, method)(*event)
-            except Exception:
-                self._failed(observer, method)
+            except BaseException as error:
+                self._failed(observer, method, error)
             else:
                 if self._failing:
                     self._failing.discard((id(observer), method))
 
-    def _failed(self, observer: ProducerObserver, method: str) -> None:
+    def _failed(self, observer: ProducerObserver, method: str, error: BaseException) -> None:
         # Once until it works again: a broken observer must not fill the log.
         if (id(observer), method) not in self._failing:
             self._failing.add((id(observer), method))
-            log.exception("%s.%s failed; sending goes on", type(observer).__name__, method)
+            name = type(observer).__name__
+            log.error("%s.%s failed; sending goes on", name, method, exc_info=error)
+            surface(error)

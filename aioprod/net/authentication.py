@@ -24,6 +24,7 @@ from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient
 from aioprod.protocol.sasl.scram import ScramClient
 from aioprod.security import READABLE_SECRETS, OAuthToken, TokenProvider
+from aioprod.users_code import is_cancelled, surface
 
 # From version 1 on the exchange goes in SaslAuthenticate requests; before (Kafka 0.10) it went in bare bytes.
 _HANDSHAKE_VERSION = 1
@@ -76,7 +77,10 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
             answer = await _call(provider)
     except TimeoutError as error:
         raise AuthenticationError(f"sasl_oauth_token_provider gave no token within request_timeout_ms={limit_ms}") from error
-    except Exception as error:
+    except BaseException as error:
+        if _is_end_of_caller(error):
+            raise
+        surface(error)
         # Its text may hold secrets of the identity provider; it is in the traceback of the cause for whoever looks at that.
         raise AuthenticationError(f"sasl_oauth_token_provider failed with {type(error).__name__}") from error
     if isinstance(answer, OAuthToken):
@@ -96,6 +100,15 @@ async def _call(provider: TokenProvider) -> OAuthToken | str:
     if isinstance(token, OAuthToken):
         return token
     return f"return an OAuthToken, not {type(token).__name__}"
+
+
+def _is_end_of_caller(error: BaseException) -> bool:
+    """Whether the caller is cancelled, or its coroutine is being closed."""
+    if isinstance(error, asyncio.CancelledError):
+        return is_cancelled()
+    # Python raises GeneratorExit in the frame of the coroutine itself, users' code in one below it.
+    raised = error.__traceback__
+    return isinstance(error, GeneratorExit) and raised is not None and raised.tb_next is None
 
 
 async def authenticate(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> int:

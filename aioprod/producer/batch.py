@@ -13,6 +13,7 @@ from aioprod.errors import KafkaError, WrongEventLoopError
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.users_code import surface
 
 log = logging.getLogger(__name__)
 
@@ -225,8 +226,9 @@ class ProducerBatch:
     def _call(self, callback: Callable[[ProducerBatch, int], object], index: int) -> None:
         try:
             callback(self, index)
-        except Exception:
-            log.exception("a callback of a delivery to %s failed", self.tp)
+        except BaseException as error:
+            log.error("a callback of a delivery to %s failed", self.tp, exc_info=error)
+            surface(error)
 
     def add_callback(self, index: int, callback: Callable[[ProducerBatch, int], object]) -> None:
         """Call ``callback(batch, index)`` when the record has its outcome; soon, where it has one already."""

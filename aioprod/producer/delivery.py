@@ -51,7 +51,11 @@ class Delivery:
         return self.batch.failure()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Call ``callback(delivery)`` once the outcome is known; what it raises is logged."""
+        """Call ``callback(delivery)`` once the outcome is known.
+
+        What it raises is logged and changes nothing for other records. KeyboardInterrupt and
+        SystemExit are then raised by the event loop, as from its own callbacks.
+        """
         self._now().add_callback(self.index, lambda batch, index: callback(delivery_of(batch, index)))
 
     def _now(self) -> ProducerBatch:

@@ -10,6 +10,7 @@ from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import Partitions, new_batch_hook, partition_for_key
 from aioprod.producer_config import ProducerConfig
+from aioprod.users_code import call, surface
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class PartitionChoice:
         if self._partitioner is not None:
             if self._on_new_batch is None or not queue.opened:
                 return queue
-            self._on_new_batch(topic.name, queue.tp.partition)
+            call("partitioner: on_new_batch", self._on_new_batch, topic.name, queue.tp.partition)
         elif not was_full or not self._is_sticky(pending):
             return queue
         elif queue.tp.partition == topic.sticky.current:
@@ -60,8 +61,9 @@ class PartitionChoice:
         if self._on_new_batch is not None:
             try:
                 self._on_new_batch(queue.tp.topic, queue.tp.partition)
-            except BaseException:
-                log.exception("on_new_batch of the partitioner failed")
+            except BaseException as error:
+                log.exception("partitioner: on_new_batch failed")
+                surface(error)
 
     def _choose(self, topic: Topic, pending: PendingRecord) -> int:
         record = pending.record
@@ -69,7 +71,7 @@ class PartitionChoice:
         if self._partitioner is not None:
             count = topic.count
             partitions = Partitions(count, topic.available, topic.leaders, record)
-            chosen = self._partitioner.partition(topic.name, key, pending.value, partitions)
+            chosen = call("partitioner", self._partitioner.partition, topic.name, key, pending.value, partitions)
             if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < count:
                 raise InvalidPartitionError(
                     f"partitioner {type(self._partitioner).__name__} chose {chosen!r} for topic {topic.name!r}: must be from 0 to {count - 1}"

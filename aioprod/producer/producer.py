@@ -7,6 +7,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from aioprod.arguments import check_limit_ms
@@ -23,6 +24,7 @@ from aioprod.protocol.record_encoder import encode_headers
 from aioprod.protocol.record_writer import KEYED, KEYLESS, KEYLESS_OVERHEAD, RECORD_OVERHEAD, WITH_HEADERS
 from aioprod.secrecy import hide_arguments
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
+from aioprod.users_code import call
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -39,7 +41,8 @@ class Producer(TransactionInterface):
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        clock: seconds since 1970, for the records' timestamps; ``time.time`` where none is given.
+        clock: seconds since 1970, for the records' timestamps; ``time.time`` if none is given. What
+            it raises comes out of the call that needs a timestamp.
         rng: source of all random choices (jitter, partitions of keyless records).
         settings: the fields of :class:`aioprod.producer_config.ProducerConfig`; docs/configuration.md explains each.
 
@@ -59,7 +62,8 @@ class Producer(TransactionInterface):
         check_names(ProducerConfig, settings)
         settings.setdefault("client_id", _client_id(settings.get("transactional_id")))
         self.config = config = ProducerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
-        self._clock = clock = clock or time.time
+        clock = partial(call, "clock", clock) if clock is not None else time.time
+        self._clock = clock
         # Nothing in there refers to this object.
         self._core = core = ProducerCore(config, clock, rng or random.Random())
         self._metrics = core.metrics

@@ -107,7 +107,7 @@ class ProgressListener(StreamingQueryListener):
         if self._on_progress is not None:
             try:
                 self._on_progress(progress)
-            except Exception:
+            except BaseException:  # it would end Spark's thread, and with it all later reports
                 log.exception("the callback of a progress listener failed")
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:

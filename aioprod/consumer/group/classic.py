@@ -9,6 +9,7 @@ import random
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
+from aioprod.consumer.group.assignors.calls import tell_assignor
 from aioprod.consumer.group.heartbeats import Heartbeats
 from aioprod.consumer.group.identity import Generation, Identity, State
 from aioprod.consumer.group.joining import Joined, Joining
@@ -174,7 +175,7 @@ class ClassicMember(GroupMember):
         self._joined = None
         self._present = joined.generation
         self._leadership = joined.leadership
-        joined.assignor.on_assignment(joined.partitions, joined.generation.generation_id)
+        tell_assignor(joined.assignor, joined.partitions, joined.generation.generation_id)
         self._auto_commit.reset(asyncio.get_running_loop().time())
         if joined.topics != self._subscription.topics:
             self._rejoin("the subscription has changed")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.consumer.group.assignors import Assignor
+from aioprod.consumer.group.assignors.calls import ask_assignor
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.identity import Generation, Identity
 from aioprod.consumer.group.leading import Leadership, lead, read_members
@@ -173,7 +174,11 @@ class Joining:
                 name,
                 encode_subscription(
                     Subscription(
-                        tuple(topics), assignor.subscription_user_data(topics), owned, generation.generation_id, self._config.client_rack or None
+                        tuple(topics),
+                        ask_assignor(assignor, assignor.subscription_user_data, topics),
+                        owned,
+                        generation.generation_id,
+                        self._config.client_rack or None,
                     )
                 ),
             )

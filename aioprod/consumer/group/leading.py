@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
+from aioprod.consumer.group.assignors.calls import ask_assignor
 from aioprod.consumer.group.assignors.cooperative import CooperativeStickyAssignor, moving_partitions
 from aioprod.errors import BrokerError, ConsumerStateError, KafkaError, ProtocolError
 from aioprod.protocol.consumer_protocol import Assignment, decode_subscription, encode_assignment
@@ -71,7 +72,8 @@ async def lead(assignor: Assignor, members: Sequence[MemberSubscription], metada
     except BrokerError as error:  # not one of the coordinator's
         raise KafkaError(f"no metadata for the assignment: {error}") from error
     counts = {topic: count_partitions(snapshot, topic) for topic in topics}
-    assignment = assignor.assign({topic: count for topic, count in counts.items() if count}, members)
+    existing = {topic: count for topic, count in counts.items() if count}
+    assignment = ask_assignor(assignor, assignor.assign, existing, members)
     _check(assignor, assignment, members)
     shares = [
         SyncGroupRequestAssignment(member.member_id, encode_assignment(Assignment(tuple(assignment.get(member.member_id, ()))))) for member in members

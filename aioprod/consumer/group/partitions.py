@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from aioprod.consumer.subscription import SubscriptionState
+from aioprod.errors import ConsumerStateError
 from aioprod.types import TopicPartition
+from aioprod.users_code import is_cancelled
 
 
 class GroupPartitions:
     """The partitions that a group has given to this consumer.
 
     Each step changes the subscription also where the listener raises or the caller is cancelled in the middle of it: a listener is told once.
+    What a listener raises is raised as it is, but for CancelledError if nothing was cancelled: that
+    is the cause of a ConsumerStateError.
     """
 
     def __init__(self, subscription: SubscriptionState) -> None:
@@ -46,7 +51,7 @@ class GroupPartitions:
         if listener is None:
             return
         try:
-            await _call(listener.on_partitions_assigned, added)
+            await self._call(listener.on_partitions_assigned, added)
         finally:
             self._subscription.release(added)
 
@@ -54,12 +59,25 @@ class GroupPartitions:
         self.stop_reading(partitions)
         try:
             if callback is not None:
-                await _call(callback, partitions)
+                await self._call(callback, partitions)
         finally:
             self._subscription.take_assignment(sorted(self.owned.difference(partitions)))
 
-
-async def _call(callback: Callable[[list[TopicPartition]], Any], partitions: Collection[TopicPartition]) -> None:
-    result = callback(sorted(partitions))
-    if inspect.isawaitable(result):
-        await result
+    async def _call(
+        self,
+        callback: Callable[[list[TopicPartition]], Any],
+        partitions: Collection[TopicPartition],
+    ) -> None:
+        with self._subscription.telling():
+            try:
+                result = callback(sorted(partitions))
+                if inspect.isawaitable(result):
+                    await result
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                # It would pass for a cancellation, and end the application's task silently.
+                name = getattr(callback, "__name__", callback)
+                raise ConsumerStateError(
+                    f"rebalance listener: {name} raised CancelledError, but nothing was cancelled"
+                ) from error

@@ -43,7 +43,11 @@ class MemberSubscription:
 
 
 class Assignor(Protocol):
-    """Shares out partitions. One of your own may be given as ``partition_assignment_strategy``."""
+    """Shares out partitions. One of your own may be given as ``partition_assignment_strategy``.
+
+    What it raises keeps the member from joining, and comes out of the application's next call. An
+    error that is no Exception, such as CancelledError, is the cause of a ConsumerStateError there.
+    """
 
     @property
     def name(self) -> str:
@@ -62,7 +66,7 @@ class Assignor(Protocol):
         """Partitions by member id. ``partitions_per_topic`` has the topics that exist, of those that anybody reads."""
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """What this member was given."""
+        """What this member was given. An error in it is logged."""
 
 
 class StatelessAssignor:

@@ -1,0 +1,43 @@
+"""Calls of assignors, which may be users' code, from where no application waits for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from aioprod.consumer.group.assignors.assignor import Assignor
+from aioprod.errors import ConsumerStateError
+from aioprod.types import TopicPartition
+from aioprod.users_code import surface
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def ask_assignor(assignor: Assignor, question: Callable[..., T], *arguments: object) -> T:
+    """Return what a method of the assignor returns.
+
+    Raises:
+        Exception: what the assignor raises.
+        ConsumerStateError: it raised something else. CancelledError would pass for the end of the
+            task that joins.
+    """
+    try:
+        return question(*arguments)
+    except Exception:
+        raise
+    except BaseException as error:
+        surface(error)
+        name = type(error).__name__
+        raise ConsumerStateError(f"assignor {assignor.name!r} failed with {name}") from error
+
+
+def tell_assignor(assignor: Assignor, given: Collection[TopicPartition], generation: int) -> None:
+    """Call ``on_assignment``. An error in it is logged: the partitions are this member's anyway."""
+    try:
+        assignor.on_assignment(given, generation)
+    except BaseException as error:
+        log.warning("assignor %r failed in on_assignment", assignor.name, exc_info=error)
+        surface(error)
