@@ -138,7 +138,7 @@ class Witness(ProducerInterceptor):
 async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) -> None:
     witness = Witness()
     broker.create_topic("t", 2)
-    settings: dict[str, Any] = {"interceptors": [witness], "max_block_ms": 100, "max_request_size": 1_000, "linger_ms": 0}
+    settings: dict[str, Any] = {"interceptors": [witness], "max_block_ms": 5_000, "max_request_size": 1_000, "linger_ms": 0}
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("t", b"stored", partition=1)
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_PARTITIONS))
