@@ -157,9 +157,11 @@ class TopicGate:
         try:
             await call.wait()
         except TimeoutError:
-            raise BufferExhaustedError(
-                f"max_block_ms={self._max_block_ms} were over while send_many or send_arrow put records into topic {topic.name!r}"
-            ) from None
+            # It may have been admitted in the turn in which its time was over.
+            if not call.is_admitted and call.error is None:
+                raise BufferExhaustedError(
+                    f"max_block_ms={self._max_block_ms} were over while send_many or send_arrow put records into topic {topic.name!r}"
+                ) from None
         finally:
             # Whatever wakes a call has taken it out of the line before.
             topic.line.pop(call, None)

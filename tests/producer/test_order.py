@@ -209,6 +209,21 @@ async def test_one_that_gives_up_is_refused_alone(broker: EmbeddedCluster) -> No
     assert is_gapless(numbers(broker, "t"), 12)
 
 
+async def test_a_place_counts_that_comes_in_the_turn_in_which_time_is_over(broker: EmbeddedCluster) -> None:
+    """The record is in a batch, so the call must not say that it was not taken."""
+    async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers, max_block_ms=100) as producer:
+        loop, gate = asyncio.get_running_loop(), producer._intake.gate
+        await producer.send_and_wait("t", value(0), KEY)
+        known = producer._accumulator.topics["t"]
+        async with gate.hold("t", loop.time() + LIMIT_S) as owner:
+            waiting = asyncio.create_task(producer.send_and_wait("t", value(1), KEY))
+            await asyncio.sleep(0)
+            (call,) = known.line
+            loop.call_at(call.deadline + 1e-9, gate.release, owner)
+            await waiting
+    assert is_gapless(numbers(broker, "t"), 2)
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 async def test_many_tasks_and_little_memory_still_make_full_batches(broker: EmbeddedCluster, partitions: int) -> None:
     """Records join the batch that one of them has opened: 2,000 tasks on 64 KiB made 1.3 records a request when each asked for a block."""

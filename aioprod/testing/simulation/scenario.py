@@ -173,7 +173,7 @@ def _draw_producer(
     crowds = random.Random(f"{name} {sorted(settings.items())} crowd")
     crowd = crowds.choice([0, 0, 0, 8, 25])
     if crowd and crowds.random() < 0.5:
-        settings["buffer_memory"] = settings["batch_size"] + crowds.choice([61, 700, 3_000])
+        settings["buffer_memory"] = max(700, settings["batch_size"] + crowds.choice([61, 700, 3_000]))
     promise = {
         "idempotent": Promise.EXACTLY_ONCE,
         "transactional": Promise.EXACTLY_ONCE,

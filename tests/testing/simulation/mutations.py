@@ -86,7 +86,7 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
     patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
 
 
-@mutation("leak", found_by=6)
+@mutation("leak", found_by=15)
 def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     def withdraw(self: BufferPool, waiter: Any) -> None:
         self._waiters.pop(waiter, None)
