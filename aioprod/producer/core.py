@@ -202,6 +202,7 @@ class ProducerCore:
         if self.transactions is not None:
             self.transactions.stop()
         self.accumulator.abort(error)
+        self.intake.appender.wake_all()
 
     async def _release(self) -> None:
         if self.transactions is not None:
@@ -297,6 +298,7 @@ class ProducerCore:
             self.lost += undelivered
             log.error("%s: %d records that it has accepted are not delivered: %s", self.home.client, undelivered, error)
         self.accumulator.abort(error)
+        self.intake.appender.wake_all()
 
     def _undelivered(self) -> int:
         return sum(batch.count for batch in list(self.accumulator.incomplete))

@@ -29,7 +29,7 @@ from aioprod.types import TopicPartition
 
 _TIME_LIMIT_SECONDS = 3_600.0
 _MOST_LINES = 60
-_LATEST_SECONDS = 5.0  # longer than any request is held back that still waits to be handled
+_LATEST_SECONDS = 30.0
 
 
 @dataclass(slots=True)
