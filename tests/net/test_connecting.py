@@ -64,7 +64,7 @@ class CountingLoop(SimulatedLoop):
 
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any
-    ) -> Any:  # type: ignore[override]
+    ) -> Any:
         self.tries[host, port] += 1
         return await super().create_connection(protocol_factory, host, port, **more)
 

@@ -51,7 +51,7 @@ def go_bad(cluster: EmbeddedCluster, kind: str, rng: random.Random) -> None:
         for api_key in HANDLERS:
             cluster.on_every(api_key, throttle(MAX_THROTTLE_MS))
         return
-    dispatcher = cluster._dispatcher
+    dispatcher: Any = cluster._dispatcher
     well = dispatcher.answer
 
     async def badly(frame: bytes, disconnected: asyncio.Future[None], *more: Any) -> Answer:
@@ -69,7 +69,7 @@ def go_bad(cluster: EmbeddedCluster, kind: str, rng: random.Random) -> None:
             else answer
         )
 
-    dispatcher.answer = badly  # type: ignore[method-assign]
+    dispatcher.answer = badly
 
 
 def coordinate(
@@ -83,7 +83,7 @@ def coordinate(
     cluster.on_every(
         ApiKey.API_VERSIONS, change_answer(lambda answer: answer.api_keys.append(known))
     )
-    dispatcher = cluster._dispatcher
+    dispatcher: Any = cluster._dispatcher
     well = dispatcher.answer
 
     async def answer(frame: bytes, *more: Any) -> Answer:
@@ -93,7 +93,7 @@ def coordinate(
         heartbeats.append(asyncio.get_running_loop().time())
         return encode_response(reply(), header.api_version, header.correlation_id)
 
-    dispatcher.answer = answer  # type: ignore[method-assign]
+    dispatcher.answer = answer
     return heartbeats
 
 
