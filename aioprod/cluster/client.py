@@ -13,7 +13,7 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import ClientConfig, check_names
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
-from aioprod.net.bounds import time_limit
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
 from aioprod.protocol.message import Message, Request
 from aioprod.secrecy import hide_arguments
@@ -125,7 +125,7 @@ class ClusterClient:
         limit_ms, pause_s = self.config.request_timeout_ms, self.config.retry_backoff_ms / 1000
         deadline = asyncio.get_running_loop().time() + limit_ms / 1000
         trouble: BrokerConnectionError | None = None
-        async with time_limit(
+        async with TimeLimit(
             limit_ms,
             "asking for metadata",
             "request_timeout_ms",

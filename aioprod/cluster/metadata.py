@@ -13,7 +13,7 @@ from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
 from aioprod.net.backoff import Backoff
-from aioprod.net.bounds import time_limit
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -186,7 +186,7 @@ class Metadata:
         """
         setting = max(limits, key=lambda name: float(getattr(self._config, name)))
         what = f"starting the client (bootstrap_servers={', '.join(self._config.bootstrap_servers)})"
-        async with time_limit(getattr(self._config, setting), what, setting):
+        async with TimeLimit(getattr(self._config, setting), what, setting):
             await self.refresh(topics)
 
     async def refresh(self, topics: Iterable[str] | None) -> ClusterSnapshot:

@@ -17,7 +17,7 @@ from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, ConfigError, CorruptRecordError, KafkaError, RequestTimedOutError
 from aioprod.net.backoff import Backoff
-from aioprod.net.bounds import time_limit
+from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_batch_records
@@ -196,7 +196,7 @@ class PartitionReader:
     async def __aiter__(self) -> AsyncIterator[FetchedRecords]:
         while self.end is None or self.position < self.end:
             try:
-                async with time_limit(
+                async with TimeLimit(
                     self._settings.retry_limit_ms,
                     self._doing(),
                     _LIMIT_NAME,
@@ -314,7 +314,7 @@ class _Retry:
     def limited(self, what: str) -> AbstractAsyncContextManager[None]:
         """End what is in the block when the limit has passed."""
         self._deadline = asyncio.get_running_loop().time() + self.limit_s
-        return time_limit(
+        return TimeLimit(
             self.limit_s * 1000, what, _LIMIT_NAME, lambda: self._last, RequestTimedOutError
         )
 

@@ -8,8 +8,9 @@ memory before the login.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 
 from aioprod.errors import KafkaError, KafkaTimeoutError
 
@@ -33,29 +34,48 @@ def bounded(asked_ms: int, shortest_ms: int, longest_ms: int) -> float:
     return min(max(asked_ms, shortest_ms), longest_ms) / 1000
 
 
-@asynccontextmanager
-async def time_limit(
-    limit_ms: float,
-    what: str,
-    setting: str,
-    trouble: Callable[[], KafkaError | None] = lambda: None,
-    error_type: type[KafkaTimeoutError] = KafkaTimeoutError,
-) -> AsyncIterator[None]:
-    """End what is in the ``async with`` block after ``limit_ms``.
+class TimeLimit(AbstractAsyncContextManager[None]):
+    """Ends what is in its ``async with`` block after ``limit_ms``.
+
+    Not an asynchronous generator: of these the event loop keeps those that are not freed yet, which
+    would make the steps of a simulation depend on the garbage collector.
 
     Args:
         what, setting: name the call and its limit in the error.
         trouble: tells what did not work last, for the error.
 
-    Raises:
+    Raises (as the block ends):
         KafkaTimeoutError: the limit has passed; of type ``error_type``.
     """
-    try:
-        async with asyncio.timeout(limit_ms / 1000) as scope:
-            yield
-    except TimeoutError as error:
-        if isinstance(error, KafkaError) or not scope.expired():
-            raise
-        cause = trouble()
-        why = f"; the last problem: {cause}" if cause is not None else ""
-        raise error_type(f"{what}: not done within {setting}={limit_ms:.0f}{why}") from cause
+
+    def __init__(
+        self,
+        limit_ms: float,
+        what: str,
+        setting: str,
+        trouble: Callable[[], KafkaError | None] = lambda: None,
+        error_type: type[KafkaTimeoutError] = KafkaTimeoutError,
+    ) -> None:
+        self._limit_ms = limit_ms
+        self._name = what, setting
+        self._trouble = trouble
+        self._error_type = error_type
+        self._scope = asyncio.timeout(limit_ms / 1000)
+
+    async def __aenter__(self) -> None:
+        await self._scope.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._scope.__aexit__(kind, error, trace)
+        except TimeoutError:  # what the block itself raises is not raised here
+            cause = self._trouble()
+            what, setting = self._name
+            why = f"; the last problem: {cause}" if cause is not None else ""
+            text = f"{what}: not done within {setting}={self._limit_ms:.0f}{why}"
+            raise self._error_type(text) from cause

@@ -19,7 +19,7 @@ from aioprod.errors import (
 )
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import bootstrap_addresses
-from aioprod.net.bounds import time_limit
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
 from aioprod.net.failures import address_of
 from aioprod.net.handshake import connect
@@ -205,7 +205,7 @@ class Brokers:
         # request reaches its own limit.
         limit_ms = self._config.request_timeout_ms
         servers = ", ".join(self._config.bootstrap_servers)
-        async with time_limit(
+        async with TimeLimit(
             limit_ms,
             f"asking any broker ({servers})",
             "request_timeout_ms",

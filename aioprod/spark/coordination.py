@@ -17,7 +17,7 @@ from aioprod.config import ClientConfig
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
-from aioprod.net.bounds import time_limit
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.secrecy import SecretSettings
@@ -115,11 +115,9 @@ class Retry:
         self._failures = 0
         self._last: KafkaError | None = None
 
-    def limited(
-        self, what: str, setting: str = "kafka.max.block.ms"
-    ) -> AbstractAsyncContextManager[None]:
-        """End what is in the block when the limit, that of ``setting``, has passed."""
-        return time_limit(self._limit_s * 1000, what, setting, lambda: self._last)
+    def limited(self, what: str) -> AbstractAsyncContextManager[None]:
+        """End what is in the block when the limit has passed."""
+        return TimeLimit(self._limit_s * 1000, what, "kafka.max.block.ms", lambda: self._last)
 
     async def pause(self, error: KafkaError) -> None:
         """Wait before the next try; raises the error where the limit leaves no other."""

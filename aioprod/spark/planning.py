@@ -15,7 +15,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import list_offsets, partitions_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError, RequestTimedOutError
-from aioprod.net.bounds import time_limit
+from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark.offsets import (
     EARLIEST,
@@ -149,7 +149,7 @@ def report_losses(losses: Collection[str], *, fail: bool) -> None:
 
 
 async def _partitions_by_pattern(client: ClusterClient, pattern: str, limit_s: float) -> list[TopicPartition]:
-    async with time_limit(
+    async with TimeLimit(
         limit_s * 1000,
         f"topics that match {pattern!r}",
         "kafka.default.api.timeout.ms",

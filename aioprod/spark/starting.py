@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from aioprod.config import ClientConfig
-from aioprod.errors import BrokerConnectionError
+from aioprod.errors import BrokerConnectionError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff
-from aioprod.net.bounds import time_limit
+from aioprod.net.bounds import TimeLimit
 
 if TYPE_CHECKING:
     from aioprod.producer.producer import Producer  # a task that reads does not pay for importing it
@@ -35,25 +35,27 @@ async def start_patiently(
     """Start a client within ``limit_s``, again and again while no broker answers.
 
     Raises:
-        BrokerConnectionError: each try within the limit has failed.
-        KafkaTimeoutError: the limit, that of ``setting``, has passed during one.
+        BrokerConnectionError: the last try that ended within the limit has failed.
+        KafkaTimeoutError: the limit, that of ``setting``, has passed during the first.
         KafkaError: one answered, and takes no client like this.
     """
     backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
     deadline = asyncio.get_running_loop().time() + limit_s
     trouble: BrokerConnectionError | None = None
-    async with time_limit(
-        limit_s * 1000,
-        f"connecting to {', '.join(config.bootstrap_servers)}",
-        setting,
-        lambda: trouble,
-    ):
-        for failures in itertools.count(1):
-            try:
-                return await start()
-            except BrokerConnectionError as error:
-                trouble = error
-                pause = backoff.seconds(failures)
-                if asyncio.get_running_loop().time() + pause >= deadline:
-                    raise
-                await asyncio.sleep(pause)
+    try:
+        async with TimeLimit(
+            limit_s * 1000, f"connecting to {', '.join(config.bootstrap_servers)}", setting
+        ):
+            for failures in itertools.count(1):
+                try:
+                    return await start()
+                except BrokerConnectionError as error:
+                    trouble = error
+                    pause = backoff.seconds(failures)
+                    if asyncio.get_running_loop().time() + pause >= deadline:
+                        raise
+                    await asyncio.sleep(pause)
+    except KafkaTimeoutError as error:
+        if trouble is not None:  # it tells more
+            raise trouble from error
+        raise

@@ -20,7 +20,7 @@ from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from aioprod.testing import EmbeddedCluster, change_answer, throttle
-from aioprod.testing.broker.answer import Answer, Pieces
+from aioprod.testing.broker.answer import Pieces
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.simulation import SimulatedLoop
 
@@ -54,7 +54,7 @@ def go_bad(cluster: EmbeddedCluster, kind: str, rng: random.Random) -> None:
     dispatcher: Any = cluster._dispatcher
     well = dispatcher.answer
 
-    async def badly(frame: bytes, disconnected: asyncio.Future[None], *more: Any) -> Answer:
+    async def badly(frame: bytes, disconnected: asyncio.Future[None], *more: Any) -> Any:
         header = decode_request_header(frame)
         if kind == MUTE or (kind == SILENT and header.api_key != ApiKey.API_VERSIONS):
             await asyncio.Event().wait()
@@ -86,7 +86,7 @@ def coordinate(
     dispatcher: Any = cluster._dispatcher
     well = dispatcher.answer
 
-    async def answer(frame: bytes, *more: Any) -> Answer:
+    async def answer(frame: bytes, *more: Any) -> Any:
         header = decode_request_header(frame)
         if header.api_key != api_key:
             return await well(frame, *more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -146,8 +147,9 @@ async def _describe_at(coordination: Coordination, node: int, ids: list[str], fo
 
 
 async def list_transactions(coordination: Coordination, accept: Callable[[str], bool]) -> list[str]:
-    """The transactional ids with an open transaction (KIP-664, Kafka 3.0), of all brokers that
-    answer within 3 seconds.
+    """The transactional ids with an open transaction (KIP-664, Kafka 3.0).
+
+    Of all brokers that answer within 3 seconds, or 6 where they answer with errors first.
 
     Raises:
         UnsupportedVersionError: the brokers are older.
@@ -160,19 +162,19 @@ async def list_transactions(coordination: Coordination, accept: Callable[[str], 
 
 async def _list_at(coordination: Coordination, node: int) -> list[str]:
     retry = Retry(coordination, _LIST_LIMIT_S)
-    try:
-        async with retry.limited("ListTransactions", "limit_ms"):
-            while True:
-                reply = await coordination.client.request(
-                    ListTransactionsRequest(state_filters=[ONGOING]), node
-                )
-                code = ErrorCode.of(reply.error_code)
-                if not code:
-                    return [listed.transactional_id for listed in reply.transaction_states]
-                await retry.pause(BrokerError(code, f"ListTransactions of broker {node}"))
-    except (UnsupportedVersionError, AuthenticationError):
-        raise
-    except KafkaError as error:
-        # A broker that is down looks after no transactions: another one has them, or will.
-        log.warning("open transactions of broker %d are not known: %s", node, error)
-        return []
+    while True:
+        try:
+            # In a task of its own: EndTxn of the same step is sent before, and does not wait
+            # behind it on a broker that is slow to list.
+            request = coordination.client.request(ListTransactionsRequest(state_filters=[ONGOING]), node)
+            reply = await asyncio.wait_for(request, _LIST_LIMIT_S)
+            code = ErrorCode.of(reply.error_code)
+            if not code:
+                return [listed.transactional_id for listed in reply.transaction_states]
+            await retry.pause(BrokerError(code, f"ListTransactions of broker {node}"))
+        except (UnsupportedVersionError, AuthenticationError):
+            raise
+        except (KafkaError, TimeoutError) as error:
+            # A broker that is down looks after no transactions: another one has them, or will.
+            log.warning("open transactions of broker %d are not known: %s", node, error)
+            return []
