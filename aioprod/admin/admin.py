@@ -64,10 +64,14 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
             return cls(**arguments)
 
     async def start(self) -> None:
-        """Connect and learn the brokers. After a failure it may be called again.
+        """Connect and learn the brokers, within ``default_api_timeout_ms``.
+
+        After a failure it may be called again.
 
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
+            KafkaTimeoutError: the limit has passed: a server takes connections, and does not say
+                which brokers there are.
             AuthenticationError: the broker refuses the credentials.
             AdminClosedError: it was closed before, or meanwhile.
             WrongEventLoopError: it was started in another event loop, or before this process was forked.
@@ -84,14 +88,19 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; calls that are under way in other tasks fail with AdminClosedError. Closing twice is fine."""
+        """Close all connections, within 2 seconds. Closing twice is fine.
+
+        Calls that are under way in other tasks fail with AdminClosedError.
+        """
         await self._driver.close()
 
     async def __aenter__(self) -> Self:
+        """As :meth:`start`."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """As :meth:`close`."""
         await self.close()
 
 

@@ -100,7 +100,7 @@ class AdminDriver:
                 return
             async with self.home.starting(lambda: _closed() if self._closing.is_set() else None, self._brokers.close):
                 self._brokers.open()
-                await self._metadata.refresh(())
+                await self._metadata.first((), "default_api_timeout_ms")
             self._metadata.start()
             self._started = True
 

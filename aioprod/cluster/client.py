@@ -12,7 +12,8 @@ from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config import ClientConfig, check_names
-from aioprod.errors import BrokerConnectionError, KafkaError
+from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
 from aioprod.protocol.message import Message, Request
 from aioprod.secrecy import hide_arguments
@@ -54,19 +55,24 @@ class ClusterClient:
     async def start(self) -> None:
         """Connect and learn the brokers.
 
+        The limit is ``request_timeout_ms``, or ``socket_connection_setup_timeout_max_ms`` where
+        that is longer.
+
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
+            KafkaTimeoutError: the limit has passed.
         """
         self._brokers.open()
         self._brokers.on_silence = self._look_around
         try:
-            await self._metadata.refresh(())
+            limits = "request_timeout_ms", "socket_connection_setup_timeout_max_ms"
+            await self._metadata.first((), *limits)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, within 2 seconds."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking], timeout=1)
@@ -92,6 +98,9 @@ class ClusterClient:
     async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
         """Send a request to a node, or to any, in the newest version both sides know, and return its reply.
 
+        Waits as long as connecting takes, and then as
+        :meth:`aioprod.net.connection.Connection.request` does.
+
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer.
             UnsupportedVersionError: the broker has no version of it that we know.
@@ -101,21 +110,35 @@ class ClusterClient:
         return await connection.request(message)
 
     async def refresh_topics(self, topics: Iterable[str]) -> ClusterSnapshot:
-        """Ask for the metadata of these topics; an unknown topic is in the answer with its error code.
+        """Ask for the metadata of these topics, within ``request_timeout_ms``.
+
+        An unknown topic is in the answer with its error code.
 
         Raises:
-            KafkaError: no broker answers after a few tries within ``request_timeout_ms``.
+            BrokerConnectionError: all tries within the limit have failed.
+            RequestTimedOutError: the limit has passed during one.
+            KafkaError: another try does not help.
         """
         names = list(topics)
         for name in names:
             self._metadata.touch(name)
-        deadline = asyncio.get_running_loop().time() + self.config.request_timeout_ms / 1000
-        while True:
-            try:
-                return await self._metadata.refresh(names)
-            except BrokerConnectionError:
-                if asyncio.get_running_loop().time() >= deadline:
-                    raise
-                await asyncio.sleep(self.config.retry_backoff_ms / 1000)
+        limit_ms, pause_s = self.config.request_timeout_ms, self.config.retry_backoff_ms / 1000
+        deadline = asyncio.get_running_loop().time() + limit_ms / 1000
+        trouble: BrokerConnectionError | None = None
+        async with TimeLimit(
+            limit_ms,
+            "asking for metadata",
+            "request_timeout_ms",
+            lambda: trouble,
+            RequestTimedOutError,
+        ):
+            while True:
+                try:
+                    return await self._metadata.refresh(names)
+                except BrokerConnectionError as error:
+                    trouble = error
+                    if asyncio.get_running_loop().time() + pause_s >= deadline:
+                        raise
+                    await asyncio.sleep(pause_s)
 
 

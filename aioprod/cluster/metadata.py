@@ -13,6 +13,7 @@ from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
 from aioprod.net.backoff import Backoff
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -175,6 +176,18 @@ class Metadata:
             self.last_error = None
             self._earliest = loop.time() + self._config.retry_backoff_ms / 1000
         self._tell_waiters()
+
+    async def first(self, topics: Iterable[str], *limits: str) -> None:
+        """Ask for the first time, as a client starts; ``limits`` are settings: the longest counts.
+
+        Raises:
+            KafkaTimeoutError: no broker answered within the limit.
+            KafkaError: none can be asked.
+        """
+        setting = max(limits, key=lambda name: float(getattr(self._config, name)))
+        what = f"starting the client (bootstrap_servers={', '.join(self._config.bootstrap_servers)})"
+        async with TimeLimit(getattr(self._config, setting), what, setting):
+            await self.refresh(topics)
 
     async def refresh(self, topics: Iterable[str] | None) -> ClusterSnapshot:
         """Ask now for these topics, or for all that there are, and put the answer into the snapshot.

@@ -65,7 +65,9 @@ class AssignmentCalls(ConsumerCore):
             self._subscription_changed()
 
     async def unsubscribe(self) -> None:
-        """Read nothing more, and leave the group; then ``subscribe`` and ``assign`` are possible.
+        """Read nothing more, and leave the group, within ``default_api_timeout_ms``.
+
+        Then ``subscribe`` and ``assign`` are possible.
 
         What the listener raises comes out of this call, and changes nothing about that.
         """
@@ -116,7 +118,10 @@ class AssignmentCalls(ConsumerCore):
         await self._seek_by(partitions, OffsetReset(EARLIEST))
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read only what comes from now on, of these or of all that are assigned. Errors as of :meth:`seek_to_beginning`."""
+        """Read only what comes from now on, of these or of all that are assigned.
+
+        Limit (``default_api_timeout_ms``) and errors as of :meth:`seek_to_beginning`.
+        """
         await self._seek_by(partitions, OffsetReset(LATEST))
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -124,7 +129,7 @@ class AssignmentCalls(ConsumerCore):
 
         Raises:
             ConsumerStateError: one is not assigned, or there is no group.
-            KafkaError: the offsets could not be had.
+            KafkaError: the offsets could not be had within ``default_api_timeout_ms``.
         """
         async with self._call():
             chosen = self._chosen(partitions)

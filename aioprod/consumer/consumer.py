@@ -95,10 +95,14 @@ class Consumer(AssignmentCalls, LookupCalls):
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect and learn the cluster. After a failure it may be called again.
+        """Connect and learn the cluster, within ``default_api_timeout_ms``.
+
+        After a failure it may be called again.
 
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
+            KafkaTimeoutError: the limit has passed: a server takes connections, and does not say
+                which brokers there are.
             AuthenticationError: the broker refuses the credentials.
             ConsumerClosedError: it was closed before, or meanwhile.
             WrongEventLoopError: it was started in another event loop, or before this process was forked.
@@ -115,7 +119,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._enter_status(ConsumerStatus.STARTING)
         async with self._home.starting(lambda: self._closing, self._undo_start):
             self._brokers.open()
-            await self._metadata.refresh(sorted(self._topics()))
+            await self._metadata.first(sorted(self._topics()), "default_api_timeout_ms")
         self._metadata.on_update = weakly(self._take_over)
         self._metadata.on_fault = weakly(self._broken)
         self._metadata.start()
@@ -239,10 +243,12 @@ class Consumer(AssignmentCalls, LookupCalls):
         return self._release()
 
     async def __aenter__(self) -> Self:
+        """As :meth:`start`."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """As :meth:`close`."""
         await self.close()
 
     # -- records -------------------------------------------------------------------------------------------------
@@ -396,7 +402,8 @@ class Consumer(AssignmentCalls, LookupCalls):
     def commit_async(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None = None) -> Awaitable[None]:
         """Commit in the background, in the order of the calls; those that come while one is under way go together.
 
-        What it returns may be awaited for the outcome, or left alone. Errors as of :meth:`commit`.
+        What it returns may be awaited for the outcome, or left alone. Each commit has
+        ``default_api_timeout_ms``. Errors as of :meth:`commit`.
         """
         with self._own():
             self._check_open()
@@ -408,7 +415,14 @@ class Consumer(AssignmentCalls, LookupCalls):
         return self._subscription.consumed() if offsets is None else check_offsets(offsets)
 
     async def committed(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets of these partitions, or of all that are assigned; None where there is none. Errors as of :meth:`commit`."""
+        """The group's committed offsets of these partitions, or of all assigned ones; None for none.
+
+        Args:
+            timeout_ms: the limit; ``default_api_timeout_ms`` where None.
+
+        Raises:
+            ConsumerStateError, KafkaError: as :meth:`commit` does.
+        """
         async with self._call():
             chosen = check_partitions(partitions) or list(self._subscription.partitions)
             return await self._membership.committed(chosen, self._deadline(timeout_ms))

@@ -280,6 +280,7 @@ class Fetcher:
         if data.log_start_offset >= 0:
             state.log_start_offset = data.log_start_offset
         state.succeeded()
+        state.resets = 0
         self._problems.over(tp)
         if data.preferred_read_replica >= 0:
             self._prefer(state, data.preferred_read_replica, now)
@@ -329,6 +330,10 @@ class Fetcher:
             return
         if self._config.offset_reset.strategy != NONE:
             self._subscription.seek_by([state.tp], self._config.offset_reset)
+            # Reset again although it was just found: a broker contradicts itself, or deletes faster
+            # than this consumer asks.
+            state.retry_at = now + self._backoff.seconds(state.resets)
+            state.resets += 1
             return
         tp, offset = state.tp, state.position.offset
         state.failure = OffsetOutOfRangeError(

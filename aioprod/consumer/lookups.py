@@ -34,12 +34,21 @@ class LookupCalls(ConsumerCore):
         return {tp: answer if answer.offset >= 0 else None for tp, answer in found.items()}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
-        """The first offset of each partition. Errors as of :meth:`offsets_for_times`."""
+        """The first offset of each partition.
+
+        Limit (``timeout_ms``, or else ``default_api_timeout_ms``) and errors as of
+        :meth:`offsets_for_times`.
+        """
         found = await self._offsets(dict.fromkeys(check_partitions(partitions), EARLIEST_TIMESTAMP), timeout_ms)
         return {tp: answer.offset for tp, answer in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will get; with ``read_committed`` the last stable offset. Errors as above."""
+        """The offset that the next record of each partition will get; with ``read_committed`` the
+        last stable offset.
+
+        Limit (``timeout_ms``, or else ``default_api_timeout_ms``) and errors as of
+        :meth:`offsets_for_times`.
+        """
         found = await self._offsets(dict.fromkeys(check_partitions(partitions), LATEST_TIMESTAMP), timeout_ms)
         return {tp: answer.offset for tp, answer in found.items()}
 
@@ -48,7 +57,8 @@ class LookupCalls(ConsumerCore):
 
         Raises:
             BrokerError: the topic may not be read.
-            KafkaTimeoutError: no broker answers in time.
+            KafkaTimeoutError: no broker answers within ``timeout_ms``, or else
+                ``default_api_timeout_ms``.
         """
         (name,) = check_topics([topic])
         async with self._call():
@@ -60,7 +70,12 @@ class LookupCalls(ConsumerCore):
             return frozenset(partition.partition for partition in info.partitions) if info is not None else frozenset()
 
     async def topics(self, timeout_ms: float | None = None) -> frozenset[str]:
-        """All topics that this consumer may see. KafkaTimeoutError: no broker answers in time."""
+        """All topics that this consumer may see.
+
+        Raises:
+            KafkaTimeoutError: no broker answers within ``timeout_ms``, or else
+                ``default_api_timeout_ms``.
+        """
         async with self._call():
             snapshot = await self._refresh(None, self._deadline(timeout_ms))
             hidden = INTERNAL_TOPICS if self.config.exclude_internal_topics else frozenset()
@@ -73,15 +88,17 @@ class LookupCalls(ConsumerCore):
             try:
                 async with asyncio.timeout_at(deadline):
                     return await self._metadata.refresh(topics)
-            except TimeoutError as error:
-                why = f"; the last try: {before}" if before is not None else ""
-                raise KafkaTimeoutError(f"no broker tells the metadata in time{why}") from before or error
-            except KafkaError as error:
+            except KafkaError as error:  # a broker's time-out too, which is not the deadline
                 if is_worth_telling(error):
                     raise
                 failures += 1
                 before = error
                 await self._pause(failures, deadline, error, "the metadata")
+            except TimeoutError as error:
+                why = f"; the last try: {before}" if before is not None else ""
+                raise KafkaTimeoutError(f"no broker tells the metadata in time{why}") from (
+                    before or error
+                )
 
     async def _pause(self, failures: int, deadline: float, error: KafkaError, what: str) -> None:
         pause = self._backoff.seconds(failures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from aioprod.cluster.client import ClusterClient
@@ -16,6 +17,7 @@ from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, ConfigError, CorruptRecordError, KafkaError, RequestTimedOutError
 from aioprod.net.backoff import Backoff
+from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_batch_records
@@ -26,6 +28,7 @@ EARLIEST = EARLIEST_TIMESTAMP
 
 # A topic that was made a moment ago may not be known to every broker yet; one that does not exist should not cost the whole limit.
 _UNKNOWN_TOPIC_LIMIT_S = 5.0
+_LIMIT_NAME = "default.api.timeout.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +94,33 @@ class FetchedRecords:
 
 
 async def partitions_of(client: ClusterClient, topics: Iterable[str], *, limit_s: float = _UNKNOWN_TOPIC_LIMIT_S) -> list[TopicPartition]:
-    """All partitions of these topics, sorted.
+    """All partitions of these topics, sorted; within ``limit_s``.
 
     Raises:
+        RequestTimedOutError: the limit has passed.
         BrokerError: a topic does not exist (after a few tries) or may not be read.
     """
     names = sorted(set(topics))
     retry = _Retry(client, limit_s)
-    while True:
-        snapshot = await client.refresh_topics(names)
-        bad = next(((name, snapshot.topics[name].error) for name in names if snapshot.topics[name].error), None)
-        if bad is None:
-            return [TopicPartition(name, info.partition) for name in names for info in snapshot.topics[name].partitions]
-        name, code = bad
-        await retry.pause(BrokerError(code, f"topic {name}"))
+    async with retry.limited(f"partitions of {', '.join(names)}"):
+        while True:
+            snapshot = await client.refresh_topics(names)
+            bad = next(
+                (
+                    (name, snapshot.topics[name].error)
+                    for name in names
+                    if snapshot.topics[name].error
+                ),
+                None,
+            )
+            if bad is None:
+                return [
+                    TopicPartition(name, info.partition)
+                    for name in names
+                    for info in snapshot.topics[name].partitions
+                ]
+            name, code = bad
+            await retry.pause(BrokerError(code, f"topic {name}"))
 
 
 async def list_offsets(
@@ -121,7 +137,7 @@ async def list_offsets(
         timestamps: per partition -1 for the end of the log, -2 for its beginning, or milliseconds since 1970 for the first record
             at or after that time (-1 in the answer where there is none).
         isolation_level: with ``read_committed`` the end is that of the last finished transaction.
-        retry_limit_ms: longest time to retry while leaders move.
+        retry_limit_ms: limit on all tries together (``default.api.timeout.ms``).
 
     Raises:
         BrokerError: a topic or partition does not exist or may not be read.
@@ -130,15 +146,18 @@ async def list_offsets(
     found: dict[TopicPartition, int] = {}
     missing = dict(timestamps)
     retry = _Retry(client, retry_limit_ms / 1000)
-    while missing:
-        try:
-            leaders = await _leaders(client, missing)
-            failure = await _list_offsets_once(client, leaders, missing, ISOLATION_LEVELS[isolation_level], found)
-        except KafkaError as error:
-            failure = error
-        missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
-        if failure is not None:
-            await retry.pause(failure)
+    async with retry.limited("looking up offsets"):
+        while missing:
+            try:
+                leaders = await _leaders(client, missing)
+                failure = await _list_offsets_once(
+                    client, leaders, missing, ISOLATION_LEVELS[isolation_level], found
+                )
+            except KafkaError as error:
+                failure = error
+            missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
+            if failure is not None:
+                await retry.pause(failure)
     return found
 
 
@@ -153,7 +172,8 @@ class PartitionReader:
         settings: how to fetch.
 
     Iterate over it with ``async for``; each item is one reply's `FetchedRecords`. Leader moves, lost connections and time-outs are retried with
-    back-off; the limit is ``retry_limit_ms`` without progress.
+    back-off; the limits are ``retry_limit_ms`` for one try, and as much for all tries since the
+    first that failed.
 
     Raises (while iterating):
         BrokerError: the code is OFFSET_OUT_OF_RANGE where ``start`` is outside what the leader has; other codes that can't be retried.
@@ -176,7 +196,13 @@ class PartitionReader:
     async def __aiter__(self) -> AsyncIterator[FetchedRecords]:
         while self.end is None or self.position < self.end:
             try:
-                data = await self._fetch()
+                async with TimeLimit(
+                    self._settings.retry_limit_ms,
+                    self._doing(),
+                    _LIMIT_NAME,
+                    error_type=RequestTimedOutError,
+                ):
+                    data = await self._fetch()
             except KafkaError as error:
                 self._leader = None
                 await self._retry.pause(error)
@@ -197,14 +223,17 @@ class PartitionReader:
         request = self._request(self._leader)
         reply = await self._client.request(request, self._leader.leader)
         if reply.error_code:
-            raise BrokerError(ErrorCode.of(reply.error_code), f"fetch from {_name(self.partition)}")
+            raise BrokerError(ErrorCode.of(reply.error_code), self._doing())
         data: PartitionData = reply.responses[0].partitions[0]
         code = ErrorCode.of(data.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise await self._out_of_range(code)
         if code:
-            raise BrokerError(code, f"fetch from {_name(self.partition)} at offset {self.position}")
+            raise BrokerError(code, self._doing())
         return data
+
+    def _doing(self) -> str:
+        return f"fetch from {_name(self.partition)} at offset {self.position}"
 
     def _request(self, leader: PartitionInfo) -> FetchRequest:
         settings = self._settings
@@ -262,7 +291,7 @@ class PartitionReader:
 
     async def _out_of_range(self, code: ErrorCode) -> BrokerError:
         """The same error, with the range that would be right."""
-        context = f"fetch from {_name(self.partition)} at offset {self.position}"
+        context = self._doing()
         try:
             low = await list_offsets(self._client, {self.partition: EARLIEST}, retry_limit_ms=5_000)
             high = await list_offsets(self._client, {self.partition: LATEST}, retry_limit_ms=5_000)
@@ -279,6 +308,15 @@ class _Retry:
         self._backoff = Backoff(client.config.retry_backoff_ms, client.config.retry_backoff_max_ms, random.Random())
         self._failures = 0
         self._since: float | None = None
+        self._last: KafkaError | None = None
+        self._deadline = float("inf")
+
+    def limited(self, what: str) -> AbstractAsyncContextManager[None]:
+        """End what is in the block when the limit has passed."""
+        self._deadline = asyncio.get_running_loop().time() + self.limit_s
+        return TimeLimit(
+            self.limit_s * 1000, what, _LIMIT_NAME, lambda: self._last, RequestTimedOutError
+        )
 
     def reset(self) -> None:
         self._failures = 0
@@ -296,11 +334,14 @@ class _Retry:
         unknown = isinstance(error, BrokerError) and error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
         exhausted = self.exhausted()
         assert self._since is not None
-        waited = asyncio.get_running_loop().time() - self._since
-        if exhausted or not _retriable(error) or (unknown and waited >= _UNKNOWN_TOPIC_LIMIT_S):
-            raise error
+        now = asyncio.get_running_loop().time()
         self._failures += 1
-        await asyncio.sleep(self._backoff.seconds(self._failures))
+        self._last = error
+        pause = self._backoff.seconds(self._failures)
+        hopeless = unknown and now - self._since >= _UNKNOWN_TOPIC_LIMIT_S
+        if exhausted or hopeless or not _retriable(error) or now + pause >= self._deadline:
+            raise error
+        await asyncio.sleep(pause)
 
 
 def _retriable(error: KafkaError) -> bool:

@@ -51,6 +51,7 @@ class PartitionState:
         preferred_replica: the follower that the leader names for reading (KIP-392), -1 for none, until loop time ``preferred_until``.
         validated_epoch: the leader's epoch for which the position is known to be right.
         retry_at: loop time before which the next lookup for this partition is not due.
+        resets: how often its position was out of range since a leader last had it.
         failure: what the reader is to be told when it gets to this partition; a seek clears it.
     """
 
@@ -70,6 +71,7 @@ class PartitionState:
     validated_epoch: int = -1
     retry_at: float = 0.0
     failures: int = 0
+    resets: int = 0
     failure: KafkaError | None = None
 
     @property

@@ -13,7 +13,7 @@ from typing import cast
 
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AuthenticationError
+from aioprod.errors import AuthenticationError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.framing import encode_request
 from aioprod.protocol.message import Message
@@ -42,14 +42,21 @@ async def new_mechanism(config: ClientConfig) -> ClientMechanism:
         AuthenticationError: the token provider failed, or gave nothing within ``request_timeout_ms``.
     """
     _warn_if_readable(config)
+    token = None
     if config.sasl_oauth_token_provider is not None:
-        limit_ms = config.request_timeout_ms
-        token = await _ask_token(config.sasl_oauth_token_provider, limit_ms)
-        try:
-            return OAuthBearerClient(token.value, token.extensions)
-        except AuthenticationError as error:
-            fault = str(error)
-        raise AuthenticationError(f"sasl_oauth_token_provider: {fault}")
+        token = await _ask_token(config.sasl_oauth_token_provider, config.request_timeout_ms)
+    try:
+        return _mechanism(config, token)
+    except Exception as error:
+        fault = _told(error)
+    raise AuthenticationError(
+        f"{'sasl_mechanism' if token is None else 'sasl_oauth_token_provider'}: {fault}"
+    )
+
+
+def _mechanism(config: ClientConfig, token: OAuthToken | None) -> ClientMechanism:
+    if token is not None:
+        return OAuthBearerClient(token.value, token.extensions)
     name, username, password = config.sasl_mechanism, config.sasl_username, config.sasl_password
     assert name is not None and username is not None and password is not None
     if name == PlainClient.name:
@@ -69,6 +76,13 @@ def _warn_if_readable(config: ClientConfig) -> None:
         "use security_protocol='SASL_SSL'",
         secret, servers, config.sasl_mechanism, config.security_protocol,
     )  # fmt: skip
+
+
+def _told(error: Exception) -> str:
+    """What may be said of an error: the text of any but this library's own may hold secrets."""
+    if isinstance(error, KafkaError):
+        return str(error)
+    return f"credentials of a wrong type or encoding ({type(error).__name__})"
 
 
 async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
@@ -124,25 +138,35 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
     """
     connection.pick_version(SaslAuthenticateRequest)
     await _choose(connection, mechanism, timeout_ms)
-    pending: asyncio.Future[Message] | None = _send(connection, mechanism.first_message(), timeout_ms)
+    pending = _say(connection, mechanism, None, timeout_ms)
     lifetime_ms = 0
     while pending is not None:
         reply = cast(SaslAuthenticateResponse, await pending)
         if reply.error_code:
             raise _refusal(connection, mechanism, reply.error_message or ErrorCode.of(reply.error_code).description)
         lifetime_ms = reply.session_lifetime_ms
-        try:
-            pending = _answer(connection, mechanism, reply.auth_bytes, timeout_ms)
-        except AuthenticationError as error:
-            fault = str(error)
-        else:
-            continue
-        raise _refusal(connection, mechanism, fault)
+        pending = _say(connection, mechanism, reply.auth_bytes, timeout_ms)
     return lifetime_ms
 
 
-def _answer(connection: Connection, mechanism: ClientMechanism, challenge: bytes, timeout_ms: int) -> asyncio.Future[Message] | None:
-    message = mechanism.answer(challenge)
+def _say(
+    connection: Connection, mechanism: ClientMechanism, challenge: bytes | None, timeout_ms: int
+) -> asyncio.Future[Message] | None:
+    """Send what the mechanism has to say, first or to a challenge; None where it is content.
+
+    Any error becomes an AuthenticationError.
+    """
+    try:
+        return _send_next(connection, mechanism, challenge, timeout_ms)
+    except Exception as error:
+        fault = _told(error)
+    raise _refusal(connection, mechanism, fault)
+
+
+def _send_next(
+    connection: Connection, mechanism: ClientMechanism, challenge: bytes | None, timeout_ms: int
+) -> asyncio.Future[Message] | None:
+    message = mechanism.first_message() if challenge is None else mechanism.answer(challenge)
     return None if message is None else _send(connection, message, timeout_ms)
 
 

@@ -25,5 +25,5 @@ async def _canonical_names(host: str, port: int) -> list[str]:
     try:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [(await loop.getnameinfo((str(address[0]), port), socket.NI_NUMERICSERV))[0] for *_, address in addresses]
-    except OSError:
+    except Exception:
         return [host]  # connecting to it will say what is wrong

@@ -11,10 +11,17 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from aioprod.config import ClientConfig
-from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    KafkaError,
+    RequestTimedOutError,
+)
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import bootstrap_addresses
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
+from aioprod.net.failures import address_of
 from aioprod.net.handshake import connect
 from aioprod.net.race import first_answer, first_to_succeed
 from aioprod.net.silence import HESITATION_S, SilenceWatch
@@ -60,6 +67,7 @@ class Brokers:
         self._nodes: dict[int, Node] = {}
         self._links: dict[int, _Link] = {}
         self._bootstrap: Connection | None = None
+        self._seeds: dict[tuple[str, int], _Link] = {}  # failures of bootstrap addresses
         self._refusal: AuthenticationError | None = None  # of the bootstrap servers, until _refused_until
         self._refused_until = 0.0
         self._unreachable: set[int] = set()  # nodes of which the log says so; kept apart from the links, which come and go
@@ -78,7 +86,8 @@ class Brokers:
             if nodes.get(node_id) != old:
                 link = self._links.pop(node_id, None)
                 if link is not None:
-                    self._drop(link, f"{old.host}:{old.port}: broker {node_id} moved or left the cluster")
+                    address = address_of(old.host, old.port)
+                    self._drop(link, f"{address}: broker {node_id} moved or left the cluster")
         self._nodes = dict(nodes)
 
     def learn(self, node: Node) -> None:
@@ -167,10 +176,14 @@ class Brokers:
     async def ask_any(self, conversation: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
         """What a conversation with any broker comes to. One that hesitates does not hold it up: after a quarter of a second another is asked too.
 
+        Connecting to the first waits as :meth:`any` does, then all answers have
+        ``request_timeout_ms``.
+
         Args:
             conversation: gets a connection; may be begun several times, so it must do no harm then.
 
         Raises:
+            RequestTimedOutError: none has answered by then.
             KafkaError: as :meth:`any` does, or what ``conversation`` raises.
         """
         asked = [await self.any()]
@@ -188,10 +201,26 @@ class Brokers:
             asked.append(connection)
             return await conversation(connection)
 
-        return await first_answer(conversation(asked[0]), ask_another, lambda: not looking, HESITATION_S)
+        # A silent bootstrap server is asked again on a fresh connection each second, so no single
+        # request reaches its own limit.
+        limit_ms = self._config.request_timeout_ms
+        servers = ", ".join(self._config.bootstrap_servers)
+        async with TimeLimit(
+            limit_ms,
+            f"asking any broker ({servers})",
+            "request_timeout_ms",
+            error_type=RequestTimedOutError,
+        ):
+            return await first_answer(
+                conversation(asked[0]), ask_another, lambda: not looking, HESITATION_S
+            )
 
     async def any(self, avoid: Collection[Connection] = ()) -> Connection:
         """A connection to any broker: the least loaded open one that does not hesitate, else a new one, from the bootstrap addresses at the last.
+
+        Waits no longer than one try to connect to each: ``socket_connection_setup_timeout_ms``,
+        growing to ``socket_connection_setup_timeout_max_ms``, for the connection and again for
+        ApiVersions, and ``request_timeout_ms`` for each step of a login.
 
         Args:
             avoid: connections that are taken only where there is no other.
@@ -247,7 +276,14 @@ class Brokers:
         return [*ways, *(partial(self._connect_bootstrap, host, port) for host, port in addresses)]
 
     async def _connect_bootstrap(self, host: str, port: int) -> Connection:
-        connection = await connect(host, port, self._config, self._rng)
+        seed = self._seeds.setdefault((host, port), _Link())
+        await asyncio.sleep(max(0.0, seed.retry_at - asyncio.get_running_loop().time()))
+        try:
+            connection = await connect(host, port, self._config, self._rng, failures=seed.failures)
+        except KafkaError as error:
+            self._note_failure(seed, seed.failures + 1, error)
+            raise
+        seed.failures = 0
         if self._closed:
             await connection.close()
             raise BrokerConnectionError("client is closed")
@@ -257,7 +293,7 @@ class Brokers:
                 return old
             old.abort(BrokerConnectionError(f"{old.address}: silent, and {connection.address} answers"))
         self._bootstrap = connection
-        connection.on_closed = self._bootstrap_closed
+        connection.on_closed = partial(self._bootstrap_closed, seed)
         connection.on_silence = self._silence
         connection.close_when_idle(self._config.connections_max_idle_ms)
         self._tell(_BOOTSTRAP, connection.address, True, None)
@@ -269,9 +305,16 @@ class Brokers:
             return self._config.reconnect_backoff_max_ms / 1000
         return self._backoff.seconds(failures)
 
-    def _bootstrap_closed(self, connection: Connection) -> None:
+    def _note_failure(self, link: _Link, failures: int, error: KafkaError | None) -> None:
+        """The next try waits for the back-off."""
+        link.failures = failures
+        link.last_error = error
+        link.retry_at = asyncio.get_running_loop().time() + self._pause(error, failures)
+
+    def _bootstrap_closed(self, seed: _Link, connection: Connection) -> None:
         if self._bootstrap is connection:
             self._bootstrap = None
+        self._note_failure(seed, max(seed.failures, 1), connection.error)
         self._tell(_BOOTSTRAP, connection.address, False, connection.error)
 
     def _silence(self) -> None:
@@ -284,10 +327,8 @@ class Brokers:
         try:
             connection = await connect(node.host, node.port, self._config, self._rng, failures=link.failures)
         except KafkaError as error:
-            link.failures += 1
-            link.last_error = error
             self._note_unreachable(node, error)
-            link.retry_at = asyncio.get_running_loop().time() + self._pause(error, link.failures)
+            self._note_failure(link, link.failures + 1, error)
             raise
         else:
             if self._closed or self._links.get(node.node_id) is not link:
@@ -312,7 +353,12 @@ class Brokers:
     def _note_unreachable(self, node: Node, error: KafkaError) -> None:
         if node.node_id not in self._unreachable:
             self._unreachable.add(node.node_id)
-            log.warning("broker %d (%s:%d) can't be reached, trying on: %s", node.node_id, node.host, node.port, error)
+            log.warning(
+                "broker %d (%s) can't be reached, trying on: %s",
+                node.node_id,
+                address_of(node.host, node.port),
+                error,
+            )
 
     async def _drop_bootstrap(self) -> None:
         # The bootstrap connection goes once a real one is there, unless somebody still waits for its reply.
@@ -320,11 +366,9 @@ class Brokers:
             await self._bootstrap.close()
 
     def _link_closed(self, node: Node, link: _Link, error: KafkaError | None) -> None:
-        self._tell(node.node_id, f"{node.host}:{node.port}", False, error)
+        self._tell(node.node_id, address_of(node.host, node.port), False, error)
         link.connection = None
-        link.last_error = error
-        link.failures = max(link.failures, 1)
-        link.retry_at = asyncio.get_running_loop().time() + self._pause(error, link.failures)
+        self._note_failure(link, max(link.failures, 1), error)
         self._changed()
 
     def _tell(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:

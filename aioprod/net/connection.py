@@ -21,15 +21,26 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
-from aioprod.net.failures import closed_by_broker, connection_failure, impossible_reply, is_tls_alert
+from aioprod.net.bounds import (
+    MAX_REPLY_BYTES,
+    MAX_REPLY_BYTES_BEFORE_LOGIN,
+    MAX_THROTTLE_MS,
+    bounded,
+)
+from aioprod.net.failures import (
+    address_of,
+    check_address,
+    closed_by_broker,
+    connection_failure,
+    impossible_reply,
+    is_tls_alert,
+)
 from aioprod.net.reply_protocol import open_stream, read_rest
 from aioprod.net.silence import SilenceWatch
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.primitives import BytesLike
 
-# Larger replies can only be garbage: a broker keeps to fetch.max.bytes, 55 MB by default.
-MAX_FRAME_BYTES = 512 * 1024 * 1024
 # Replies of no more than this many bytes are small, as those to Produce are.
 _CHUNK_BYTES = 4096
 _SIZE = struct.Struct(">i")
@@ -94,6 +105,7 @@ class Connection:
         self._all_answered: asyncio.Future[None] | None = None
         self._replies = 0
         self._encrypted = writer.get_extra_info("sslcontext") is not None
+        self._reply_limit = MAX_REPLY_BYTES_BEFORE_LOGIN
         self.throttled_until = 0.0  # loop time; until then the broker wants no more requests (KIP-219)
         self._next_correlation_id = 0
         self._error: KafkaError | None = None
@@ -119,10 +131,12 @@ class Connection:
         """Connect a socket, trying all addresses of the host, and encrypt it where ``tls`` is given.
 
         Raises:
-            BrokerConnectionError: refused, unknown host, not connected within ``setup_timeout_ms``, or no TLS on that port.
+            BrokerConnectionError: refused, no such host or port, not connected within
+                ``setup_timeout_ms``, or no TLS on that port.
             AuthenticationError: the broker's certificate fails its check.
         """
-        address = f"{host}:{port}"
+        address = address_of(host, port)
+        check_address(host, port)
         try:
             async with asyncio.timeout(setup_timeout_ms / 1000):
                 reader, writer = await open_stream(host, port, tls)
@@ -195,20 +209,39 @@ class Connection:
     ) -> ResponseT:
         """Send a request and wait for its reply; ``past_hold`` sends it also where others are kept back.
 
+        Waits at most ``timeout_ms``, or else ``request_timeout_ms``, until a throttled request may
+        be sent, and as long for the reply.
+
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: the connection is over.
+            RequestTimedOutError: the broker's throttling lasts longer; the connection lives on.
             UnsupportedVersionError: the broker has no version of this request that we know.
         """
         kind = type(message)
-        pause = self.throttled_until - self._loop.time()
-        if pause > 0 and not past_hold:
-            await asyncio.sleep(pause)
+        if not past_hold:
+            await self._throttled(kind.__name__, timeout_ms or self.request_timeout_ms)
         if version is None:
             version = self.pick_version(kind)
         correlation_id = self.next_correlation_id()
         frame = encode_request(message, version, correlation_id, self.client_id)
         future = self.send([frame], kind, version, correlation_id, timeout_ms, past_hold)
         return cast(ResponseT, await future)
+
+    async def _throttled(self, name: str, limit_ms: float) -> None:
+        """Wait until the broker wants requests again (KIP-219)."""
+        pause = self.throttled_until - self._loop.time()
+        if pause > 0:
+            await asyncio.sleep(min(pause, limit_ms / 1000))
+        if pause * 1000 > limit_ms:
+            raise RequestTimedOutError(
+                f"{self.address}: {name} not sent within request_timeout_ms={limit_ms:.0f}: "
+                "the broker throttles this client for another "
+                f"{pause * 1000 - limit_ms:.0f} ms (throttle_time_ms)"
+            )
+
+    def trust(self) -> None:
+        """The login is complete: from now on large replies are taken, too."""
+        self._reply_limit = MAX_REPLY_BYTES
 
     def send(
         self,
@@ -342,9 +375,15 @@ class Connection:
                 await self._take_replies()
             self.abort(closed_by_broker(self.address, self._replies, tls=self._encrypted))
         except OSError as error:
-            self.abort(connection_failure(self.address, error, tls=self._encrypted, replies=self._replies))
-        except KafkaError as error:
-            self.abort(error)
+            self.abort(
+                connection_failure(self.address, error, tls=self._encrypted, replies=self._replies)
+            )
+        except Exception as error:
+            self.abort(
+                error
+                if isinstance(error, KafkaError)
+                else ProtocolError(f"{self.address}: {type(error).__name__} at a reply: {error}")
+            )
         finally:
             # Also when this task was cancelled from outside: nobody may wait for replies that no one reads.
             self.abort(BrokerConnectionError(f"{self.address}: connection closed"))
@@ -361,8 +400,8 @@ class Connection:
                 if end - at < 4:
                     data, at, end = data[at:] + await reader.readexactly(4 - end + at), 0, 4
                 (size,) = _SIZE.unpack_from(data, at)
-                if not 4 <= size <= MAX_FRAME_BYTES or (not self._replies and is_tls_alert(size)):
-                    raise impossible_reply(self.address, size, self._replies)
+                if not 4 <= size <= self._reply_limit or (not self._replies and is_tls_alert(size)):
+                    raise impossible_reply(self.address, size, self._replies, self._reply_limit)
                 frame = data[at + 4 : at + 4 + size]
                 if len(frame) < size:
                     frame = await read_rest(reader, frame, size)
@@ -381,7 +420,9 @@ class Connection:
         self.last_used = self._heard_at = self._loop.time()
         throttle_ms: int = getattr(reply, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            self.throttled_until = max(self.throttled_until, self.last_used + throttle_ms / 1000)
+            self.throttled_until = max(
+                self.throttled_until, self.last_used + bounded(throttle_ms, 0, MAX_THROTTLE_MS)
+            )
         if not waiting.future.done():
             waiting.future.set_result(reply)
         if self._all_answered is not None and not self._in_flight:

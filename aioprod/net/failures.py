@@ -7,10 +7,13 @@ import socket
 import ssl
 
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
+from aioprod.net.bounds import MAX_REPLY_BYTES
 
 # Alerts with which a peer refuses our certificate, or the lack of one. With TLS 1.3 they come after the handshake, with the first reply.
 _CERTIFICATE_ALERTS = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA", "ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_ACCESS_DENIED")
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "UNEXPECTED_EOF_WHILE_READING")
+_LONGEST_HOST = 255  # as DNS has it
+_HIGHEST_PORT = 65_535
 # The first bytes of a TLS alert, read as the size of a reply: what a TLS port says to a client that does not speak TLS.
 _TLS_ALERT_SIZES = range(0x15030000, 0x15030500)
 
@@ -30,6 +33,34 @@ def connection_failure(address: str, error: OSError, *, tls: bool, replies: int 
     return BrokerConnectionError(f"{address}: {_reason(error)}{hint}")
 
 
+def address_of(host: str, port: int) -> str:
+    """An address for errors and the log. A broker may name any text as its host."""
+    plain = host.isprintable() and len(host) <= _LONGEST_HOST
+    return f"{host if plain else ascii(host[:_LONGEST_HOST])}:{port}"
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuse an address that must not be tried: an empty host would be this machine.
+
+    Raises:
+        BrokerConnectionError: there is no host, or the port is out of range.
+    """
+    if not host or not 1 <= port <= _HIGHEST_PORT:
+        wrong = f"the port must be from 1 to {_HIGHEST_PORT}" if host else "the host is empty"
+        advice = "check bootstrap_servers and the brokers' advertised.listeners"
+        raise BrokerConnectionError(f"{address_of(host, port)}: {wrong}; {advice}")
+
+
+def unforeseen(address: str, error: Exception) -> KafkaError:
+    """The error for whatever else kept a connection from being made; ``error`` is its cause."""
+    if isinstance(error, KafkaError):
+        return error
+    text = str(error)[:_LONGEST_HOST]
+    return BrokerConnectionError(
+        f"{address}: connecting failed with {type(error).__name__}: {text}"
+    )
+
+
 def closed_by_broker(address: str, replies: int, *, tls: bool) -> BrokerConnectionError:
     """The error for an end of the stream after so many replies."""
     return BrokerConnectionError(f"{address}: connection closed by the broker{_early_end(replies, tls=tls)}")
@@ -42,11 +73,12 @@ def _early_end(replies: int | None, *, tls: bool) -> str:
     return f" after {replies} replies; is its security_protocol another one?" if replies in (0, 1) else ""
 
 
-def impossible_reply(address: str, size: int, replies: int) -> KafkaError:
+def impossible_reply(address: str, size: int, replies: int, limit: int) -> KafkaError:
     """The error for a reply of a size that can't be."""
     if is_tls_alert(size) and not replies:
         return BrokerConnectionError(f"{address}: this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'")
-    return ProtocolError(f"{address}: reply of {size} bytes")
+    when = "" if limit == MAX_REPLY_BYTES else " before the login is complete"
+    return ProtocolError(f"{address}: reply of {size} bytes: must be from 4 to {limit}{when}")
 
 
 def is_tls_alert(size: int) -> bool:

@@ -10,6 +10,7 @@ from aioprod.errors import BrokerError
 from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
+from aioprod.net.failures import address_of, unforeseen
 from aioprod.net.reauthentication import Reauthentication
 from aioprod.net.tls import tls_context
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -23,12 +24,32 @@ async def connect(host: str, port: int, config: ClientConfig, rng: random.Random
         failures: so many tries before this one have failed; each gives the next twice the time (KIP-601).
 
     Raises:
-        BrokerConnectionError, RequestTimedOutError: no connection, or no answer.
+        BrokerConnectionError, RequestTimedOutError: no connection, or no answer; also for any other
+            error while connecting, which is the cause.
         AuthenticationError: wrong credentials or certificates; trying again at once does not help.
         BrokerError: the broker refused.
         ConfigError: a file with certificates can't be read any more.
     """
-    setup = Backoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, rng or random.Random())
+    rng = rng or random.Random()
+    try:
+        return await _connect(host, port, config, rng, failures)
+    except Exception as error:
+        # Callers back off after a KafkaError. Anything else, such as the UnicodeError of a strange
+        # host name, would end their tasks.
+        failure = unforeseen(address_of(host, port), error)
+        if failure is error:
+            raise
+        raise failure from error
+
+
+async def _connect(
+    host: str, port: int, config: ClientConfig, rng: random.Random, failures: int
+) -> Connection:
+    setup = Backoff(
+        config.socket_connection_setup_timeout_ms,
+        config.socket_connection_setup_timeout_max_ms,
+        rng,
+    )
     setup_timeout_ms = setup.seconds(failures + 1) * 1000 if failures else config.socket_connection_setup_timeout_ms
     connection = await Connection.open(
         host,
@@ -43,13 +64,14 @@ async def connect(host: str, port: int, config: ClientConfig, rng: random.Random
     try:
         await _ask_versions(connection, setup_timeout_ms)
         if config.uses_sasl:
-            await _log_in(connection, config, rng or random.Random())
+            await _log_in(connection, config, rng)
     except BaseException:
         await connection.close()
         raise
     if connection.error is not None:
         # It ended together with the last answer, before anybody could be told: nobody would ever notice that it is dead.
         raise connection.error
+    connection.trust()
     return connection
 
 
@@ -75,7 +97,7 @@ async def _api_versions(connection: Connection, version: int, timeout_ms: float)
 async def _log_in(connection: Connection, config: ClientConfig, rng: random.Random) -> None:
     mechanism = await new_mechanism(config)
     lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
-    if lifetime_ms:
+    if lifetime_ms > 0:
         renewal = Reauthentication(connection, config, rng)
         connection.companion = renewal
         renewal.schedule(lifetime_ms)

@@ -9,7 +9,9 @@ import random
 from aioprod.config import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net.authentication import authenticate, new_mechanism
+from aioprod.net.bounds import MAX_SESSION_MS, MIN_SESSION_MS, bounded
 from aioprod.net.connection import Connection
+from aioprod.net.failures import unforeseen
 from aioprod.protocol.sasl.mechanism import ClientMechanism
 
 log = logging.getLogger(__name__)
@@ -42,11 +44,14 @@ class Reauthentication:
         self._used_until = 0.0
 
     def schedule(self, lifetime_ms: int) -> None:
-        """A session of this length begins now."""
+        """A session of this length begins now; it is taken as no shorter and no longer than the
+        bounds allow.
+        """
         now = self._loop.time()
-        self._ends_at = now + lifetime_ms / 1000
+        lifetime_s = bounded(lifetime_ms, MIN_SESSION_MS, MAX_SESSION_MS)
+        self._ends_at = now + lifetime_s
         self._used_until = self._connection.last_used
-        self.due = now + lifetime_ms / 1000 * self._rng.uniform(_EARLIEST, _LATEST)
+        self.due = now + lifetime_s * self._rng.uniform(_EARLIEST, _LATEST)
         self._timer = self._loop.call_at(self.due, self._begin)
 
     def cancel(self) -> None:
@@ -77,14 +82,14 @@ class Reauthentication:
             await connection.all_answered()
             lifetime_ms = await authenticate(connection, mechanism, self._config.request_timeout_ms)
             error = None
-        except KafkaError as failure:
-            error = failure
+        except Exception as failure:
+            error = unforeseen(connection.address, failure)
         finally:
             # Cancelled from outside, too: nobody may wait for what is held and never sent.
             if error is not None:
                 connection.abort(error)
         if error is None:
-            if lifetime_ms:
+            if lifetime_ms > 0:
                 self.schedule(lifetime_ms)
             connection.release()
 

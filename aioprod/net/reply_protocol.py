@@ -7,6 +7,9 @@ import ssl
 
 _READ_LIMIT = 1024 * 1024
 _SMALL_BYTES = 64 * 1024
+# Room for so much of a reply is made at once, and for the rest as it comes: four bytes must not
+# cost the client half a gigabyte.
+_PORTION_BYTES = 64 * 1024 * 1024
 
 
 class ReplyProtocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
@@ -102,8 +105,14 @@ async def read_rest(reader: asyncio.StreamReader, start: bytes, size: int) -> by
     if size - len(start) <= _SMALL_BYTES or not isinstance(reader, ReplyReader):
         return start + await reader.readexactly(size - len(start))
     start += await reader.read(size - len(start))
-    reply = bytearray(size)
+    reply = bytearray(min(size, _PORTION_BYTES))
     reply[: len(start)] = start
-    if len(start) < size:
-        await reader.protocol.fill(memoryview(reply)[len(start) :])
-    return reply
+    begun = len(start)
+    while True:
+        if begun < len(reply):
+            await reader.protocol.fill(memoryview(reply)[begun:])
+        if len(reply) == size:
+            return reply
+        reply += await reader.read(size - len(reply))  # what has come to the StreamReader since
+        begun = len(reply)
+        reply.extend(bytes(min(size - begun, _PORTION_BYTES)))

@@ -129,7 +129,7 @@ class ProducerCore:
         self._loop = asyncio.get_running_loop()
         async with self.home.starting(lambda: self.closing, self.brokers.close):
             self.brokers.open()
-            await self.metadata.refresh(())
+            await self.metadata.first((), "max_block_ms", "request_timeout_ms")
             await self._take_identity()
         self.metadata.on_update = self._take_over
         self.metadata.on_fault = self._fatal

@@ -111,7 +111,7 @@ class Deliveries(Sequence[Delivery]):
         return found if self._numbers is None else dict(sorted(found.items()))
 
     async def wait(self) -> None:
-        """Wait until every record has its outcome.
+        """Wait until every record has its outcome, which is known within ``delivery_timeout_ms``.
 
         Raises:
             KafkaError: at least one was not delivered; this is the first of them, :meth:`exceptions` gives all.
@@ -125,6 +125,9 @@ class Deliveries(Sequence[Delivery]):
                 raise error.with_traceback(None)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
+        """Wait for the places of all records, within ``delivery_timeout_ms``; raises as
+        :meth:`wait` does.
+        """
         yield from self.wait().__await__()
         places = [batch.place(index) for batch, first, count in self._parts() for index in range(first, first + count)]
         return places if self._numbers is None else [places[self._position(number)] for number in range(self._count)]

@@ -65,6 +65,7 @@ class Delivery:
         return self.batch
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
+        """Wait for the outcome, which is known within ``delivery_timeout_ms``."""
         batch = self.batch
         if batch.state is _SUCCEEDED and batch.base_offset >= 0:
             # ``batch.place(index)``, written out and around RecordMetadata's own constructor: that makes 0.25 us of 0.45.

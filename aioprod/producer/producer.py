@@ -96,10 +96,12 @@ class Producer(TransactionInterface):
     async def start(self) -> None:
         """Connect and learn the cluster. With ``transactional_id``: fence off an older producer that has it, and have its open transaction aborted.
 
-        The latter waits at most ``max_block_ms``. After a failure nothing is left open, and it may be called again.
+        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` where that is longer, and the transactional id's coordinator has
+        ``max_block_ms`` again. After a failure nothing is left open, and it may be called again.
 
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
+            KafkaTimeoutError: the limit has passed: a server does not say which brokers there are.
             AuthenticationError: the broker refuses the credentials.
             ProducerClosedError: it was closed before, or meanwhile.
             KafkaTimeoutError: the coordinator of the transactional id could not be reached, or did not answer, within ``max_block_ms``.
@@ -109,7 +111,7 @@ class Producer(TransactionInterface):
         await self._core.start()
 
     async def stop(self) -> None:
-        """Deliver what was sent, within its delivery time-out, and close."""
+        """Deliver what was sent, within ``delivery_timeout_ms``, and close."""
         await self.close()
 
     async def close(self, timeout_ms: float | None = None) -> None:
@@ -133,10 +135,12 @@ class Producer(TransactionInterface):
             core.home.forgotten(self, core.loss(), core.abandon)
 
     async def __aenter__(self) -> Self:
+        """As :meth:`start`."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """As :meth:`close`."""
         await self.close()
 
     # -- sending -------------------------------------------------------------------------------------------------
@@ -151,7 +155,7 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> Delivery:
-        """Take a record; waits for metadata and for buffer memory, never for the broker.
+        """Take a record; waits at most ``max_block_ms``, for metadata and memory, not for the broker.
 
         Records of a partition are stored in the order of the calls, whichever tasks make them and whatever each waits for. A call that is
         cancelled has not taken its record, unless the record got its place in that same moment.
@@ -222,13 +226,17 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> RecordMetadata:
-        """Send a record and wait until the broker has it. Arguments and errors as for :meth:`send`, and those of the delivery."""
+        """Send a record and wait until the broker has it: ``max_block_ms``, ``delivery_timeout_ms``.
+
+        Arguments and errors as for :meth:`send`, and those of the delivery.
+        """
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers, partition_key))
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop the others.
 
         Up to 4,096 records count as one call: a record that is sent later, by any task, comes behind them.
+        One that waits in vain for ``max_block_ms`` fails, and all after it fail at once.
 
         Args:
             topic: where to.
@@ -275,6 +283,9 @@ class Producer(TransactionInterface):
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends are not waited for.
 
+        Args:
+            timeout_ms: the limit; each record has its outcome by ``delivery_timeout_ms`` anyway.
+
         Raises:
             TimeoutError: not done within ``timeout_ms``.
             ConfigError: ``timeout_ms`` is not a finite number from 0 on. WrongEventLoopError: the producer was started elsewhere.
@@ -290,7 +301,7 @@ class Producer(TransactionInterface):
             self._metrics.flushed(loop.time() - started)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions.
+        """The numbers of a topic's partitions, asked for within ``max_block_ms`` where unknown.
 
         Raises:
             MetadataTimeoutError, InvalidTopicError, BrokerError: the topic can't be had.

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from aioprod.config import ClientConfig
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
+from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.secrecy import SecretSettings
@@ -49,32 +51,38 @@ class Coordination:
         prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
         code_of: Callable[[ResponseT], ErrorCode],
     ) -> ResponseT:
-        """The first answer of a coordinator whose code does not say that it should be asked again.
+        """The first answer of a coordinator, within ``limit_s``, whose code does not say that it
+        should be asked again.
 
         Raises:
-            KafkaError: there was none within the limit; this is the last one's.
+            KafkaError: there was none within the limit; this is the last one's, or
+                KafkaTimeoutError.
         """
         coordinators = self.client.coordinators
         retry = Retry(self)
-        while True:
-            try:
-                reply = await coordinators.request(kind, key, prepare)
-            except KafkaError as error:
-                if not may_pass(error):
-                    raise
-                await retry.pause(error)
-                continue
-            code = code_of(reply)
-            if not code.retriable:
-                return reply
-            if code in COORDINATOR_MOVED:
-                coordinators.forget(kind, key)
-            await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
+        async with retry.limited(f"asking the coordinator of {kind.name.lower()} {key!r}"):
+            while True:
+                try:
+                    reply = await coordinators.request(kind, key, prepare)
+                except KafkaError as error:
+                    if not may_pass(error):
+                        raise
+                    await retry.pause(error)
+                    continue
+                code = code_of(reply)
+                if not code.retriable:
+                    return reply
+                if code in COORDINATOR_MOVED:
+                    coordinators.forget(kind, key)
+                await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
 
     async def find_coordinators(self, keys: Collection[str], kind: CoordinatorType = CoordinatorType.TRANSACTION) -> None:
-        """Those of all transactions, or groups, with one request. Where that fails each is looked for by itself later."""
+        """Those of all transactions, or groups, with one request within ``limit_s``. Where that
+        fails each is looked for by itself later.
+        """
         try:
-            await self.client.coordinators.nodes(kind, keys)
+            async with Retry(self).limited("looking for coordinators"):
+                await self.client.coordinators.nodes(kind, keys)
         except KafkaError as error:
             log.debug("coordinators are looked for one by one: %s", error)
 
@@ -102,12 +110,19 @@ class Retry:
     def __init__(self, coordination: Coordination, limit_s: float | None = None) -> None:
         config = coordination.client.config
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
-        self._deadline = asyncio.get_running_loop().time() + (coordination.limit_s if limit_s is None else limit_s)
+        self._limit_s = coordination.limit_s if limit_s is None else limit_s
+        self._deadline = asyncio.get_running_loop().time() + self._limit_s
         self._failures = 0
+        self._last: KafkaError | None = None
+
+    def limited(self, what: str) -> AbstractAsyncContextManager[None]:
+        """End what is in the block when the limit has passed."""
+        return TimeLimit(self._limit_s * 1000, what, "kafka.max.block.ms", lambda: self._last)
 
     async def pause(self, error: KafkaError) -> None:
-        """Wait before the next try; raises the error where none is left."""
+        """Wait before the next try; raises the error where the limit leaves no other."""
         self._failures += 1
+        self._last = error
         # The coordinator is about to be done, mostly: the first pauses are a tenth of the back-off.
         pause = self._backoff.seconds(self._failures) * min(1.0, 0.1 * self._failures)
         if asyncio.get_running_loop().time() + pause >= self._deadline:
@@ -119,6 +134,8 @@ class Retry:
 async def open_coordination(producer_settings: Mapping[str, Any], client_id: str, *beside: Coroutine[Any, Any, None]) -> AsyncIterator[Coordination]:
     """Connect with the settings of a producer, as far as they are every client's; do what is ``beside`` at the same time.
 
+    Connecting ends within `max_block_ms`.
+
     Raises:
         SinkError: the brokers are too old for exactly-once.
         KafkaError: no broker can be reached, or none takes this client.
@@ -129,7 +146,9 @@ async def open_coordination(producer_settings: Mapping[str, Any], client_id: str
     client = ClusterClient(producer_settings["bootstrap_servers"], **settings | {"client_id": client_id})
     try:
         limit_s = producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000
-        await together([start_patiently(client.start, client.config, limit_s), *beside])
+        await together(
+            [start_patiently(client.start, client.config, limit_s, "kafka.max.block.ms"), *beside]
+        )
         yield Coordination(client, limit_s)
     except UnsupportedVersionError as error:
         raise SinkError(f"delivery=exactly-once needs brokers of Kafka 3.0 or newer; use delivery=at-least-once ({error})") from error

@@ -32,7 +32,10 @@ class GroupPositions:
         self._warned_of: str | None = None
 
     async def commit(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit what changed since the last time. A failure is logged, when it is another one than before; the next call tries again."""
+        """Commit what changed since the last time, within 3 seconds.
+
+        A failure is logged, when it is another one than before; the next call tries again.
+        """
         changed = {tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset}
         if not changed:
             return

@@ -1,4 +1,8 @@
-"""What the driver asks the brokers: which partitions, from where, to where. Coroutines without Spark."""
+"""What the driver asks the brokers: which partitions, from where, to where. No Spark in it.
+
+Each question to the brokers, with all its tries, ends within ``kafka.default.api.timeout.ms``
+(:attr:`FetchSettings.retry_limit_ms`); the docstrings say how many questions a coroutine has.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from collections.abc import Collection, Mapping
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import list_offsets, partitions_of
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, ConfigError
+from aioprod.errors import BrokerError, ConfigError, RequestTimedOutError
+from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark.offsets import (
     EARLIEST,
@@ -32,7 +37,8 @@ log = logging.getLogger(__name__)
 
 
 async def select_partitions(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
-    """The partitions that the options name; none where a pattern matches no topic yet.
+    """The partitions that the options name; none where a pattern matches no topic yet. One
+    question, within ``kafka.default.api.timeout.ms``.
 
     Raises:
         BrokerError: a topic that is named does not exist or may not be read.
@@ -51,7 +57,8 @@ async def select_partitions(client: ClusterClient, options: SourceOptions) -> li
 
 
 async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[OffsetRange]:
-    """The tasks of a batch read.
+    """The tasks of a batch read. At most five questions, each within
+    ``kafka.default.api.timeout.ms``.
 
     Raises:
         ConfigError: offsets or timestamps that leave a partition out, or end before they begin.
@@ -76,7 +83,8 @@ async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[Offs
 
 
 async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
-    """Where a new stream begins.
+    """Where a new stream begins. At most four questions, each within
+    ``kafka.default.api.timeout.ms``.
 
     Raises:
         ConfigError: offsets or timestamps that leave a partition out; a timestamp that no record has.
@@ -87,12 +95,17 @@ async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offs
 
 
 async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
-    """The present end of every partition."""
+    """The present end of every partition. Two questions, each within
+    ``kafka.default.api.timeout.ms``.
+    """
     return await _ends(client, await select_partitions(client, options), options)
 
 
 async def available_offsets(client: ClusterClient, options: SourceOptions, start: Offsets) -> tuple[Offsets, Offsets]:
     """The position of every partition of a stream, the new ones at their first record, and its present end.
+
+    Three questions, each within ``kafka.default.api.timeout.ms``; two more, behind a pause of
+    ``fetchOffset.retryIntervalMs``, for each of ``fetchOffset.numRetries`` where ends went back.
 
     The end is before the position where the topic was made anew or lost records, and this loss is ignored: the stream goes on from there.
 
@@ -115,6 +128,8 @@ async def available_offsets(client: ClusterClient, options: SourceOptions, start
 async def plan_stream(client: ClusterClient, options: SourceOptions, start: Offsets, end: Offsets) -> list[OffsetRange]:
     """The tasks of a micro-batch; a partition that is new since the last one begins at its first record.
 
+    One question at most, within ``kafka.default.api.timeout.ms``.
+
     Raises:
         DataLossError: partitions or offsets that are gone, unless failOnDataLoss is false.
     """
@@ -134,6 +149,18 @@ def report_losses(losses: Collection[str], *, fail: bool) -> None:
 
 
 async def _partitions_by_pattern(client: ClusterClient, pattern: str, limit_s: float) -> list[TopicPartition]:
+    async with TimeLimit(
+        limit_s * 1000,
+        f"topics that match {pattern!r}",
+        "kafka.default.api.timeout.ms",
+        error_type=RequestTimedOutError,
+    ):
+        return await _matching_partitions(client, pattern, limit_s)
+
+
+async def _matching_partitions(
+    client: ClusterClient, pattern: str, limit_s: float
+) -> list[TopicPartition]:
     gone: set[str] = set()
     while True:
         reply = await client.request(MetadataRequest(topics=None, allow_auto_topic_creation=False))

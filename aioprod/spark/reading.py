@@ -56,7 +56,9 @@ async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[
     settings = fetch_settings(options)
     client = open_client(options)
     # The driver has just reached the brokers: it is no wrong address.
-    await start_patiently(client.start, client.config, settings.retry_limit_ms / 1000)
+    await start_patiently(
+        client.start, client.config, settings.retry_limit_ms / 1000, "kafka.default.api.timeout.ms"
+    )
     try:
         start: int | None = item.start
         while start is not None:

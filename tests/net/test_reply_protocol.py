@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -45,9 +46,33 @@ async def stream_of(talk: Talk) -> AsyncIterator[ReplyReader]:
             writer.close()
 
 
+@pytest.mark.parametrize("portion", [90_000, 64 * 1024 * 1024])
 @pytest.mark.parametrize("seed", range(5))
-def test_replies_of_all_sizes_in_pieces_of_all_sizes_come_whole(run: Run, seed: int) -> None:
+def test_replies_of_all_sizes_in_pieces_of_all_sizes_come_whole(
+    run: Run, seed: int, portion: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioprod.net.reply_protocol._PORTION_BYTES", portion)
     run(read_replies(seed))
+
+
+def test_a_size_alone_costs_no_memory(run: Run) -> None:
+    """A server has to send what it announces before there is room for it."""
+    tracemalloc.start()
+    try:
+        run(announce(500 * 1024 * 1024))
+        assert tracemalloc.get_traced_memory()[1] < 80 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+async def announce(size: int) -> None:
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(100))
+        writer.close()
+
+    async with stream_of(talk) as reader:
+        with pytest.raises(asyncio.IncompleteReadError):
+            await read_rest(reader, b"", size)
 
 
 async def read_replies(seed: int) -> None:

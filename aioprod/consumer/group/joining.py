@@ -78,6 +78,7 @@ class Joining:
         self._on_synced = on_synced
         self._on_problem = on_problem
         self._reason = ""
+        self._hurried = 0  # tries in a row that the coordinator's answer had follow at once
 
     async def run(self, reason: str) -> Joined | None:
         """The assignment. None where the member has lost its place, so that its partitions have to be given up before it joins again.
@@ -91,6 +92,9 @@ class Joining:
         self._reason = reason
         failures = 0
         while True:
+            # The first of these tries follows at once, as in Java; a coordinator that answers so
+            # again and again is not flooded.
+            await asyncio.sleep(self._connections.backoff.seconds(self._hurried - 1))
             code = ErrorCode.NONE
             problem: KafkaError | None = None
             try:
@@ -103,12 +107,14 @@ class Joining:
             except KafkaError as error:
                 verdict, joined, problem = Verdict.RETRY, None, error
             if joined is not None or verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
+                self._hurried = 0 if joined is not None else self._hurried + 1
                 self._on_problem(None)
                 return joined
             if verdict in (Verdict.FENCED, Verdict.REFUSED):
                 raise BrokerError(code, f"group {self._connections.group_id!r}: this consumer can't join" + _ADVICE.get(code, ""))
             if verdict in (Verdict.TAKE_MEMBER_ID, Verdict.REJOIN):
                 failures = 0
+                self._hurried += 1
                 continue
             if verdict is Verdict.NEW_COORDINATOR:
                 self._connections.forget_coordinator()

@@ -24,6 +24,7 @@ from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, CommitFailedError, KafkaError, UnsupportedVersionError
 from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.net.bounds import MAX_HEARTBEAT_MS, MIN_HEARTBEAT_MS, bounded
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from aioprod.types import ConsumerGroupMetadata, SubscriptionPattern, TopicPartition
@@ -55,6 +56,7 @@ class ReconcilingMember(GroupMember):
         self._leaving: asyncio.Task[None] | None = None
         self._lost = False  # the member was put out: what it has is others'
         self._interval_s = 5.0  # the broker says how long
+        self._put_outs = 0  # since the last heartbeat that was taken
 
     @property
     def rebalancing(self) -> bool:
@@ -154,6 +156,9 @@ class ReconcilingMember(GroupMember):
     async def _beat(self) -> None:
         """One heartbeat after the other, until the member is put out. Raises what keeps it from being a member."""
         failures = 0
+        # After the first time the member joins again at once; a coordinator that puts it out again
+        # and again is not flooded.
+        await asyncio.sleep(self._connections.backoff.seconds(self._put_outs - 1))
         while True:
             self._due.clear()
             try:
@@ -168,10 +173,12 @@ class ReconcilingMember(GroupMember):
             else:
                 verdict = self._accept(reply)
             if verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
+                self._put_outs += 1
                 return
             if verdict is Verdict.NEW_COORDINATOR:
                 self._connections.forget_coordinator()
             failures = 0 if verdict is Verdict.DONE else failures + 1
+            self._put_outs = 0 if verdict is Verdict.DONE else self._put_outs
             if failures:
                 await asyncio.sleep(self._connections.backoff.seconds(failures))
                 continue
@@ -198,7 +205,9 @@ class ReconcilingMember(GroupMember):
         verdict = judge(Api.CONSUMER_HEARTBEAT, code)
         if verdict is Verdict.DONE:
             self.problem = None
-            self._interval_s = reply.heartbeat_interval_ms / 1000
+            self._interval_s = bounded(
+                reply.heartbeat_interval_ms, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS
+            )
             if self._session.answered(reply):
                 self._look_up_names()
                 self._attend()

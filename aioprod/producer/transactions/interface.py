@@ -40,7 +40,8 @@ class TransactionInterface:
         await self._timed("init", self._transactional().init())
 
     async def begin_transaction(self) -> None:
-        """Open a transaction.
+        """Open a transaction. Where :meth:`init_transactions` was not called this does the same,
+        within ``max_block_ms``.
 
         Raises:
             TransactionStateError: one is open already.
@@ -50,7 +51,8 @@ class TransactionInterface:
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group_metadata: str | ConsumerGroupMetadata
     ) -> None:
-        """Commit positions of a consumer group with this transaction (KIP-447): both happen, or neither.
+        """Commit positions of a consumer group with this transaction (KIP-447): both happen, or
+        neither. Waits at most ``max_block_ms``.
 
         Args:
             offsets: for each partition the offset of the next record to read.
@@ -78,7 +80,8 @@ class TransactionInterface:
         return await self._transactional().prepare()
 
     async def commit_transaction(self) -> None:
-        """Send what is left, then make all of the transaction visible. After a time-out call it again.
+        """Send what is left, then make all of the transaction visible. Waits at most
+        ``max_block_ms``; after a time-out call it again.
 
         Raises:
             KafkaError: a record of the transaction failed; abort.
@@ -86,12 +89,18 @@ class TransactionInterface:
         await self._timed("commit", self._transactional().commit())
 
     async def abort_transaction(self) -> None:
-        """Drop what was not sent, and have the rest never seen by consumers that read committed records."""
+        """Drop what was not sent, and have the rest never seen by consumers that read committed
+        records. Waits at most ``max_block_ms``.
+        """
         await self._timed("abort", self._transactional().abort())
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """``async with producer.transaction():`` commits at the end, and aborts where the block raises or is cancelled."""
+        """``async with producer.transaction():`` commits at the end, and aborts where the block
+        raises or is cancelled.
+
+        Beginning, committing and aborting wait at most ``max_block_ms`` each.
+        """
         await self.begin_transaction()
         try:
             yield self

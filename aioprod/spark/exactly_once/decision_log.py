@@ -24,7 +24,8 @@ METADATA_LIMIT = 4096
 
 
 async def read_decided(coordination: Coordination, sink: Sink, *, stable: bool = False) -> Decision | None:
-    """The newest decision of a sink; None where there is none.
+    """The newest decision of a sink; None where there is none. Ends within three times
+    `Coordination.limit_s`.
 
     Args:
         stable: wait for a decision that is being made (KIP-447). A look that must not wait may miss it.
@@ -64,6 +65,9 @@ def _code(reply: OffsetFetchResponse) -> ErrorCode:
 
 async def decide(coordination: Coordination, producer: Producer, sink: Sink, decision: Decision, topic: str, overflow: str) -> None:
     """Make the decision: from here on the batch is written.
+
+    Each of its steps (up to six calls of the producer's, and those of `decision_topic.write`) ends
+    within its own limit, `max_block_ms`.
 
     Args:
         producer: the driver's, whose id no other driver has taken over.

@@ -36,6 +36,9 @@ def place_of(text: str) -> Place | None:
 async def write(coordination: Coordination, producer: Producer, topic: str, sink: Sink, text: str) -> str:
     """Put a decision into the topic, as part of the producer's open transaction.
 
+    Creating the topic ends within `Coordination.limit_s`; the record has `max_block_ms` and
+    `delivery_timeout_ms`.
+
     Returns:
         what points to it.
 
@@ -49,7 +52,7 @@ async def write(coordination: Coordination, producer: Producer, topic: str, sink
 
 
 async def read(coordination: Coordination, place: Place) -> str:
-    """The decision at a place.
+    """The decision at a place; read within twice `Coordination.limit_s`.
 
     Raises:
         DecisionError: the record is gone.
@@ -66,6 +69,11 @@ async def read(coordination: Coordination, place: Place) -> str:
 async def _ensure(coordination: Coordination, topic: str) -> None:
     """Create the topic where it is missing."""
     retry = Retry(coordination)
+    async with retry.limited(f"creating decisionTopic {topic}"):
+        await _ensure_until(coordination, topic, retry)
+
+
+async def _ensure_until(coordination: Coordination, topic: str, retry: Retry) -> None:
     while True:
         snapshot = await coordination.client.refresh_topics([topic])
         if not (code := snapshot.topics[topic].error):

@@ -37,6 +37,11 @@ _STRAYS_LIMIT_S = 5.0
 async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], version: int) -> bool:
     """Make a batch visible, once and whole.
 
+    Each step (connecting, fencing, reading, checking, deciding, ending, sweeping) ends within its
+    limit, `kafka.max.block.ms` for most; the longest way has 14 such steps, and 64 transactions are
+    ended at the same time. The first that does not succeed ends the call, closing included within
+    `kafka.delivery.timeout.ms`.
+
     Returns:
         whether it was written now, and not before.
 
@@ -64,7 +69,8 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
 
 
 async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: bool) -> None:
-    """Abort what the tasks of a batch left open, unless it is decided: that is committed.
+    """Abort what the tasks of a batch left open, unless it is decided: that is committed. The same
+    limits as of `commit_batch` hold for its steps.
 
     Args:
         attempt: any of the batch's.
@@ -87,7 +93,9 @@ async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: boo
 
 
 async def wait_for_strays() -> None:
-    """Give tasks time that Spark has not waited for: once they find it gone they open no transaction any more."""
+    """Give tasks 5 seconds that Spark has not waited for: once they find it gone they open no
+    transaction any more.
+    """
     await asyncio.sleep(_STRAYS_LIMIT_S)
 
 
@@ -103,7 +111,10 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordin
 
 
 async def fence_older_driver(producer: Producer) -> None:
-    """Take over the driver's transactional id, which starting does: an older driver decides nothing any more."""
+    """Take over the driver's transactional id, which starting does, within `max_block_ms`.
+
+    An older driver decides nothing any more.
+    """
     await start_producer(producer)
 
 
@@ -175,7 +186,8 @@ def _totals(reports: Sequence[TaskReport]) -> tuple[int, int]:
 
 
 async def check_transactions(coordination: Coordination, written: Collection[TaskReport]) -> None:
-    """Whether each transaction still waits for its end: the last look before the decision.
+    """Whether each transaction still waits for its end: the last look before the decision, within
+    `Coordination.limit_s`.
 
     Raises:
         TransactionTimedOutError: one does not.

@@ -35,6 +35,9 @@ async def end_decided(
 ) -> None:
     """Commit the transactions that a decision names; those that are committed already are no error.
 
+    Finding coordinators ends within `Coordination.limit_s`, and as much have each 64 transactions,
+    which are ended at the same time.
+
     Args:
         skip_lost: option ``skipLostBatch``: the number of a batch whose lost transactions are only logged.
         only: these transactional ids; None: all.

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 async def sweep(coordination: Coordination, sink: Sink, decision: Decision | None, run: str, *, others: bool = False) -> None:
     """Abort open transactions that the newest decision does not name. What could not be aborted is only logged.
 
+    Listing ends within 3 seconds, aborting (all at the same time) within `Coordination.limit_s`.
+
     Args:
         run: the one whose transactions these are.
         others: those of other runs too, but for the batch after the decided one.
@@ -43,6 +45,8 @@ async def sweep(coordination: Coordination, sink: Sink, decision: Decision | Non
 
 async def finish_earlier(coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None) -> None:
     """Commit what an earlier run decided, and then did not come to: where a write is never done again, nobody else does.
+
+    Listing ends within 3 seconds, committing as `ending.end_decided` says.
 
     Raises:
         KafkaError: as `ending.end_decided` does.

@@ -52,7 +52,7 @@ class TransactionStatus:
 
 
 async def end_transaction(coordination: Coordination, transaction: PreparedTransaction, *, commit: bool) -> ErrorCode:
-    """Commit or abort; the same again is no error (KIP-98, KIP-890).
+    """Commit or abort, within `Coordination.limit_s`; the same again is no error (KIP-98, KIP-890).
 
     Returns:
         NONE, or why the coordinator refuses for good.
@@ -70,7 +70,8 @@ async def end_transaction(coordination: Coordination, transaction: PreparedTrans
 
 
 async def abort_transaction(coordination: Coordination, transactional_id: str) -> None:
-    """Abort what is open under an id, and shut out whoever writes under it.
+    """Abort what is open under an id, within `Coordination.limit_s`, and shut out whoever writes
+    under it.
 
     Raises:
         KafkaError: refused, or not done within the limit.
@@ -86,28 +87,37 @@ async def abort_transaction(coordination: Coordination, transactional_id: str) -
 
 
 async def describe_transactions(coordination: Coordination, transactional_ids: Collection[str]) -> dict[str, TransactionStatus]:
-    """What the coordinators know (KIP-664, Kafka 3.0).
+    """What the coordinators know (KIP-664, Kafka 3.0), within `Coordination.limit_s`.
 
     Raises:
         KafkaError: not told within the limit, or the brokers are older.
     """
     found: dict[str, TransactionStatus] = {}
     retry = Retry(coordination)
-    while missing := [each for each in transactional_ids if each not in found]:
-        try:
-            nodes = await coordination.client.coordinators.nodes(_TRANSACTION, missing)
-            by_node: dict[int, list[str]] = {}
-            for each, node in nodes.items():
-                by_node.setdefault(node, []).append(each)
-            failures = await together((_describe_at(coordination, node, ids, found) for node, ids in by_node.items()))
-            failure = next((each for each in failures if each is not None), None)
-        except KafkaError as error:
-            if not may_pass(error):
-                raise
-            failure = error
-        if failure is not None:
-            await retry.pause(failure)
+    async with retry.limited("describing transactions"):
+        while missing := [each for each in transactional_ids if each not in found]:
+            try:
+                failure = await _describe_once(coordination, missing, found)
+            except KafkaError as error:
+                if not may_pass(error):
+                    raise
+                failure = error
+            if failure is not None:
+                await retry.pause(failure)
     return found
+
+
+async def _describe_once(
+    coordination: Coordination, missing: Collection[str], found: dict[str, TransactionStatus]
+) -> KafkaError | None:
+    nodes = await coordination.client.coordinators.nodes(_TRANSACTION, missing)
+    by_node: dict[int, list[str]] = {}
+    for each, node in nodes.items():
+        by_node.setdefault(node, []).append(each)
+    failures = await together(
+        (_describe_at(coordination, node, ids, found) for node, ids in by_node.items())
+    )
+    return next((each for each in failures if each is not None), None)
 
 
 async def _describe_at(coordination: Coordination, node: int, ids: list[str], found: dict[str, TransactionStatus]) -> KafkaError | None:
@@ -137,7 +147,9 @@ async def _describe_at(coordination: Coordination, node: int, ids: list[str], fo
 
 
 async def list_transactions(coordination: Coordination, accept: Callable[[str], bool]) -> list[str]:
-    """The transactional ids with an open transaction (KIP-664, Kafka 3.0), of all brokers that answer.
+    """The transactional ids with an open transaction (KIP-664, Kafka 3.0).
+
+    Of all brokers that answer within 3 seconds, or 6 where they answer with errors first.
 
     Raises:
         UnsupportedVersionError: the brokers are older.
@@ -152,6 +164,8 @@ async def _list_at(coordination: Coordination, node: int) -> list[str]:
     retry = Retry(coordination, _LIST_LIMIT_S)
     while True:
         try:
+            # In a task of its own: EndTxn of the same step is sent before, and does not wait
+            # behind it on a broker that is slow to list.
             request = coordination.client.request(ListTransactionsRequest(state_filters=[ONGOING]), node)
             reply = await asyncio.wait_for(request, _LIST_LIMIT_S)
             code = ErrorCode.of(reply.error_code)

@@ -22,6 +22,7 @@ from aioprod.testing.simulation.transports import SimulatedTransport
 
 _FIRST_PORT = 20_000
 _FIRST_CLIENT_PORT = 40_000
+_HIGHEST_PORT = 65_535
 _CONNECT_LIMIT_SECONDS = 127.0  # six repetitions of a SYN, as Linux has it
 _REPEAT_SECONDS = 0.3  # at most, until TCP finds out that the way is free again
 _ANY_HOST = {None: "", "": "", "0.0.0.0": "", "::": ""}
@@ -225,8 +226,18 @@ class Network:
         return server if server is not None and server.is_serving() else None
 
     def look_up(self, host: str | None, port: Any) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-        """The addresses behind a name: it stays a name. Raises socket.gaierror where nobody has ever listened under it."""
+        """The addresses behind a name: it stays a name.
+
+        Raises what a real look-up does: socket.gaierror where nothing has ever listened under it,
+        ValueError (such as UnicodeError) for what can't be
+        a name, OverflowError for what can't be a port.
+        """
         name = _host_name(host)
+        if "\0" in name:
+            raise ValueError("embedded null character")
+        name.encode("idna")
+        if not 0 <= int(port or 0) <= _HIGHEST_PORT:
+            raise OverflowError("getsockaddrarg: port must be 0-65535.")
         if name not in self._hosts and not _is_address(name):
             raise socket.gaierror(socket.EAI_NONAME, f"Name or service not known: {host!r}")
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (name, int(port or 0)))]

@@ -1,0 +1,81 @@
+"""Bounds on what a broker may ask of a client, and the limit on a call that waits for brokers.
+
+A broker names pauses, intervals, session lifetimes and sizes. Each is taken within bounds: a faulty
+or hostile server can neither stop a client for days nor have it flood the network, nor fill its
+memory before the login.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+
+from aioprod.errors import KafkaError, KafkaTimeoutError
+
+#: Longest pause that is kept for ``throttle_time_ms`` (KIP-219). Kafka's
+#: ``default.api.timeout.ms``: no call waits longer by default.
+MAX_THROTTLE_MS = 60_000
+#: Largest reply. A broker keeps to ``fetch.max.bytes``, 55 MB by default; more can only be garbage.
+MAX_REPLY_BYTES = 512 * 1024 * 1024
+#: Largest reply before the login is complete. Real ones (ApiVersions, SaslHandshake,
+#: SaslAuthenticate) have a few KiB.
+MAX_REPLY_BYTES_BEFORE_LOGIN = 1024 * 1024
+#: Bounds of the pause between two logins on one connection (``session_lifetime_ms``, KIP-368).
+MIN_SESSION_MS, MAX_SESSION_MS = 100, 24 * 60 * 60 * 1000
+#: Bounds of the pause between two heartbeats (``heartbeat_interval_ms``, KIP-848). Brokers allow 5
+#: to 15 seconds by default.
+MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 100, 60_000
+
+
+def bounded(asked_ms: int, shortest_ms: int, longest_ms: int) -> float:
+    """The seconds that a broker asks for in milliseconds, at least and at most so many."""
+    return min(max(asked_ms, shortest_ms), longest_ms) / 1000
+
+
+class TimeLimit(AbstractAsyncContextManager[None]):
+    """Ends what is in its ``async with`` block after ``limit_ms``.
+
+    Not an asynchronous generator: of these the event loop keeps those that are not freed yet, which
+    would make the steps of a simulation depend on the garbage collector.
+
+    Args:
+        what, setting: name the call and its limit in the error.
+        trouble: tells what did not work last, for the error.
+
+    Raises (as the block ends):
+        KafkaTimeoutError: the limit has passed; of type ``error_type``.
+    """
+
+    def __init__(
+        self,
+        limit_ms: float,
+        what: str,
+        setting: str,
+        trouble: Callable[[], KafkaError | None] = lambda: None,
+        error_type: type[KafkaTimeoutError] = KafkaTimeoutError,
+    ) -> None:
+        self._limit_ms = limit_ms
+        self._name = what, setting
+        self._trouble = trouble
+        self._error_type = error_type
+        self._scope = asyncio.timeout(limit_ms / 1000)
+
+    async def __aenter__(self) -> None:
+        await self._scope.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._scope.__aexit__(kind, error, trace)
+        except TimeoutError:  # what the block itself raises is not raised here
+            cause = self._trouble()
+            what, setting = self._name
+            why = f"; the last problem: {cause}" if cause is not None else ""
+            text = f"{what}: not done within {setting}={self._limit_ms:.0f}{why}"
+            raise self._error_type(text) from cause
