@@ -90,11 +90,16 @@ def simulate(seed: int, *, hostile: bool = False) -> Verdict:
         except Exception as error:
             # Of the library or of the workload: in both cases the seed is to be told.
             history.unexpected_log.append("the run ended with an error: " + "".join(traceback.format_exception(error)))
+    ended = loop.time()
+    history.clock = lambda: ended
+    verdict = Verdict(scenario, history, check(history), ended - begun, f"{history.digest()}-{loop.digest()}", hostile)
     if broken:
-        with warnings.catch_warnings():  # it could not close its clients
+        # It could not close its clients, which go with the loop: here, where that is no fault.
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
+            del loop
             gc.collect()
-    return Verdict(scenario, history, check(history), loop.time() - begun, f"{history.digest()}-{loop.digest()}", hostile)
+    return verdict
 
 
 async def _run(loop: SimulatedLoop, scenario: Scenario, history: History) -> None:
