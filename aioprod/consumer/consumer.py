@@ -8,7 +8,15 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
-from aioprod.arguments import check_limit_ms, check_max_records, check_offsets, check_partitions, check_timeout_ms, check_topics
+from aioprod.arguments import (
+    check_limit_ms,
+    check_max_records,
+    check_offsets,
+    check_partitions,
+    check_sources,
+    check_timeout_ms,
+    check_topics,
+)
 from aioprod.cluster.home import bring_forward, weakly
 from aioprod.config import check_names
 from aioprod.consumer.assignment import AssignmentCalls
@@ -62,6 +70,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         check_names(ConsumerConfig, settings)
+        check_sources(clock, rng)
         settings.setdefault("client_id", client_id(settings.get("group_id")))
         config = ConsumerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
         seconds = FallbackClock(clock) if clock is not None else time.time
