@@ -17,8 +17,20 @@ from typing import Any
 import pytest
 import uvloop
 
-from aioprod import Admin, Consumer, KafkaError, Producer, ProducerClosedError, TopicPartition
+from aioprod import (
+    Admin,
+    Consumer,
+    ConsumerInterceptor,
+    KafkaError,
+    Producer,
+    ProducerClosedError,
+    ProducerInterceptor,
+    ProducerObserver,
+    TopicPartition,
+)
+from aioprod.properties import CONSUMER, PRODUCER
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from aioprod.types import Headers
 
 LIMIT_S = 5.0
 numbers = itertools.count(1)
@@ -270,3 +282,62 @@ def test_nothing_is_said_of_one_that_is_closed_or_was_never_started(broker: Thre
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         asyncio.run(main())
+
+
+class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
+    """Any part that users plug in."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def __call__(self, topic: str, headers: Headers, data: Any) -> Any:
+        return data
+
+    def partition(self, *args: object) -> int:
+        return 0
+
+
+# By client: the settings that take a part, and those that take a list of them.
+PARTS: list[tuple[type[Any], list[str], list[str]]] = [
+    (Producer, ["key_serializer", "value_serializer", "partitioner"], ["interceptors", "observers"]),
+    (Consumer, ["key_deserializer", "value_deserializer"], ["interceptors"]),
+]
+ENDS = ["closed", "closed in another loop", "closed twice in others", "dropped", "dropped with its loop", "dropped after it"]
+
+
+def test_every_setting_that_takes_parts_is_in_the_table() -> None:
+    table = {client: (single, listed) for client, single, listed in PARTS}
+    for client, form in ((Producer, PRODUCER), (Consumer, CONSUMER)):
+        single, listed = table[client]
+        assert set(single) == set(form.single_parts) and set(listed) == set(form.listed_parts)
+
+
+@pytest.mark.parametrize(("client", "single", "listed"), PARTS, ids=["producer", "consumer"])
+@pytest.mark.parametrize("how", ENDS)
+def test_parts_are_closed_once_however_the_client_ends(
+    broker: ThreadedCluster, client: type[Any], single: list[str], listed: list[str], how: str
+) -> None:
+    parts = {name: Part() for name in (*single, *listed)}
+    settings: dict[str, Any] = {name: [part] if name in listed else part for name, part in parts.items()}
+    outside: list[Any] = []
+
+    async def main() -> None:
+        running = await started(client(bootstrap_servers=broker.bootstrap_servers, **settings))
+        if how == "closed":
+            await running.close()
+        elif how == "dropped":
+            del running
+            await tasks_end()
+        elif how != "dropped with its loop":
+            outside.append(running)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(main())
+        for _ in range({"closed in another loop": 1, "closed twice in others": 2}.get(how, 0)):
+            asyncio.run(outside[0].close())
+        outside.clear()
+    assert {name: part.closed for name, part in parts.items()} == dict.fromkeys(parts, 1)
