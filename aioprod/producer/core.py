@@ -13,7 +13,7 @@ from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.errors import KafkaError, ProducerClosedError
+from aioprod.errors import KafkaError, ProducerClosedError, ProducerFencedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
@@ -232,7 +232,12 @@ class ProducerCore:
         if self.home.is_gone:
             self._fail_pending(ProducerClosedError("the producer was dropped without close()"))
             self._close_parts()
-        return f": {undelivered} records that it has accepted are not delivered" if undelivered else ""
+        lost = [f"{undelivered} records that it has accepted are not delivered"] if undelivered else []
+        transactions = self.transactions
+        if transactions is not None and transactions.holds_up_readers and not isinstance(transactions.error, ProducerFencedError):
+            limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
+            lost.append(f"its transaction holds up readers until the coordinator aborts it, after {limit}")
+        return ": " + ", and ".join(lost) if lost else ""
 
     def abandon(self) -> Coroutine[Any, Any, None]:
         """End it at once; what is returned closes all connections."""
