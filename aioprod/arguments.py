@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
@@ -111,8 +113,14 @@ def check_max_records(given: object) -> None:
 
 def check_timeout_ms(given: float | None) -> None:
     """The limit of a call; None for none of its own. ConfigError: it is no number from 0 on."""
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given < 0):
-        raise ConfigError(f"timeout_ms={given!r}: must be a number from 0 on, or None")
+    if given is not None and not _is_time(given):
+        raise ConfigError(f"timeout_ms={_shown(given)}: must be a number from 0 on, or None")
+
+
+def check_positive_timeout_ms(given: float | None) -> None:
+    """The limit of a call that has to ask a broker; None for the one by default. ConfigError: it is no number above 0."""
+    if given is not None and not (_is_time(given) and given):
+        raise ConfigError(f"timeout_ms={_shown(given)}: must be a number above 0, or None")
 
 
 def check_limit_ms(given: float | None) -> None:
@@ -120,6 +128,26 @@ def check_limit_ms(given: float | None) -> None:
     check_timeout_ms(given)
     if given is not None and math.isinf(given):
         raise ConfigError(f"timeout_ms={given!r}: must be a finite number from 0 on, or None")
+
+
+def check_sources(clock: object, rng: object) -> None:
+    """Where a client has its time and its random numbers from; None for the usual. ConfigError: these are none."""
+    if clock is not None and not callable(clock):
+        raise ConfigError(f"clock={clock!r}: must be a function without arguments that returns seconds since 1970")
+    if rng is not None and not isinstance(rng, random.Random):
+        raise ConfigError(f"rng={rng!r}: must be a random.Random")
+
+
+def _is_time(given: object) -> bool:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+        return False
+    # A larger whole number can't be added to a time of the event loop.
+    return given <= sys.float_info.max or given == math.inf
+
+
+def _shown(given: object) -> str:
+    # Python refuses to write whole numbers of thousands of digits.
+    return f"a number of {given.bit_length()} bits" if isinstance(given, int) and given.bit_length() > 1024 else repr(given)
 
 
 def _is_whole(given: Any) -> TypeGuard[int]:

@@ -223,6 +223,8 @@ def client_arguments(
 
 
 def _named(form: Form, settings: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(settings, Mapping):  # it is not shown: it may hold a password
+        raise ConfigError(f"settings of type {type(settings).__name__}: must be a mapping from names to values")
     named: dict[str, Any] = {}
     for given, value in settings.items():
         if not isinstance(given, str):

@@ -17,8 +17,20 @@ from typing import Any
 import pytest
 import uvloop
 
-from aioprod import Admin, Consumer, KafkaError, Producer, ProducerClosedError, TopicPartition
+from aioprod import (
+    Admin,
+    Consumer,
+    ConsumerInterceptor,
+    KafkaError,
+    Producer,
+    ProducerClosedError,
+    ProducerInterceptor,
+    ProducerObserver,
+    TopicPartition,
+)
+from aioprod.properties import CONSUMER, PRODUCER
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from aioprod.types import Headers
 
 LIMIT_S = 5.0
 numbers = itertools.count(1)
@@ -66,6 +78,28 @@ async def producer_in_transaction(servers: str) -> Producer:
     return producer
 
 
+async def producer_with_stored_records_in_a_transaction(servers: str) -> Producer:
+    producer: Producer = await started(Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}"))
+    await producer.begin_transaction()
+    await producer.send_and_wait("u", b"x")
+    return producer
+
+
+async def producer_with_offsets_in_a_transaction(servers: str) -> Producer:
+    producer: Producer = await started(Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}"))
+    await producer.begin_transaction()
+    await producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "offsets")
+    return producer
+
+
+async def producer_that_has_committed(servers: str) -> Producer:
+    producer: Producer = await started(Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}"))
+    async with producer.transaction():
+        await producer.send("u", b"x")
+    await producer.begin_transaction()
+    return producer
+
+
 async def consumer_of_partitions(servers: str) -> Consumer:
     consumer = Consumer(bootstrap_servers=servers, client_id="c", auto_offset_reset="earliest")
     consumer.assign([TopicPartition("t", 0)])
@@ -88,10 +122,18 @@ async def admin(servers: str) -> Admin:
     return client
 
 
+HELD_UP = "its transaction holds up readers until the coordinator aborts it, after transaction_timeout_ms=60000"
 KINDS = {
     "producer": Kind(producer_at_rest, "unclosed producer 'c'; use 'async with', or await close"),
     "producer with records": Kind(producer_with_records, "unclosed producer 'c': 7 records that it has accepted are not delivered; use", True),
     "producer in a transaction": Kind(producer_in_transaction, "unclosed producer 'c': 1 records that it has accepted are not", True),
+    "producer with stored records in a transaction": Kind(
+        producer_with_stored_records_in_a_transaction, f"unclosed producer 'c': {HELD_UP}; use 'async with'", True
+    ),
+    "producer with offsets in a transaction": Kind(
+        producer_with_offsets_in_a_transaction, f"unclosed producer 'c': {HELD_UP}; use 'async with'", True
+    ),
+    "producer that has committed": Kind(producer_that_has_committed, "unclosed producer 'c'; use 'async with', or await close"),
     "consumer": Kind(consumer_of_partitions, "unclosed consumer 'c'; use 'async with', or await close"),
     "consumer in a group": Kind(consumer_of_group, "unclosed consumer 'c': group 'g[0-9]+' keeps its 1 partitions for it until", True),
     "admin": Kind(admin, "unclosed admin client 'c'; use 'async with', or await close"),
@@ -171,7 +213,8 @@ def test_in_a_loop_that_goes_on(broker: ThreadedCluster, caplog: pytest.LogCaptu
         (said,) = runner.run(main())
         until(lambda: connections(broker) == 0)
     assert re.match(kind.said, said)
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == ([said] if kind.logged else [])
+    # Nothing else is said of it, such as that time was short.
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == ([said] if kind.logged else [])
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
@@ -270,3 +313,62 @@ def test_nothing_is_said_of_one_that_is_closed_or_was_never_started(broker: Thre
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         asyncio.run(main())
+
+
+class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
+    """Any part that users plug in."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def __call__(self, topic: str, headers: Headers, data: Any) -> Any:
+        return data
+
+    def partition(self, *args: object) -> int:
+        return 0
+
+
+# By client: the settings that take a part, and those that take a list of them.
+PARTS: list[tuple[type[Any], list[str], list[str]]] = [
+    (Producer, ["key_serializer", "value_serializer", "partitioner"], ["interceptors", "observers"]),
+    (Consumer, ["key_deserializer", "value_deserializer"], ["interceptors"]),
+]
+ENDS = ["closed", "closed in another loop", "closed twice in others", "dropped", "dropped with its loop", "dropped after it"]
+
+
+def test_every_setting_that_takes_parts_is_in_the_table() -> None:
+    table = {client: (single, listed) for client, single, listed in PARTS}
+    for client, form in ((Producer, PRODUCER), (Consumer, CONSUMER)):
+        single, listed = table[client]
+        assert set(single) == set(form.single_parts) and set(listed) == set(form.listed_parts)
+
+
+@pytest.mark.parametrize(("client", "single", "listed"), PARTS, ids=["producer", "consumer"])
+@pytest.mark.parametrize("how", ENDS)
+def test_parts_are_closed_once_however_the_client_ends(
+    broker: ThreadedCluster, client: type[Any], single: list[str], listed: list[str], how: str
+) -> None:
+    parts = {name: Part() for name in (*single, *listed)}
+    settings: dict[str, Any] = {name: [part] if name in listed else part for name, part in parts.items()}
+    outside: list[Any] = []
+
+    async def main() -> None:
+        running = await started(client(bootstrap_servers=broker.bootstrap_servers, **settings))
+        if how == "closed":
+            await running.close()
+        elif how == "dropped":
+            del running
+            await tasks_end()
+        elif how != "dropped with its loop":
+            outside.append(running)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(main())
+        for _ in range({"closed in another loop": 1, "closed twice in others": 2}.get(how, 0)):
+            asyncio.run(outside[0].close())
+        outside.clear()
+    assert {name: part.closed for name, part in parts.items()} == dict.fromkeys(parts, 1)

@@ -18,6 +18,7 @@ from aioprod.admin.records import RecordCalls
 from aioprod.admin.replicas import ReplicaCalls
 from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
+from aioprod.arguments import check_sources
 from aioprod.config import check_names
 from aioprod.properties import client_arguments
 from aioprod.secrecy import hide_arguments
@@ -48,6 +49,7 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
         self, bootstrap_servers: str | Iterable[str] = "localhost:9092", *, rng: random.Random | None = None, **settings: Unpack[AdminSettings]
     ) -> None:
         check_names(AdminConfig, settings)
+        check_sources(None, rng)
         settings.setdefault("client_id", _client_id())
         self.config = AdminConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
         self._driver = AdminDriver(self.config, rng or random.Random())

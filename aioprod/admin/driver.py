@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from aioprod.admin.config import AdminConfig
 from aioprod.admin.results import Results
+from aioprod.arguments import check_positive_timeout_ms
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.cluster.home import Home
 from aioprod.cluster.metadata import Metadata
@@ -25,7 +26,6 @@ from aioprod.errors import (
     AdminClosedError,
     BrokerConnectionError,
     BrokerError,
-    ConfigError,
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
@@ -185,8 +185,7 @@ class AdminDriver:
     def _limit(self, timeout_ms: float | None) -> tuple[float, str]:
         if timeout_ms is None:
             return self.config.default_api_timeout_ms, "default_api_timeout_ms"
-        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms > 0:
-            raise ConfigError(f"timeout_ms={timeout_ms!r}: must be a number above 0")
+        check_positive_timeout_ms(timeout_ms)
         return timeout_ms, "timeout_ms"
 
     async def _prepare_retry(self, failures: int) -> None:

@@ -8,7 +8,15 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
-from aioprod.arguments import check_limit_ms, check_max_records, check_offsets, check_partitions, check_timeout_ms, check_topics
+from aioprod.arguments import (
+    check_limit_ms,
+    check_max_records,
+    check_offsets,
+    check_partitions,
+    check_sources,
+    check_timeout_ms,
+    check_topics,
+)
 from aioprod.cluster.home import bring_forward, weakly
 from aioprod.config import check_names
 from aioprod.consumer.assignment import AssignmentCalls
@@ -62,6 +70,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         check_names(ConsumerConfig, settings)
+        check_sources(clock, rng)
         settings.setdefault("client_id", client_id(settings.get("group_id")))
         config = ConsumerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
         seconds = FallbackClock(clock) if clock is not None else time.time
@@ -76,6 +85,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._closed: asyncio.Future[None] | None = None
         self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
         self._released = False  # or on its way to it, which needs no caller
+        self._parts_closed = False
         if topics:
             self._subscription.subscribe(check_topics(topics))
 
@@ -162,6 +172,7 @@ class Consumer(AssignmentCalls, LookupCalls):
             self._closed = loop.create_future()
             self._closed.set_result(None)
             self._released = True
+            self._close_parts()
             self._home.leave()
             self._enter_status(ConsumerStatus.STOPPED)
             return
@@ -225,14 +236,22 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._fetch_requests.close()
         await self._metadata.close()
         await asyncio.gather(self._brokers.close(), self._fetch_brokers.close())
-        self._interceptors.close()
-        close_parts((self.config.key_deserializer, self.config.value_deserializer))
+        self._close_parts()
         self._enter_status(ConsumerStatus.STOPPED)
         self._home.leave()
+
+    def _close_parts(self) -> None:
+        if self._parts_closed:
+            return
+        self._parts_closed = True
+        self._interceptors.close()
+        close_parts((self.config.key_deserializer, self.config.value_deserializer))
 
     def __del__(self) -> None:
         if "_released" not in self.__dict__ or self._released:  # the settings were refused, or it was closed
             return
+        if self._home.is_gone:
+            self._close_parts()  # else they are closed in its event loop
         partitions, group = len(self._subscription.partitions), self.config.group_id
         kept = f": group {group!r} keeps its {partitions} partitions for it until its session is over" if group and partitions else ""
         self._home.forgotten(self, kept, self._abandon)
@@ -240,6 +259,7 @@ class Consumer(AssignmentCalls, LookupCalls):
     def _abandon(self) -> Coroutine[Any, Any, None]:
         """End it at once, as if its process had died; this keeps it alive until that is done."""
         self._closing = self._closing or ConsumerClosedError("the consumer was dropped without close()")
+        self._close_parts()  # the event loop may end before the rest is done
         return self._release()
 
     async def __aenter__(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import repeat
@@ -84,7 +85,8 @@ class ArrowIntake:
         self._row_by_row = config.partitioner is not None or bool(config.interceptors)
         self._window_rows = _MOST_SINGLE_ROWS if self._row_by_row else _MOST_ROWS
         self._window_bytes = min(_MOST_BYTES, config.buffer_memory // _SHARE_OF_BUFFER)
-        self._row_bytes = min(config.max_request_size, config.buffer_memory) + _COLUMNS_OVERHEAD
+        # Interceptors hear of a row that is too large, so they need it as a record.
+        self._row_bytes = sys.maxsize if self._row_by_row else min(config.max_request_size, config.buffer_memory) + _COLUMNS_OVERHEAD
 
     async def take(self, topic: str, data: object) -> Deliveries:
         """Take the rows of a table as ``Producer.send_arrow`` does; see there."""
@@ -103,9 +105,19 @@ class ArrowIntake:
             if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
                 raise
             # No topic or no memory: the rows that are left would each wait as long for it, in vain.
-            refused = self._intake.refused(TopicPartition(str(topic), -1), error, table.num_rows - len(deliveries))
-            deliveries.add_others(refused, table.num_rows)
+            if self._row_by_row:
+                self._refuse_rows(table, TopicPartition(str(topic), -1), error, deliveries)
+            else:
+                refused = self._intake.refused(TopicPartition(str(topic), -1), error, table.num_rows - len(deliveries))
+                deliveries.add_others(refused, table.num_rows)
         return deliveries
+
+    def _refuse_rows(self, table: pa.Table, tp: TopicPartition, error: KafkaError, deliveries: Deliveries) -> None:
+        """Refuse the rows that have no delivery, as records that interceptors hear of."""
+        left = table.slice(len(deliveries))
+        for _, rows in windows(left, max_rows=self._window_rows, max_bytes=self._window_bytes, max_row_bytes=self._row_bytes):
+            records = [ProducerRecord(tp.topic)] if rows is None else list(_records(tp.topic, rows))
+            deliveries.add_stretch(self._intake.refuse_all(records, tp, error), 0, len(records))
 
     async def _take(self, hold: TopicHold, first_row: int, rows: pa.RecordBatch | None, deliveries: Deliveries) -> None:
         known = hold.topic
@@ -113,7 +125,8 @@ class ArrowIntake:
         if rows is None:
             allowed = min(self._config.max_request_size, self._config.buffer_memory)
             error = RecordTooLargeError(f"row {first_row} is larger than the {allowed} bytes that max_request_size and buffer_memory allow")
-            deliveries.add_stretch(self._intake.refused(TopicPartition(known.name, -1), error), 0, 1)
+            refused = self._intake.refuse_all([ProducerRecord(known.name)], TopicPartition(known.name, -1), error)
+            deliveries.add_stretch(refused, 0, 1)
         elif self._row_by_row:
             for record in _records(known.name, rows):
                 await self._take_one(record, hold, deliveries)

@@ -13,7 +13,7 @@ from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.errors import KafkaError, ProducerClosedError
+from aioprod.errors import KafkaError, ProducerClosedError, ProducerFencedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
@@ -95,6 +95,7 @@ class ProducerCore:
         self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
         self._closed: asyncio.Future[None] | None = None
         self.released = False
+        self._parts_closed = False
 
     def _transaction_manager(self, state: ProducerState, rng: random.Random) -> TransactionManager:
         transactions = TransactionManager(
@@ -167,6 +168,7 @@ class ProducerCore:
         self.closing = self.closing or ProducerClosedError("the producer is closed")
         if self.home.is_gone:
             self._fail_pending(self.closing)
+            self._close_parts()
             self.released = True
             self.home.leave()
             closed.set_result(None)
@@ -211,10 +213,16 @@ class ProducerCore:
         await self.compressor.close()
         await self.metadata.close()
         await self.brokers.close()
+        self._close_parts()
+        self.home.leave()
+
+    def _close_parts(self) -> None:
+        if self._parts_closed:
+            return
+        self._parts_closed = True
         self.interceptors.close()
         close_parts((self.config.key_serializer, self.config.value_serializer, self.config.partitioner))
         self.observers.close()
-        self.home.leave()
 
     # -- forgotten -----------------------------------------------------------------------------------------------
 
@@ -223,12 +231,19 @@ class ProducerCore:
         undelivered = self.lost + self._undelivered()
         if self.home.is_gone:
             self._fail_pending(ProducerClosedError("the producer was dropped without close()"))
-        return f": {undelivered} records that it has accepted are not delivered" if undelivered else ""
+            self._close_parts()
+        lost = [f"{undelivered} records that it has accepted are not delivered"] if undelivered else []
+        transactions = self.transactions
+        if transactions is not None and transactions.holds_up_readers and not isinstance(transactions.error, ProducerFencedError):
+            limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
+            lost.append(f"its transaction holds up readers until the coordinator aborts it, after {limit}")
+        return ": " + ", and ".join(lost) if lost else ""
 
     def abandon(self) -> Coroutine[Any, Any, None]:
         """End it at once; what is returned closes all connections."""
         self.closing = self.closing or ProducerClosedError("the producer was dropped without close()")
         self._stop(self.closing)
+        self._close_parts()  # the event loop may end before the rest is done
         return self._release()
 
     def _fail_pending(self, error: KafkaError) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
-from aioprod.arguments import check_limit_ms
+from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.config import check_names
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
@@ -60,6 +60,7 @@ class Producer(TransactionInterface):
         **settings: Unpack[ProducerSettings],
     ) -> None:
         check_names(ProducerConfig, settings)
+        check_sources(clock, rng)
         settings.setdefault("client_id", _client_id(settings.get("transactional_id")))
         self.config = config = ProducerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
         clock = partial(call, "clock", clock) if clock is not None else time.time

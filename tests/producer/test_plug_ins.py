@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioprod import (
@@ -13,7 +14,9 @@ from aioprod import (
     BufferExhaustedError,
     Delivery,
     ErrorCode,
+    InvalidTopicError,
     KafkaError,
+    MetadataTimeoutError,
     Producer,
     ProducerClosedError,
     ProducerInterceptor,
@@ -183,6 +186,33 @@ async def test_interceptors_hear_of_records_that_find_no_memory(broker: Embedded
     values = [value for value, _, _ in witness.refused]
     assert values == [b"y" * 400, *(b"%d" % number * 400 for number in range(5))]
     assert {place for _, place, _ in witness.refused} == {TopicPartition("t", 0), None}
+
+
+async def test_interceptors_hear_of_rows_that_are_refused(broker: EmbeddedCluster) -> None:
+    """Of a table, whatever refuses them, as of the records of the other calls."""
+    witness = Witness()
+    broker.create_topic("t", 1)
+    settings: dict[str, Any] = {"interceptors": [witness], "max_block_ms": 50, "max_request_size": 1_000, "linger_ms": 0}
+    async with Producer(broker.bootstrap_servers, **settings) as producer:
+        await producer.partitions_for("t")
+        for rows in ([b"stored", b"large" * 400, b"giant" * 40_000, b"stored, too"], [b"large" * 400] * 3):
+            deliveries = await producer.send_arrow("t", pa.table({"value": rows}))
+            await producer.flush()
+            refused = [number for number, value in enumerate(rows) if len(value) > 1_000]
+            assert list(deliveries.exceptions()) == refused
+            assert [value for value, _, _ in witness.refused] == [rows[number] for number in refused]
+            witness.refused.clear()
+        # No topic: none of them is looked at.
+        many = [b"%d" % number for number in range(2_500)]
+        for topic, error in (("bad name", InvalidTopicError), ("unknown", MetadataTimeoutError)):
+            rule = broker.on(ApiKey.METADATA, hold(), times=None)
+            deliveries = await producer.send_arrow(topic, pa.table({"value": many}))
+            rule.cancel()
+            rule.release()
+            assert len(deliveries.exceptions()) == len(deliveries) == 2_500
+            assert witness.refused == [(value, None, error) for value in many]
+            witness.refused.clear()
+    assert [value for value, _, _ in witness.ended] == [b"stored", b"stored, too"]
 
 
 # -- metadata ----------------------------------------------------------------------------------------------------

@@ -268,7 +268,8 @@ class GroupMember(ABC):
         except TimeoutError:
             if not limit.expired():
                 raise
-            log.warning("group %r: committing and giving up partitions took longer than the time given for it", self._connections.group_id)
+            if leave:  # else no time was given
+                log.warning("group %r: committing and giving up partitions took longer than the time given for it", self._connections.group_id)
         finally:
             self._poll_watch.stop()
             self._inside = False

@@ -99,6 +99,11 @@ class TransactionManager:
         return self.state in (_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR)
 
     @property
+    def holds_up_readers(self) -> bool:
+        """Whether the coordinator may have a transaction that nothing but this producer, or its timeout, ends."""
+        return self._conversation.perhaps_begun and self.state is not _S.PREPARED
+
+    @property
     def produce_adds_partitions(self) -> bool:
         """Whether brokers add partitions to the transaction by themselves, from Produce version 12 on (KIP-890). Else no such version may be used."""
         return self._conversation.v2
@@ -143,11 +148,7 @@ class TransactionManager:
         if isinstance(failure, AbortableTransactionError):
             self._fail(failure)
         else:
-            self._fail_for_good(failure)
-
-    def fail(self, error: KafkaError) -> None:
-        """The producer can't go on, for a reason of its own."""
-        self._fail_for_good(error)
+            self.fail(failure)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -357,7 +358,7 @@ class TransactionManager:
         try:
             await self._conversation.initialize(repetition)
         except FatalProducerError as error:
-            self._fail_for_good(error)
+            self.fail(error)
             raise
         except KafkaError:
             self._go(_S.UNINITIALIZED)
@@ -457,15 +458,14 @@ class TransactionManager:
             raise
         except KafkaError as error:
             if error is not self._closed:
-                self._fail_for_good(error)
+                self.fail(error)
             raise
         except Exception as error:
             raise self._fault(error) from error
 
     def _fault(self, error: Exception) -> KafkaError:
         log.error("transactional_id=%r: a fault of this library", self._id, exc_info=error)
-        fatal = KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
-        self._fail_for_good(fatal)
+        self.fail(fatal := KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer"))
         return fatal
 
     def _fail(self, error: AbortableTransactionError) -> None:
@@ -480,7 +480,8 @@ class TransactionManager:
         # Not now: the sender may be in the middle of its batches.
         asyncio.get_running_loop().call_soon(self._drop_unsent, error)
 
-    def _fail_for_good(self, error: KafkaError) -> None:
+    def fail(self, error: KafkaError) -> None:
+        """The producer can't go on."""
         if self.state is _S.FATAL_ERROR:
             return
         self._go(_S.FATAL_ERROR)
