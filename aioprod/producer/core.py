@@ -77,6 +77,7 @@ class ProducerCore:
             self.metrics,
             clock=clock,
             check_open=self.check_open,
+            transaction=self._transaction,
             wake=self.sender.wake,
             on_refused=self._refused,
         )
@@ -290,14 +291,20 @@ class ProducerCore:
         if error is not None:
             raise error.with_traceback(None)
 
-    def check_open(self) -> None:
-        """Raise unless a record may be taken now."""
+    def check_open(self, transaction: int | None) -> None:
+        """Raise unless a record of the transaction of this number may be taken now."""
         self.check_running()
         if self.transactions is not None:
-            self.transactions.check_may_send()
+            self.transactions.check_may_send(transaction)
 
-    def _may_append(self) -> bool:
-        return self.closing is None and (self.transactions is None or self.transactions.may_append)
+    def _transaction(self) -> int | None:
+        return None if self.transactions is None else self.transactions.number
+
+    def _may_append(self, transaction: int | None) -> bool:
+        if self.transactions is None:
+            return self.closing is None
+        is_same = transaction == self.transactions.number
+        return self.closing is None and self.transactions.may_append and is_same
 
     # -- links between the parts ---------------------------------------------------------------------------------
 

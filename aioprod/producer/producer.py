@@ -278,7 +278,7 @@ class Producer(TransactionInterface):
         """
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
-        intake = ArrowIntake(self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock, check_open=self._check_open)
+        intake = ArrowIntake(self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock)
         return await intake.take(topic, data)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
@@ -333,9 +333,6 @@ class Producer(TransactionInterface):
 
     def _check_running(self) -> None:
         self._core.check_running()
-
-    def _check_open(self) -> None:
-        self._core.check_open()
 
 
 def _client_id(transactional_id: str | None) -> str:

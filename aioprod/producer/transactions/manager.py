@@ -59,6 +59,7 @@ class TransactionManager:
         state: where the producer stands.
         error: what brought it into one of the two error states.
         may_append: whether a record may be taken now; the cheap form of :meth:`check_may_send`.
+        number: how many transactions were begun.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TransactionManager:
         self.state = _S.UNINITIALIZED
         self.error: KafkaError | None = None
         self.may_append = False
+        self.number = 0
         self._id = config.transactional_id
         self._config = config
         self._conversation = Conversation(config, producer, coordinators, rng)
@@ -108,15 +110,19 @@ class TransactionManager:
         """Whether brokers add partitions to the transaction by themselves, from Produce version 12 on (KIP-890). Else no such version may be used."""
         return self._conversation.v2
 
-    def check_may_send(self) -> None:
-        """Whether a record may be taken now.
+    def check_may_send(self, number: int | None = None) -> None:
+        """Whether a record may be taken now that belongs to the transaction of this number.
 
         Raises:
-            TransactionStateError: no transaction is open.
+            TransactionStateError: no transaction is open, or another one.
             AbortableTransactionError, FatalProducerError: the transaction, or the producer, has failed.
         """
         if not self.may_append:
             self._check(Call.SEND, _S.IN_TRANSACTION)
+        if number is not None and number != self.number:
+            raise TransactionStateError(
+                "send() waited until its transaction had ended: await all sends before the commit"
+            )
 
     def partition_used(self, tp: TopicPartition) -> None:
         """A batch was opened for the partition: it becomes part of the transaction."""
@@ -189,6 +195,7 @@ class TransactionManager:
             under_way = self._running_end() if self.state in (_S.COMMITTING, _S.ABORTING) else self._running_init()
             await self._join(under_way, deadline, Call.BEGIN)
         self._ending = None
+        self.number += 1
         self._go(_S.IN_TRANSACTION)
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | ConsumerGroupMetadata) -> None:
