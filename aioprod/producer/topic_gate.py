@@ -95,7 +95,7 @@ class TopicGate:
         self,
         name: str,
         deadline: float,
-        transaction: int | None,
+        transaction: int | None = None,
         before: Callable[[], Awaitable[object]] | None = None,
     ) -> TopicHold:
         """For ``async with``: all later calls for the topic wait until the block ends.

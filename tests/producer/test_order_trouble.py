@@ -72,7 +72,7 @@ async def test_those_in_line_for_a_new_partition_ask_for_it(broker: EmbeddedClus
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers) as producer:
         await producer.partitions_for("t")
         deadline = asyncio.get_running_loop().time() + LIMIT_S
-        async with producer._intake.gate.hold("t", deadline, None):
+        async with producer._intake.gate.hold("t", deadline):
             calls: list[Coroutine[Any, Any, Any]] = [
                 producer.send("t", b"0", partition=1),
                 producer.send_many("t", map(one_of_many, range(1, 3))),
@@ -111,7 +111,7 @@ async def test_a_place_given_as_the_time_is_over_counts(broker: EmbeddedCluster)
         await producer.partitions_for("t")
         loop = asyncio.get_running_loop()
         gate = producer._intake.gate
-        async with gate.hold("t", loop.time() + LIMIT_S, None):
+        async with gate.hold("t", loop.time() + LIMIT_S):
             send = asyncio.create_task(producer.send("t", b"1"))
             many = asyncio.create_task(producer.send_many("t", [b"2"]))
             await asyncio.sleep(0)
@@ -189,20 +189,19 @@ async def test_calls_that_wait_do_not_go_into_the_next_transaction(broker: Embed
 async def test_those_in_line_fill_large_batches(broker: EmbeddedCluster) -> None:
     """A batch of which a part has to be encoded still has room: it is not full."""
     broker.create_topic("t", 1)
-    settings: dict[str, Any] = {"batch_size": 900_000, "buffer_memory": 3_000_000}
+    settings: dict[str, Any] = {"batch_size": 900_000, "buffer_memory": 4_000_000}
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.partitions_for("t")
         queue = producer._accumulator.topics["t"].queues[0]
         held = broker.on(ApiKey.PRODUCE, hold(), times=1)
-        tasks = [asyncio.create_task(producer.send("t", b"x" * 700_000)) for _ in range(4)]
+        tasks = [asyncio.create_task(producer.send("t", b"x" * 110_000)) for _ in range(40)]
+        tasks += [asyncio.create_task(producer.send("t", b"x" * 300)) for _ in range(8_000)]
         await held.wait()
         before = queue.opened
-        assert producer.metrics()["waiting-threads"] == 1
-        tasks += [asyncio.create_task(producer.send("t", b"x" * 1_000)) for _ in range(1_700)]
-        await asyncio.sleep(0)
+        assert producer.metrics()["waiting-threads"] > 8_000
         held.release()
         await asyncio.gather(*tasks)
-        assert queue.opened - before <= 10  # 30, where each part made one
+        assert queue.opened - before <= 35  # 60 where each part made a batch
         await producer.flush()
         assert_nothing_is_left(producer)
 
