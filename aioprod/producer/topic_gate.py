@@ -74,7 +74,7 @@ class TopicGate:
             BufferExhaustedError: other calls held the topic until ``max_block_ms`` was over.
         """
         name = pending.record.topic
-        asked = False
+        asked = hold is not None and hold.asked
         try:
             while pending.queue is None:
                 known = self._topics.get(name)
@@ -83,6 +83,8 @@ class TopicGate:
                 elif known is None or not (asked or _has_partition(known, pending)):
                     # A partition may be new: ask once. Without an answer that has it the record is refused.
                     asked = known is not None
+                    if hold is not None:
+                        hold.asked = True  # others wait: the rest of its records do not ask again
                     await self._arrive(pending, name)
                 else:
                     self._enter(known, pending)
@@ -294,9 +296,10 @@ class TopicHold(PendingCall):
 
     Attributes:
         topic: set while it holds the topic.
+        asked: whether one of its records has asked for a partition that is not known.
     """
 
-    __slots__ = ("_gate", "before", "name", "topic")
+    __slots__ = ("_gate", "asked", "before", "name", "topic")
 
     def __init__(
         self,
@@ -310,6 +313,7 @@ class TopicHold(PendingCall):
         self._gate = gate
         self.name = name
         self.before = before
+        self.asked = False
         self.topic: Topic | None = None
 
     @property

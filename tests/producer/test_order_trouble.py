@@ -87,6 +87,27 @@ async def test_those_in_line_for_a_new_partition_ask_for_it(broker: EmbeddedClus
     assert values(broker, "t", 1) == [b"0", b"1", b"2", b"3"]
 
 
+async def test_many_records_ask_once_for_a_partition_that_is_not_there(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer takes retry_backoff_ms, and all other calls for the topic wait meanwhile."""
+    broker.create_topic("t", 1)
+    asks = 0
+    arrive = TopicGate._arrive
+
+    async def counted(gate: TopicGate, call: PendingCall, name: str) -> None:
+        nonlocal asks
+        asks += 1
+        await arrive(gate, call, name)
+
+    monkeypatch.setattr(TopicGate, "_arrive", counted)
+    async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers) as producer:
+        await producer.partitions_for("t")
+        deliveries = await producer.send_many("t", map(one_of_many, range(10)))
+        assert len(deliveries.exceptions()) == 10 and asks == 1
+        assert_nothing_is_left(producer)
+
+
 @pytest.mark.parametrize("many", [False, True], ids=["send", "send_many"])
 async def test_one_cancelled_as_metadata_come_has_left_every_line(
     broker: EmbeddedCluster, many: bool, monkeypatch: pytest.MonkeyPatch

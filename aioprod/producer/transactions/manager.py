@@ -121,7 +121,8 @@ class TransactionManager:
             self._check(Call.SEND, _S.IN_TRANSACTION)
         if number is not None and number != self.number:
             raise TransactionStateError(
-                "send() waited until its transaction had ended: await all sends before the commit"
+                "send() waited until its transaction had ended: await all sends before "
+                "commit or abort"
             )
 
     def partition_used(self, tp: TopicPartition) -> None:
