@@ -105,9 +105,8 @@ class ArrowIntake:
         try:
             # No later call passes while a thread looks at the table.
             async with gate.hold(topic, deadline(), transaction, before=check) as hold:
-                assert hold.topic is not None
                 table, largest = await check()
-                await gate.look_for(hold.topic, largest, deadline())
+                await gate.look_for(hold, largest, deadline())
                 portions = self._portions(table)
                 await self._take(hold, *next(portions), deliveries)
             for first_row, rows in portions:

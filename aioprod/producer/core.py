@@ -13,7 +13,12 @@ from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.errors import KafkaError, ProducerClosedError, ProducerFencedError
+from aioprod.errors import (
+    KafkaError,
+    ProducerClosedError,
+    ProducerFencedError,
+    TransactionStateError,
+)
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
@@ -292,10 +297,15 @@ class ProducerCore:
             raise error.with_traceback(None)
 
     def check_open(self, transaction: int | None) -> None:
-        """Raise unless a record of the transaction of this number may be taken now."""
+        """Raise unless a record may be taken now, in the transaction of this number."""
         self.check_running()
         if self.transactions is not None:
-            self.transactions.check_may_send(transaction)
+            self.transactions.check_may_send()
+            if transaction != self.transactions.number:
+                raise TransactionStateError(
+                    "send() waited until its transaction had ended: await all sends before "
+                    "commit or abort"
+                )
 
     def _transaction(self) -> int | None:
         return None if self.transactions is None else self.transactions.number

@@ -177,8 +177,7 @@ class Producer(TransactionInterface):
         Raises:
             SerializationError: key, value, headers or timestamp can't be turned into bytes. BufferExhaustedError: no memory within ``max_block_ms``.
             ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was started elsewhere.
-            TransactionStateError: it is transactional, and no transaction is open, or the call waited
-                until its own had ended.
+            TransactionStateError: no transaction is open, or the one in which the call was made has ended.
             AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't go on.
         """
         # The fast path: everything is known, the record fits into the open batch. It never suspends, and calls little: calls cost half its time.

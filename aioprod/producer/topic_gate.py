@@ -225,10 +225,12 @@ class TopicGate:
         self._metadata.touch(name)
         return known
 
-    async def look_for(self, known: Topic, partition: int, deadline: float) -> None:
-        """Ask for the topic once more if it has no such partition, for that may be new."""
-        if partition >= known.count:
-            await self._refreshed(PendingCall(deadline), known.name, partial(self._check_open, None))
+    async def look_for(self, hold: TopicHold, partition: int, deadline: float) -> None:
+        """Ask for the held topic once more if it has no such partition, for that may be new."""
+        if hold.topic is not None and partition >= hold.topic.count:
+            call = PendingCall(deadline)
+            check_open = partial(self._check_open, hold.transaction)
+            await self._refreshed(call, hold.name, check_open)
 
     async def _arrive(self, call: PendingCall, name: str) -> None:
         """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call meanwhile."""

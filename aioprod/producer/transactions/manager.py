@@ -77,8 +77,7 @@ class TransactionManager:
         assert config.transactional_id is not None
         self.state = _S.UNINITIALIZED
         self.error: KafkaError | None = None
-        self.may_append = False
-        self.number = 0
+        self.may_append, self.number = False, 0
         self._id = config.transactional_id
         self._config = config
         self._conversation = Conversation(config, producer, coordinators, rng)
@@ -110,20 +109,15 @@ class TransactionManager:
         """Whether brokers add partitions to the transaction by themselves, from Produce version 12 on (KIP-890). Else no such version may be used."""
         return self._conversation.v2
 
-    def check_may_send(self, number: int | None = None) -> None:
-        """Whether a record may be taken now that belongs to the transaction of this number.
+    def check_may_send(self) -> None:
+        """Whether a record may be taken now.
 
         Raises:
-            TransactionStateError: no transaction is open, or another one.
+            TransactionStateError: no transaction is open.
             AbortableTransactionError, FatalProducerError: the transaction, or the producer, has failed.
         """
         if not self.may_append:
             self._check(Call.SEND, _S.IN_TRANSACTION)
-        if number is not None and number != self.number:
-            raise TransactionStateError(
-                "send() waited until its transaction had ended: await all sends before "
-                "commit or abort"
-            )
 
     def partition_used(self, tp: TopicPartition) -> None:
         """A batch was opened for the partition: it becomes part of the transaction."""
@@ -195,8 +189,7 @@ class TransactionManager:
             self._check(Call.BEGIN, _S.UNINITIALIZED, _S.INITIALIZING, _S.COMMITTING, _S.ABORTING)
             under_way = self._running_end() if self.state in (_S.COMMITTING, _S.ABORTING) else self._running_init()
             await self._join(under_way, deadline, Call.BEGIN)
-        self._ending = None
-        self.number += 1
+        self._ending, self.number = None, self.number + 1
         self._go(_S.IN_TRANSACTION)
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | ConsumerGroupMetadata) -> None:
