@@ -81,8 +81,7 @@ class TransactionManager:
         self._id = config.transactional_id
         self._config = config
         self._conversation = Conversation(config, producer, coordinators, rng)
-        self._wake = wake
-        self._drop_unsent = drop_unsent
+        self._wake, self._drop_unsent = wake, drop_unsent
         self._flush = Flush(wait_for_sent, self._spawn)
         self._on_fatal = on_fatal
         self._adding: Repetition | None = None
