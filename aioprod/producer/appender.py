@@ -33,7 +33,8 @@ class Appender:
 
     Args:
         accumulator: has the batches and the memory.
-        check_open: raises the error of a producer or transaction that takes no records any more.
+        check_open: raises the error of a producer that takes no records any more, and where the
+            transaction of this number has ended.
         wake: lets the sender look.
         on_next_batch: called when a call in line opens a batch of a partition that had one before.
     """
@@ -42,7 +43,7 @@ class Appender:
         self,
         accumulator: RecordAccumulator,
         *,
-        check_open: Callable[[], None],
+        check_open: Callable[[int | None], None],
         wake: Callable[[], None],
         on_next_batch: Callable[[PartitionQueue], None],
     ) -> None:
@@ -100,7 +101,7 @@ class Appender:
         if batch.ceiling == batch.limit or needed > batch.ceiling:
             return False
         step = max(self._batch_size, needed - batch.limit)
-        if not self._pool.try_allocate(step):
+        if step > self._pool.total or not self._pool.try_allocate(step):
             return False
         batch.leased += step
         batch.limit = min(batch.limit + step, batch.ceiling)
@@ -113,6 +114,7 @@ class Appender:
         if queue.resting:
             # The first in line only lets others run. This call does not wait for it, but puts it in
             # its place: else each of many busy tasks would have all others wait again and again.
+            queue.resting = False
             self._serve(queue)
         if not queue.line and (
             self.try_append(pending, queue)
@@ -178,6 +180,8 @@ class Appender:
                 return
             self._check_takes(pending)
         if not self.try_append(pending, queue):
+            if queue.tail is not None:
+                return  # it still takes records, when other tasks have had their turn
             leased = pending.memory(self._batch_size)
             if not self._pool.try_allocate(leased):
                 # A leader that waits makes every batch ready, so that memory comes back soon.
@@ -209,6 +213,7 @@ class Appender:
             pending = queue.first
             assert isinstance(pending, PendingAppend)
             try:
+                self._check_takes(pending)
                 if not self._serve_one(pending, queue):
                     break
             except KafkaError as error:
@@ -219,6 +224,8 @@ class Appender:
     def _serve_one(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
         if self.try_append(pending, queue):
             return True
+        if queue.tail is not None:
+            return False  # it still takes records, when other tasks have had their turn
         leased = pending.memory(self._batch_size)
         if not self._pool.try_allocate(leased):
             return False
@@ -247,7 +254,7 @@ class Appender:
             raise pending.error
         if self._accumulator.closed is not None:
             raise self._accumulator.closed.with_traceback(None)
-        self._check_open()
+        self._check_open(pending.transaction)
 
     # -- turns of the event loop ---------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ class PendingAppend(PendingCall):
 
     __slots__ = ("place", "queue")
 
-    def __init__(self, deadline: float) -> None:
-        super().__init__(deadline)
+    def __init__(self, deadline: float, transaction: int | None) -> None:
+        super().__init__(deadline, transaction)
         self.queue: PartitionQueue | None = None
         self.place: tuple[ProducerBatch, int] | None = None
 
@@ -56,6 +56,7 @@ class PendingRecord(PendingAppend):
         timestamp: milliseconds since 1970.
         bound: bytes of a batch that holds only this record, at most.
         deadline: loop time.
+        transaction: number of the transaction in which the call began.
     """
 
     __slots__ = ("bound", "headers", "key", "record", "timestamp", "value")
@@ -69,8 +70,10 @@ class PendingRecord(PendingAppend):
         headers: Headers,
         bound: int,
         deadline: float,
+        transaction: int | None = None,
     ) -> None:
         self.deadline = deadline
+        self.transaction = transaction
         self.error = self.queue = self.place = self._future = None
         self.record = record
         self.timestamp = timestamp
@@ -105,8 +108,10 @@ class PendingBatch(PendingAppend):
 
     __slots__ = ("_writer",)
 
-    def __init__(self, writer: RecordBatchWriter, deadline: float) -> None:
-        super().__init__(deadline)
+    def __init__(
+        self, writer: RecordBatchWriter, deadline: float, transaction: int | None = None
+    ) -> None:
+        super().__init__(deadline, transaction)
         self._writer = writer
 
     def memory(self, batch_size: int) -> int:

@@ -57,7 +57,6 @@ class ArrowIntake:
         intake: knows topics, and what becomes of records that are refused.
         take_one: takes a row as a record, where an interceptor or a partitioner has to see each.
         clock: seconds since 1970.
-        check_open: raises the error of a producer that takes no records.
 
     Raises:
         ConfigError: the producer has serializers, and columns hold bytes already.
@@ -71,7 +70,6 @@ class ArrowIntake:
         take_one: Callable[[ProducerRecord, TopicHold, Deliveries], Awaitable[None]],
         *,
         clock: Callable[[], float],
-        check_open: Callable[[], None],
     ) -> None:
         for name, serializer in (("key_serializer", config.key_serializer), ("value_serializer", config.value_serializer)):
             if serializer is not None and type(serializer) is not BytesSerializer:
@@ -81,7 +79,6 @@ class ArrowIntake:
         self._intake = intake
         self._take_one = take_one
         self._clock = clock
-        self._check_open = check_open
         self._row_by_row = config.partitioner is not None or bool(config.interceptors)
         self._window_rows = _MOST_SINGLE_ROWS if self._row_by_row else _MOST_ROWS
         self._window_bytes = min(_MOST_BYTES, config.buffer_memory // _SHARE_OF_BUFFER)
@@ -90,20 +87,35 @@ class ArrowIntake:
 
     async def take(self, topic: str, data: object) -> Deliveries:
         """Take the rows of a table as ``Producer.send_arrow`` does; see there."""
-        self._check_open()
-        table, largest = await _aside(getattr(data, "num_rows", 0), _checked, data)
+        transaction = self._intake.transaction()
+        self._intake.check_open(transaction)
+        count = getattr(data, "num_rows", 0)
+        checked = _checked(data) if count <= _FEW_ROWS else None
         deliveries = Deliveries()
-        if not table.num_rows:
+        if not count:
             return deliveries
+
+        async def check() -> tuple[pa.Table, int]:
+            nonlocal checked
+            if checked is None:
+                checked = await asyncio.to_thread(_checked, data)
+            return checked
+
+        gate, deadline = self._intake.gate, self._intake.deadline
         try:
-            gate, deadline = self._intake.gate, self._intake.deadline
-            await gate.look_for(await gate.topic(topic, deadline(), self._check_open), largest, deadline())
-            for first_row, rows in windows(table, max_rows=self._window_rows, max_bytes=self._window_bytes, max_row_bytes=self._row_bytes):
-                async with gate.hold(topic, deadline()) as hold:
+            # No later call passes while a thread looks at the table.
+            async with gate.hold(topic, deadline(), transaction, before=check) as hold:
+                table, largest = await check()
+                await gate.look_for(hold, largest, deadline())
+                portions = self._portions(table)
+                await self._take(hold, *next(portions), deliveries)
+            for first_row, rows in portions:
+                async with gate.hold(topic, deadline(), transaction) as hold:
                     await self._take(hold, first_row, rows, deliveries)
         except KafkaError as error:
             if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
                 raise
+            table, _ = await check()  # what is wrong with the table comes first
             # No topic or no memory: the rows that are left would each wait as long for it, in vain.
             if self._row_by_row:
                 self._refuse_rows(table, TopicPartition(str(topic), -1), error, deliveries)
@@ -115,9 +127,13 @@ class ArrowIntake:
     def _refuse_rows(self, table: pa.Table, tp: TopicPartition, error: KafkaError, deliveries: Deliveries) -> None:
         """Refuse the rows that have no delivery, as records that interceptors hear of."""
         left = table.slice(len(deliveries))
-        for _, rows in windows(left, max_rows=self._window_rows, max_bytes=self._window_bytes, max_row_bytes=self._row_bytes):
+        for _, rows in self._portions(left):
             records = [ProducerRecord(tp.topic)] if rows is None else list(_records(tp.topic, rows))
             deliveries.add_stretch(self._intake.refuse_all(records, tp, error), 0, len(records))
+
+    def _portions(self, table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+        limits = {"max_rows": self._window_rows, "max_bytes": self._window_bytes}
+        return windows(table, **limits, max_row_bytes=self._row_bytes)
 
     async def _take(self, hold: TopicHold, first_row: int, rows: pa.RecordBatch | None, deliveries: Deliveries) -> None:
         known = hold.topic
@@ -132,7 +148,7 @@ class ArrowIntake:
                 await self._take_one(record, hold, deliveries)
         else:
             for number, part in enumerate(_in_turns(await self._encoded(known, first_row, rows)), start=1):
-                deliveries.add_stretch(await self._append(known, part), 0, part.records.count, part.rows)
+                deliveries.add_stretch(await self._append(hold, part), 0, part.records.count, part.rows)
                 if number % _TURN_EVERY == 0:
                     await asyncio.sleep(0)  # the sender's turn
 
@@ -147,18 +163,20 @@ class ArrowIntake:
         )
         return await _aside(rows.num_rows, list, parts)
 
-    async def _append(self, known: Topic, part: PartitionRecords) -> ProducerBatch:
+    async def _append(self, hold: TopicHold, part: PartitionRecords) -> ProducerBatch:
         """Queue records as a batch; one that has failed stands for it where they can't be taken."""
-        self._check_open()
+        known = hold.topic
+        assert known is not None
+        self._intake.check_open(hold.transaction)
         records = part.records
         writer = RecordBatchWriter.of_encoded(records.body, records.count, records.base_timestamp, records.max_timestamp, records.timestamps)
         try:
             if records.count == 1:
                 self._intake.check_size(writer.size + HEADER_SIZE)
             if part.partition is not None:
-                return await self._intake.place_encoded(named_queue(known, part.partition), writer)
+                return await self._intake.place_encoded(named_queue(known, part.partition), writer, hold.transaction)
             sticky = known.sticky.current
-            batch = await self._intake.place_encoded(known.queues[sticky], writer)
+            batch = await self._intake.place_encoded(known.queues[sticky], writer, hold.transaction)
         except KafkaError as error:
             if not is_of_the_record(error):
                 raise

@@ -124,7 +124,9 @@ class ProducerBatch:
 
     def is_to_fold(self, upper_bound: int) -> bool:
         """Whether a part of a large batch is complete, so that it should be encoded before the next record comes."""
-        return self.open_until < self.limit and self.writer.size + upper_bound > self.open_until
+        size = self.writer.size
+        is_folded = size + ENCODE_EVERY <= self.open_until
+        return self.open_until < self.limit and size + upper_bound > self.open_until and not is_folded
 
     def fold(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""

@@ -35,11 +35,11 @@ class BulkIntake:
     Args:
         intake: takes each record that is not a plain value.
         is_plain: whether plain values need nothing but room in the open batch: no serializer, interceptor or partitioner sees them.
-        may_append: whether the producer takes records now.
+        may_append: whether the producer takes records of the transaction of this number now.
         clock: seconds since 1970.
     """
 
-    def __init__(self, intake: RecordIntake, *, is_plain: bool, may_append: Callable[[], bool], clock: Callable[[], float]) -> None:
+    def __init__(self, intake: RecordIntake, *, is_plain: bool, may_append: Callable[[int | None], bool], clock: Callable[[], float]) -> None:
         self._intake = intake
         self._is_plain = is_plain
         self._may_append = may_append
@@ -50,6 +50,7 @@ class BulkIntake:
         deliveries = Deliveries()
         waiting = iter(records)
         hopeless: KafkaError | None = None
+        transaction = self._intake.transaction()
         while chunk := list(islice(waiting, _CHUNK)):
             if hopeless is not None:
                 self._refuse(topic, chunk, hopeless, deliveries)
@@ -57,8 +58,9 @@ class BulkIntake:
                 continue
             begun = len(deliveries)
             try:
-                self._intake.check_open()
-                async with self._intake.gate.hold(topic, self._intake.deadline()) as hold:
+                self._intake.check_open(transaction)
+                deadline = self._intake.deadline()
+                async with self._intake.gate.hold(topic, deadline, transaction) as hold:
                     await self._take_chunk(hold, chunk, deliveries)
             except KafkaError as error:
                 if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
@@ -94,7 +96,7 @@ class BulkIntake:
         """Put as many values, from ``at`` on, into the open batch as fit; returns which one is next."""
         known = hold.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
-        if batch is None or batch.writer.kind != KEYLESS or not self._may_append():
+        if batch is None or batch.writer.kind != KEYLESS or not self._may_append(hold.transaction):
             return at
         writer = batch.writer
         before = ends[at - 1] if at else 0

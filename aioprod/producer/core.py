@@ -13,7 +13,12 @@ from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.errors import KafkaError, ProducerClosedError, ProducerFencedError
+from aioprod.errors import (
+    KafkaError,
+    ProducerClosedError,
+    ProducerFencedError,
+    TransactionStateError,
+)
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
@@ -77,6 +82,7 @@ class ProducerCore:
             self.metrics,
             clock=clock,
             check_open=self.check_open,
+            transaction=self._transaction,
             wake=self.sender.wake,
             on_refused=self._refused,
         )
@@ -290,14 +296,25 @@ class ProducerCore:
         if error is not None:
             raise error.with_traceback(None)
 
-    def check_open(self) -> None:
-        """Raise unless a record may be taken now."""
+    def check_open(self, transaction: int | None) -> None:
+        """Raise unless a record may be taken now, in the transaction of this number."""
         self.check_running()
         if self.transactions is not None:
             self.transactions.check_may_send()
+            if transaction != self.transactions.number:
+                raise TransactionStateError(
+                    "send() waited until its transaction had ended: await all sends before "
+                    "commit or abort"
+                )
 
-    def _may_append(self) -> bool:
-        return self.closing is None and (self.transactions is None or self.transactions.may_append)
+    def _transaction(self) -> int | None:
+        return None if self.transactions is None else self.transactions.number
+
+    def _may_append(self, transaction: int | None) -> bool:
+        if self.transactions is None:
+            return self.closing is None
+        is_same = transaction == self.transactions.number
+        return self.closing is None and self.transactions.may_append and is_same
 
     # -- links between the parts ---------------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ class RecordIntake:
     """Takes records that the fast path does not.
 
     Args:
-        check_open: raises the error of a producer that takes no records.
+        check_open: raises the error of a producer that takes no records, and where the transaction of this number has ended.
+        transaction: number of the present transaction.
         wake: lets the sender look.
         on_refused: hears of each record that comes back as a failed delivery.
 
@@ -68,7 +69,8 @@ class RecordIntake:
         metrics: ProducerMetrics,
         *,
         clock: Callable[[], float],
-        check_open: Callable[[], None],
+        check_open: Callable[[int | None], None],
+        transaction: Callable[[], int | None],
         wake: Callable[[], None],
         on_refused: Callable[[TopicPartition, KafkaError], None],
     ) -> None:
@@ -78,6 +80,7 @@ class RecordIntake:
         self._metrics = metrics
         self._clock = clock
         self.check_open = check_open
+        self.transaction = transaction
         self._on_refused = on_refused
         self._block_s = config.max_block_ms / 1000
         self._choice = PartitionChoice(config, accumulator.switch_sticky)
@@ -100,10 +103,13 @@ class RecordIntake:
             hold: the caller holds the record's topic.
         """
         record = self._interceptors.on_send(record) if self._interceptors else record
+        transaction = self.transaction() if hold is None else hold.transaction
+        if hold is not None and record.topic != hold.name:
+            hold = None  # an interceptor sends it elsewhere
         pending = None
         try:
-            self.check_open()
-            pending = self._prepare(record)
+            self.check_open(transaction)
+            pending = self._prepare(record, transaction)
             batch, index = pending.place or await self._place(pending, hold)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
@@ -130,7 +136,7 @@ class RecordIntake:
             self._interceptors.on_send_error(record, _place(record, None), error)
         return self.refused(tp, error, len(records))
 
-    def _prepare(self, record: ProducerRecord) -> PendingRecord:
+    def _prepare(self, record: ProducerRecord, transaction: int | None) -> PendingRecord:
         config = self._config
         topic = checked_topic(record.topic)
         headers = check_headers(record.headers)
@@ -140,7 +146,10 @@ class RecordIntake:
         timestamp = self._timestamp(record.timestamp_ms)
         bound = estimate_upper_bound(key, value, headers)
         self.check_size(bound)
-        return PendingRecord(record, timestamp, key, value, headers, bound, self.deadline())
+        deadline = self.deadline()
+        return PendingRecord(
+            record, timestamp, key, value, headers, bound, deadline, transaction
+        )
 
     async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
         """Give a record its place, at once or after the calls before it."""
@@ -166,13 +175,15 @@ class RecordIntake:
                 queue = self._choice.queue_for_next_batch(known, queue, pending, was_full=had_tail)
         self.appender.enter(pending, queue)
 
-    async def place_encoded(self, queue: PartitionQueue, writer: RecordBatchWriter) -> ProducerBatch:
+    async def place_encoded(
+        self, queue: PartitionQueue, writer: RecordBatchWriter, transaction: int | None
+    ) -> ProducerBatch:
         """Queue finished records in a batch of their own, behind all that the partition has.
 
         Raises:
             RecordTooLargeError, BufferExhaustedError, ProducerClosedError: nothing was taken.
         """
-        pending = PendingBatch(writer, self.deadline())
+        pending = PendingBatch(writer, self.deadline(), transaction)
         try:
             self.appender.enter(pending, queue)
             batch, _ = pending.place or await self.appender.in_turn(pending)

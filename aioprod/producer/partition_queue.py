@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 
 from aioprod.cluster.snapshot import TopicInfo
 from aioprod.producer.batch import ProducerBatch
@@ -55,7 +55,8 @@ class Topic:
         self.available: list[int] = []
         self.leaders: list[int] = []
         self.holder: PendingCall | None = None
-        self.line: dict[PendingCall, None] = {}
+        # Linked: the first of a dict is found only behind all those that were there before it.
+        self.line: OrderedDict[PendingCall, None] = OrderedDict()
 
     def queue_length(self, partition: int) -> int:
         """Batches that wait for a partition."""
@@ -100,7 +101,7 @@ class PartitionQueue:
         self.batches: deque[ProducerBatch] = deque()
         self.tail: ProducerBatch | None = None
         self.open: ProducerBatch | None = None
-        self.line: dict[PendingCall, None] = {}
+        self.line: OrderedDict[PendingCall, None] = OrderedDict()
         self.resting = False
         self.leader = -1
         self.muted = False

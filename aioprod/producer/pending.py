@@ -12,13 +12,15 @@ class PendingCall:
 
     Attributes:
         deadline: loop time at which ``max.block.ms`` is over.
+        transaction: number of the transaction in which it began; its records belong to no other one.
         error: why it gets no place, if another task found that out.
     """
 
-    __slots__ = ("_future", "deadline", "error")
+    __slots__ = ("_future", "deadline", "error", "transaction")
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, transaction: int | None = None) -> None:
         self.deadline = deadline
+        self.transaction = transaction
         self.error: BaseException | None = None
         self._future: asyncio.Future[None] | None = None
 

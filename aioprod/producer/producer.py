@@ -177,7 +177,7 @@ class Producer(TransactionInterface):
         Raises:
             SerializationError: key, value, headers or timestamp can't be turned into bytes. BufferExhaustedError: no memory within ``max_block_ms``.
             ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was started elsewhere.
-            TransactionStateError: it is transactional, and no transaction is open.
+            TransactionStateError: no transaction is open, or the one in which the call was made has ended.
             AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't go on.
         """
         # The fast path: everything is known, the record fits into the open batch. It never suspends, and calls little: calls cost half its time.
@@ -278,7 +278,7 @@ class Producer(TransactionInterface):
         """
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
-        intake = ArrowIntake(self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock, check_open=self._check_open)
+        intake = ArrowIntake(self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock)
         return await intake.take(topic, data)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
@@ -333,9 +333,6 @@ class Producer(TransactionInterface):
 
     def _check_running(self) -> None:
         self._core.check_running()
-
-    def _check_open(self) -> None:
-        self._core.check_open()
 
 
 def _client_id(transactional_id: str | None) -> str:

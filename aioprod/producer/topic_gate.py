@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Self
 
 from aioprod.cluster.metadata import Metadata
@@ -28,7 +29,7 @@ class TopicGate:
     Args:
         topics: those that metadata know.
         max_block_ms: for error texts.
-        check_open: raises the error of a producer that takes no records.
+        check_open: raises the error of a producer that takes no records, and where the transaction of this number has ended.
         enter: gives a record its place at a partition of a topic, or in the line there.
 
     Attributes:
@@ -42,7 +43,7 @@ class TopicGate:
         metrics: ProducerMetrics,
         *,
         max_block_ms: float,
-        check_open: Callable[[], None],
+        check_open: Callable[[int | None], None],
         enter: Callable[[Topic, PendingRecord], None],
     ) -> None:
         self.fast: dict[str, Topic] = {}
@@ -72,27 +73,40 @@ class TopicGate:
             MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: topic or partition can't be had.
             BufferExhaustedError: other calls held the topic until ``max_block_ms`` was over.
         """
-        name, partition = pending.record.topic, pending.record.partition
-        asked = False
+        name = pending.record.topic
+        asked = hold is not None and hold.asked
         try:
             while pending.queue is None:
                 known = self._topics.get(name)
-                if known is None or (partition is not None and partition >= known.count and not asked):
+                if known is not None and known.holder is not hold and not self._arrives(pending, name):
+                    await self._in_line(pending, known)
+                elif known is None or not (asked or _has_partition(known, pending)):
                     # A partition may be new: ask once. Without an answer that has it the record is refused.
                     asked = known is not None
+                    if hold is not None:
+                        hold.asked = True  # others wait: the rest of its records do not ask again
                     await self._arrive(pending, name)
-                elif known.holder is hold:
-                    self._enter(known, pending)
                 else:
-                    await self._in_line(pending, known)
+                    self._enter(known, pending)
         finally:
-            self._forget(pending, name)
+            self._leave(pending, name)
 
     # -- holding a topic -----------------------------------------------------------------------------------------
 
-    def hold(self, name: str, deadline: float) -> TopicHold:
-        """For ``async with``: all later calls for the topic wait until the block ends."""
-        return TopicHold(self, name, deadline)
+    def hold(
+        self,
+        name: str,
+        deadline: float,
+        transaction: int | None = None,
+        before: Callable[[], Awaitable[object]] | None = None,
+    ) -> TopicHold:
+        """For ``async with``: all later calls for the topic wait until the block ends.
+
+        Args:
+            before: done first, when the call has its place before all later ones, and before a
+                broker is asked for the topic.
+        """
+        return TopicHold(self, name, deadline, transaction, before)
 
     async def take_hold(self, hold: TopicHold) -> Topic:
         """Wait until the topic is known, and all earlier calls for it have entered their partitions.
@@ -100,10 +114,16 @@ class TopicGate:
         Raises:
             MetadataTimeoutError, InvalidTopicError, BrokerError, BufferExhaustedError: as :meth:`wait`.
         """
-        known = self.open_topic(checked_topic(hold.name), None, None)
-        if known is not None:
+        known = self._topics.get(checked_topic(hold.name))
+        if known is None:
+            self._arrivals.setdefault(hold.name, {})[hold] = None
+        elif known.holder is None:
             self._give(known, hold)
+        else:
+            known.line[hold] = None
         try:
+            if hold.before is not None:
+                await hold.before()
             while hold.topic is None:
                 known = self._topics.get(hold.name)
                 if known is None:
@@ -114,8 +134,9 @@ class TopicGate:
             self.release(hold)
             raise
         finally:
-            self._forget(hold, hold.name)
+            self._leave(hold, hold.name)
         assert hold.topic is not None
+        self._metadata.touch(hold.name)
         return hold.topic
 
     def release(self, hold: TopicHold) -> None:
@@ -123,48 +144,46 @@ class TopicGate:
         topic, hold.topic = hold.topic, None
         if topic is None:
             return
+        # It stays held until the line is empty: users' code that runs here may make further calls.
+        while topic.line:
+            call, _ = topic.line.popitem(last=False)
+            if isinstance(call, TopicHold):
+                self._give(topic, call)
+                return
+            if _has_partition(topic, call):
+                self._let_in(topic, call)
+            else:
+                self._arrivals.setdefault(topic.name, {})[call] = None
+                call.wake()
         topic.holder = None
-        while topic.line and topic.holder is None:
-            call = next(iter(topic.line))
-            del topic.line[call]
-            self._admit(topic, call)
-        if topic.holder is None:
-            self.fast[topic.name] = topic
+        self.fast[topic.name] = topic
 
     def _give(self, topic: Topic, hold: TopicHold) -> None:
         topic.holder, hold.topic = hold, topic
         self.fast.pop(topic.name, None)
+        hold.wake()
 
-    def _admit(self, topic: Topic, call: PendingCall) -> None:
-        """Let a waiting call go on; what goes wrong is its own error."""
-        if topic.holder is not None:
-            topic.line[call] = None
-        elif isinstance(call, TopicHold):
-            self._give(topic, call)
-        else:
-            assert isinstance(call, PendingRecord)
-            try:
-                self._check_open()
-                self._enter(topic, call)
-            except BaseException as error:
-                call.error = error
+    def _let_in(self, topic: Topic, call: PendingCall) -> None:
+        """Let the record of a waiting call enter; what goes wrong is its own error."""
+        assert isinstance(call, PendingRecord)
+        try:
+            self._check_open(call.transaction)
+            self._enter(topic, call)
+        except BaseException as error:
+            call.error = error
         call.wake()
 
     async def _in_line(self, call: PendingCall, topic: Topic) -> None:
         """Wait for the end of the call that holds the topic; that admits this one."""
-        self._forget(call, topic.name)
         topic.line.setdefault(call)
         try:
             await call.wait()
         except TimeoutError:
-            # It may have been admitted in the turn in which its time was over.
-            if not call.is_admitted and call.error is None:
+            # Whatever gives it a place takes it out of the line first, be it in this same turn.
+            if call in topic.line:
                 raise BufferExhaustedError(
                     f"max_block_ms={self._max_block_ms} were over while send_many or send_arrow put records into topic {topic.name!r}"
                 ) from None
-        finally:
-            # Whatever wakes a call has taken it out of the line before.
-            topic.line.pop(call, None)
         if call.error is not None:
             raise call.error
 
@@ -173,13 +192,23 @@ class TopicGate:
     def update(self) -> None:
         """Metadata have changed: let calls enter whose topic or partition is known now."""
         for name, topic in self._topics.items():
-            for call in list(self._arrivals.get(name, ())):
-                partition = call.record.partition if isinstance(call, PendingRecord) else None
-                if partition is None or partition < topic.count:
-                    self._forget(call, name)
-                    self._admit(topic, call)
+            if name in self._arrivals:
+                self._admit_arrivals(topic)
             if topic.holder is None:
                 self.fast[name] = topic
+
+    def _admit_arrivals(self, topic: Topic) -> None:
+        holder = topic.holder  # what waits for metadata was called before it, or is a record of its own
+        for call in list(self._arrivals[topic.name]):
+            if topic.holder is not holder:
+                topic.line[call] = None  # behind the one that was given the topic just now
+            elif isinstance(call, TopicHold):
+                self._give(topic, call)
+            elif _has_partition(topic, call):
+                self._let_in(topic, call)
+            else:
+                continue
+            self._forget(call, topic.name)
 
     async def topic(self, name: str, deadline: float, check_open: Callable[[], None]) -> Topic:
         """The topic; waits until metadata know it.
@@ -196,15 +225,27 @@ class TopicGate:
         self._metadata.touch(name)
         return known
 
-    async def look_for(self, known: Topic, partition: int, deadline: float) -> None:
-        """Ask for the topic once more if it has no such partition, for that may be new."""
-        if partition >= known.count:
-            await self._refreshed(PendingCall(deadline), known.name, self._check_open)
+    async def look_for(self, hold: TopicHold, partition: int, deadline: float) -> None:
+        """Ask for the held topic once more if it has no such partition, for that may be new."""
+        if hold.topic is not None and partition >= hold.topic.count:
+            call = PendingCall(deadline)
+            check_open = partial(self._check_open, hold.transaction)
+            await self._refreshed(call, hold.name, check_open)
 
     async def _arrive(self, call: PendingCall, name: str) -> None:
         """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call meanwhile."""
         self._arrivals.setdefault(name, {}).setdefault(call)
-        await self._refreshed(call, name, self._check_open)
+        await self._refreshed(call, name, partial(self._check_open, call.transaction))
+
+    def _arrives(self, call: PendingCall, name: str) -> bool:
+        """Whether the call waits for metadata only: whatever holds the topic now came later."""
+        return call in self._arrivals.get(name, ())
+
+    def _leave(self, call: PendingCall, name: str) -> None:
+        """Take a call out of wherever it waits: its task goes on, or has failed or was cancelled."""
+        self._forget(call, name)
+        if (topic := self._topics.get(name)) is not None:
+            topic.line.pop(call, None)
 
     def _forget(self, call: PendingCall, name: str) -> None:
         arrivals = self._arrivals.get(name)
@@ -257,14 +298,24 @@ class TopicHold(PendingCall):
 
     Attributes:
         topic: set while it holds the topic.
+        asked: whether one of its records has asked for a partition that is not known.
     """
 
-    __slots__ = ("_gate", "name", "topic")
+    __slots__ = ("_gate", "asked", "before", "name", "topic")
 
-    def __init__(self, gate: TopicGate, name: str, deadline: float) -> None:
-        super().__init__(deadline)
+    def __init__(
+        self,
+        gate: TopicGate,
+        name: str,
+        deadline: float,
+        transaction: int | None,
+        before: Callable[[], Awaitable[object]] | None,
+    ) -> None:
+        super().__init__(deadline, transaction)
         self._gate = gate
         self.name = name
+        self.before = before
+        self.asked = False
         self.topic: Topic | None = None
 
     @property
@@ -278,6 +329,12 @@ class TopicHold(PendingCall):
 
     async def __aexit__(self, *exc: object) -> None:
         self._gate.release(self)
+
+
+def _has_partition(topic: Topic, call: PendingCall) -> bool:
+    """Whether the topic has the partition that a record names, if it names one."""
+    partition = call.record.partition if isinstance(call, PendingRecord) else None
+    return partition is None or partition < topic.count
 
 
 def checked_topic(topic: object) -> str:

@@ -49,7 +49,7 @@ async def add(accumulator: RecordAccumulator, partition: int = 0, size: int = 10
 
 
 async def placed(accumulator: RecordAccumulator, pending: PendingAppend, partition: int = 0) -> ProducerBatch:
-    appender = Appender(accumulator, check_open=lambda: None, wake=lambda: None, on_next_batch=lambda queue: None)
+    appender = Appender(accumulator, check_open=lambda transaction: None, wake=lambda: None, on_next_batch=lambda queue: None)
     try:
         appender.enter(pending, queue_of(accumulator, partition))
         batch, _ = pending.place or await appender.in_turn(pending)

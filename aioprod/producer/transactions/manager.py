@@ -59,6 +59,7 @@ class TransactionManager:
         state: where the producer stands.
         error: what brought it into one of the two error states.
         may_append: whether a record may be taken now; the cheap form of :meth:`check_may_send`.
+        number: how many transactions were begun.
     """
 
     def __init__(
@@ -76,12 +77,11 @@ class TransactionManager:
         assert config.transactional_id is not None
         self.state = _S.UNINITIALIZED
         self.error: KafkaError | None = None
-        self.may_append = False
+        self.may_append, self.number = False, 0
         self._id = config.transactional_id
         self._config = config
         self._conversation = Conversation(config, producer, coordinators, rng)
-        self._wake = wake
-        self._drop_unsent = drop_unsent
+        self._wake, self._drop_unsent = wake, drop_unsent
         self._flush = Flush(wait_for_sent, self._spawn)
         self._on_fatal = on_fatal
         self._adding: Repetition | None = None
@@ -188,7 +188,7 @@ class TransactionManager:
             self._check(Call.BEGIN, _S.UNINITIALIZED, _S.INITIALIZING, _S.COMMITTING, _S.ABORTING)
             under_way = self._running_end() if self.state in (_S.COMMITTING, _S.ABORTING) else self._running_init()
             await self._join(under_way, deadline, Call.BEGIN)
-        self._ending = None
+        self._ending, self.number = None, self.number + 1
         self._go(_S.IN_TRANSACTION)
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | ConsumerGroupMetadata) -> None:
