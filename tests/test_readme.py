@@ -10,8 +10,10 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import doc_blocks
 import httpx
 import pytest
+from doc_blocks import python_blocks
 
 from aioprod import Producer, RecordMetadata, TopicPartition
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
@@ -25,16 +27,9 @@ _TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 README = (ROOT / "README.md").read_text()
 
 
-def python_blocks(text: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 def run_block(containing: str, bootstrap_servers: str = "") -> dict[str, Any]:
     """Run the one Python block of the README that contains a text, with another broker's address in it."""
-    (source,) = [block for block in python_blocks(README) if containing in block]
-    namespace: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(source.replace("localhost:9092", bootstrap_servers), f"README.md ({containing})", "exec"), namespace)
-    return namespace
+    return doc_blocks.run_block("README.md", README, containing, bootstrap_servers)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
