@@ -22,4 +22,4 @@ def run_block(page: str, text: str, containing: str, bootstrap_servers: str = ""
 def table_rows(text: str) -> list[list[str]]:
     """The cells of all rows of tables, heads and rules included."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
