@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 _TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 README = (ROOT / "README.md").read_text()
 
@@ -42,6 +42,18 @@ def test_python_blocks_compile(document: Path) -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
     assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def test_the_files_that_contributing_names_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:aioprod|tests|docs)/[\w/.]+|\.ci/run)`", text)
+    assert len(paths) > 20
+    missing = [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
+    assert missing == []
+    rules = text[text.index("## Where things go") :]
+    for name in re.findall(r"`(_?[A-Z_]{5,}|\w+(?:Config|Settings))`", rules):
+        sources = [ROOT / path for path in paths if path.endswith(".py") and "NAME" not in path]
+        assert any(re.search(rf"\b{name}\b", source.read_text()) for source in sources), name
 
 
 async def test_the_fastapi_application_sends(broker: EmbeddedCluster) -> None:
