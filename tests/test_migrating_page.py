@@ -10,7 +10,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ import pytest
 from doc_blocks import python_blocks, table_rows
 
 import aioprod
+from aioprod.config import ClientConfig
 from aioprod.consumer_config import ConsumerConfig
 from aioprod.producer_config import ProducerConfig
 from aioprod.testing import EmbeddedCluster
@@ -32,7 +33,7 @@ with warnings.catch_warnings():
 PAGE = (Path(__file__).parent.parent / "docs" / "migrating.md").read_text()
 CLIENTS = ("aiokafka", "confluent-kafka", "kafka-python")
 PACKAGES = {"aiokafka": aiokafka, "confluent-kafka": confluent_kafka, "kafka-python": kafka}
-OURS = {"producer": ProducerConfig, "consumer": ConsumerConfig}
+OURS: dict[str, type[ClientConfig]] = {"producer": ProducerConfig, "consumer": ConsumerConfig}
 NO_PLAIN_VALUE = "—"
 OF_CONFLUENT_KAFKA = ("oauth_cb",)  # settings that librdkafka does not have
 _UNKNOWN = -2  # RD_KAFKA_CONF_UNKNOWN
@@ -153,8 +154,8 @@ def their_defaults(client: str, kind: str) -> dict[str, Any]:
 
 
 def our_default(kind: str, name: str) -> Any:
-    field = OURS[kind].__dataclass_fields__[name]
-    return field.default if field.default is not MISSING else field.default_factory()  # type: ignore[misc]
+    (field,) = [each for each in fields(OURS[kind]) if each.name == name]
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def is_plain(value: object) -> bool:

@@ -153,7 +153,7 @@ def _is_error(each: object) -> bool:
     return isinstance(each, type) and issubclass(each, KafkaError)
 
 
-# -- where each error appears ------------------------------------------------------------------------
+# -- where each error appears --------------------------------------------------------------------
 
 Occasion = Callable[[EmbeddedCluster], Awaitable[object]]
 OCCASIONS: dict[tuple[str, str], Occasion] = {}
@@ -283,9 +283,9 @@ async def _(broker: EmbeddedCluster) -> object:
 
 
 @occasion("TransactionStateError", "transaction")
-async def _(broker: EmbeddedCluster) -> object:
+async def _(broker: EmbeddedCluster) -> None:
     async with _running(broker) as producer:
-        return await producer.begin_transaction()
+        await producer.begin_transaction()
 
 
 def _of_a_delivery(error: str, topic: str = "t", value: bytes = b"", **settings: Any) -> None:
@@ -336,7 +336,8 @@ async def _(broker: EmbeddedCluster) -> object:
 
 @occasion("TransactionAbortedError", "delivery")
 async def _(broker: EmbeddedCluster) -> object:
-    async with _running(broker, transactional_id="t", linger_ms=1_000, request_timeout_ms=500) as producer:
+    limits = {"linger_ms": 1_000, "request_timeout_ms": 500}
+    async with _running(broker, transactional_id="t", **limits) as producer:
         await producer.begin_transaction()
         delivery = await producer.send("t", b"")
         await producer.abort_transaction()
@@ -344,12 +345,12 @@ async def _(broker: EmbeddedCluster) -> object:
 
 
 @occasion("AbortableTransactionError", "transaction")
-async def _(broker: EmbeddedCluster) -> object:
+async def _(broker: EmbeddedCluster) -> None:
     async with _running(broker, transactional_id="t") as producer:
         await producer.begin_transaction()
         broker.on_every(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         await producer.send("t", b"")
-        return await producer.commit_transaction()
+        await producer.commit_transaction()
 
 
 @occasion("AbortableTransactionError", "send")
@@ -363,7 +364,7 @@ async def _(broker: EmbeddedCluster) -> object:
 
 
 @occasion("ProducerFencedError", "transaction")
-async def _(broker: EmbeddedCluster) -> object:
+async def _(broker: EmbeddedCluster) -> None:
     async with _running(broker, transactional_id="t", max_block_ms=2_000) as older:
         await older.begin_transaction()
         async with _running(broker, transactional_id="t", max_block_ms=2_000):
@@ -371,24 +372,24 @@ async def _(broker: EmbeddedCluster) -> object:
             with contextlib.suppress(AbortableTransactionError):
                 await older.commit_transaction()
             await older.abort_transaction()
-            return await older.begin_transaction()
+            await older.begin_transaction()
 
 
 @occasion("KafkaTimeoutError", "transaction")
-async def _(broker: EmbeddedCluster) -> object:
+async def _(broker: EmbeddedCluster) -> None:
     async with _running(broker, transactional_id="t") as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"")
         with _held(broker, ApiKey.END_TXN):
-            return await producer.commit_transaction()
+            await producer.commit_transaction()
 
 
 @occasion("SerializationError", "transaction")
-async def _(broker: EmbeddedCluster) -> object:
+async def _(broker: EmbeddedCluster) -> None:
     async with _running(broker, transactional_id="t") as producer:
         await producer.begin_transaction()
         offsets = {TopicPartition("t", 0): OffsetAndMetadata(-1)}
-        return await producer.send_offsets_to_transaction(offsets, "g")
+        await producer.send_offsets_to_transaction(offsets, "g")
 
 
 @pytest.mark.parametrize(("error", "way"), OCCASIONS, ids=lambda part: part)

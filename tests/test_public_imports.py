@@ -18,7 +18,9 @@ PACKAGES = ("aioprod.producer", "aioprod.consumer", "aioprod.admin")
 
 def printed(code: str) -> str:
     """What a new Python process prints."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -35,7 +37,7 @@ def test_what_both_have_is_the_same_object(package: str) -> None:
     shared = set(module.__all__) & set(aioprod.__all__)
     assert {"aioprod.producer": "Producer", "aioprod.consumer": "Consumer"}[package] in shared
     assert [name for name in shared if getattr(module, name) is not getattr(aioprod, name)] == []
-    homes = {name: getattr(aioprod, name).__module__ for name in aioprod.__all__ if hasattr(getattr(aioprod, name), "__module__")}
+    homes = {name: getattr(getattr(aioprod, name), "__module__", "") for name in aioprod.__all__}
     public_here = {name for name, home in homes.items() if home.startswith(package + ".")}
     assert public_here <= shared, f"give {package} what aioprod has from it"
 
@@ -55,9 +57,10 @@ def test_the_first_import_of_a_process_has_no_circle(package: str) -> None:
     ],
 )
 def test_an_import_of_a_package_imports_nothing_else(statement: str, modules: list[str]) -> None:
-    code = f"{statement}; import sys; print(*sorted(name for name in sys.modules if name.startswith('aioprod')), 'importlib.metadata' in sys.modules)"
-    without = printed("import sys; print('importlib.metadata' in sys.modules)").strip()
-    assert printed(code).split() == [*modules, without]
+    show = "import sys; print(*sorted(name for name in sys.modules if name.startswith('aioprod')))"
+    version = "print('importlib.metadata' in sys.modules)"
+    without = printed(f"import sys; {version}").strip()
+    assert printed(f"{statement}; {show}; {version}").split() == [*modules, without]
 
 
 def test_the_version_is_that_of_the_project() -> None:
