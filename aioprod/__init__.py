@@ -5,6 +5,7 @@ import typing as _typing
 from aioprod.lazy_names import lazy_names as _lazy_names
 
 if _typing.TYPE_CHECKING:
+    from aioprod._version import __version__ as __version__
     from aioprod.admin.admin import Admin
     from aioprod.consumer.consumer import Consumer
     from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
@@ -226,6 +227,7 @@ _HOMES = {
     "UnsupportedVersionError": "aioprod.errors",
     "WakeupError": "aioprod.errors",
     "WrongEventLoopError": "aioprod.errors",
+    "__version__": "aioprod._version",
 }
 
 if not _typing.TYPE_CHECKING:

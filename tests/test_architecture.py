@@ -20,6 +20,7 @@ GENERATED = ROOT / "protocol" / "messages"
 BASE_MODULES = {
     "types", "errors", "error_codes", "security", "config", "producer_config", "consumer_config", "properties", "jaas", "parts",
     "serialization", "interceptors", "metrics", "lazy_names", "arguments", "secrecy", "users_code",
+    "_version",
 }  # fmt: skip
 CLIENT = {"base", "protocol", "net", "cluster"}
 # What each room may import besides itself. Siblings (producer, consumer, admin) don't know each other.

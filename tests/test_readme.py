@@ -10,8 +10,10 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import doc_blocks
 import httpx
 import pytest
+from doc_blocks import python_blocks
 
 from aioprod import Producer, RecordMetadata, TopicPartition
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
@@ -20,21 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 _TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 README = (ROOT / "README.md").read_text()
 
 
-def python_blocks(text: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 def run_block(containing: str, bootstrap_servers: str = "") -> dict[str, Any]:
     """Run the one Python block of the README that contains a text, with another broker's address in it."""
-    (source,) = [block for block in python_blocks(README) if containing in block]
-    namespace: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(source.replace("localhost:9092", bootstrap_servers), f"README.md ({containing})", "exec"), namespace)
-    return namespace
+    return doc_blocks.run_block("README.md", README, containing, bootstrap_servers)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -47,6 +42,18 @@ def test_python_blocks_compile(document: Path) -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
     assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def test_the_files_that_contributing_names_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:aioprod|tests|docs)/[\w/.]+|\.ci/run)`", text)
+    assert len(paths) > 20
+    missing = [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
+    assert missing == []
+    rules = text[text.index("## Where things go") :]
+    for name in re.findall(r"`(_?[A-Z_]{5,}|\w+(?:Config|Settings))`", rules):
+        sources = [ROOT / path for path in paths if path.endswith(".py") and "NAME" not in path]
+        assert any(re.search(rf"\b{name}\b", source.read_text()) for source in sources), name
 
 
 async def test_the_fastapi_application_sends(broker: EmbeddedCluster) -> None:

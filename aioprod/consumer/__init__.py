@@ -1,5 +1,48 @@
-"""Reading records: offsets and single partitions, without a group."""
+"""Reading records: the consumer with its groups, and below it a reader of single partitions."""
 
-from aioprod.consumer.partition_reader import FetchedRecords, FetchSettings, PartitionReader, list_offsets
+import typing as _typing
 
-__all__ = ["FetchSettings", "FetchedRecords", "PartitionReader", "list_offsets"]
+from aioprod.lazy_names import lazy_names as _lazy_names
+
+if _typing.TYPE_CHECKING:
+    from aioprod.consumer.consumer import Consumer
+    from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
+    from aioprod.consumer.partition_reader import (
+        FetchedRecords,
+        FetchSettings,
+        PartitionReader,
+        list_offsets,
+    )
+    from aioprod.consumer.state import ConsumerState, ConsumerStatus
+    from aioprod.consumer.subscription import RebalanceListener
+
+__all__ = [
+    "Assignor",
+    "Consumer",
+    "ConsumerState",
+    "ConsumerStatus",
+    "FetchSettings",
+    "FetchedRecords",
+    "MemberSubscription",
+    "PartitionReader",
+    "RebalanceListener",
+    "RebalanceProtocol",
+    "list_offsets",
+]
+
+_HOMES = {
+    "Assignor": "aioprod.consumer.group.assignors",
+    "Consumer": "aioprod.consumer.consumer",
+    "ConsumerState": "aioprod.consumer.state",
+    "ConsumerStatus": "aioprod.consumer.state",
+    "FetchSettings": "aioprod.consumer.partition_reader",
+    "FetchedRecords": "aioprod.consumer.partition_reader",
+    "MemberSubscription": "aioprod.consumer.group.assignors",
+    "PartitionReader": "aioprod.consumer.partition_reader",
+    "RebalanceListener": "aioprod.consumer.subscription",
+    "RebalanceProtocol": "aioprod.consumer.group.assignors",
+    "list_offsets": "aioprod.consumer.partition_reader",
+}
+
+if not _typing.TYPE_CHECKING:
+    __getattr__, __dir__ = _lazy_names(globals(), _HOMES)
