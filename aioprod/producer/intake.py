@@ -110,6 +110,9 @@ class RecordIntake:
         try:
             self.check_open(transaction)
             pending = self._prepare(record, transaction)
+            known = self.gate.open_topic(record.topic, record.partition, hold)
+            if known is not None:
+                self._enter(known, pending)
             batch, index = pending.place or await self._place(pending, hold)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
@@ -152,14 +155,10 @@ class RecordIntake:
         )
 
     async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
-        """Give a record its place, at once or after the calls before it."""
-        record = pending.record
-        known = self.gate.open_topic(record.topic, record.partition, hold)
+        """Wait until the record has its place: for its topic, unless it has entered a partition, and in the partition's line."""
         try:
-            if known is None:
+            if pending.queue is None:
                 await self.gate.wait(pending, hold)
-            else:
-                self._enter(known, pending)
             return pending.place or await self.appender.in_turn(pending)
         finally:
             self.appender.withdraw(pending)
