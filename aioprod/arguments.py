@@ -1,4 +1,6 @@
-"""Checks of what calls of the clients are given: what is wrong is refused at once, by its name and value, and changes nothing."""
+"""Checks of what calls of the clients are given: what is wrong is refused at once, by its name and
+value, and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ V = TypeVar("V")
 
 def check_topics(given: object) -> list[str]:
     """Names of topics; one name stands for a list of it. ConfigError: it is none."""
-    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
+    names = (
+        [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
+    )
     if names is None:
         raise ConfigError(f"topics={given!r}: must be a list of names")
     for name in names:
@@ -32,7 +36,9 @@ def check_topics(given: object) -> list[str]:
 
 def check_pattern(given: object) -> re.Pattern[str] | SubscriptionPattern:
     """What topics' names have to match. ConfigError: it is no pattern."""
-    if isinstance(given, SubscriptionPattern) or (isinstance(given, re.Pattern) and isinstance(given.pattern, str)):
+    if isinstance(given, SubscriptionPattern) or (
+        isinstance(given, re.Pattern) and isinstance(given.pattern, str)
+    ):
         return given
     if not isinstance(given, str):
         raise ConfigError(f"pattern={given!r}: must be a regular expression of text")
@@ -48,7 +54,10 @@ def check_partition(given: object) -> TopicPartition:
         topic, number = given
         if isinstance(topic, str) and topic and _is_whole(number) and 0 <= number <= MAX_INT:
             return TopicPartition(topic, number)
-    raise ConfigError(f"partition {given!r}: must be a TopicPartition, of a topic's name and a whole number from 0 on")
+    raise ConfigError(
+        f"partition {given!r}: must be a TopicPartition, of a topic's name and a whole "
+        "number from 0 on"
+    )
 
 
 def check_partitions(given: object) -> list[TopicPartition]:
@@ -60,7 +69,10 @@ def check_partitions(given: object) -> list[TopicPartition]:
 
 def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[TopicPartition, V]:
     """A mapping from partitions. ConfigError: it is none."""
-    return {check_partition(tp): value for tp, value in check_mapping(what, given, "TopicPartition").items()}
+    return {
+        check_partition(tp): value
+        for tp, value in check_mapping(what, given, "TopicPartition").items()
+    }
 
 
 def check_mapping(what: str, given: Mapping[K, V], keys: str) -> Mapping[K, V]:
@@ -78,7 +90,9 @@ def check_position(given: object) -> OffsetAndMetadata:
     return position
 
 
-def check_offsets(given: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]]) -> dict[TopicPartition, OffsetAndMetadata]:
+def check_offsets(
+    given: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]],
+) -> dict[TopicPartition, OffsetAndMetadata]:
     """Offsets to commit, each as number, number and note, or OffsetAndMetadata.
 
     Raises:
@@ -87,11 +101,16 @@ def check_offsets(given: Mapping[TopicPartition, int | OffsetAndMetadata | tuple
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for tp, value in check_by_partition("offsets", given).items():
         try:
-            offset = OffsetAndMetadata(*value) if isinstance(value, tuple) else OffsetAndMetadata(value)
+            offset = (
+                OffsetAndMetadata(*value) if isinstance(value, tuple) else OffsetAndMetadata(value)
+            )
         except TypeError:
             offset = OffsetAndMetadata(-1)
         if not _is_offset(offset.offset) or not isinstance(offset.metadata, str):
-            raise ConfigError(f"offset {value!r} of {tp}: must be a whole number from 0 on, such a number and a note, or OffsetAndMetadata")
+            raise ConfigError(
+                f"offset {value!r} of {tp}: must be a whole number from 0 on, such a number "
+                "and a note, or OffsetAndMetadata"
+            )
         checked[tp] = offset
     return checked
 
@@ -101,7 +120,9 @@ def check_timestamps(given: Mapping[TopicPartition, int]) -> dict[TopicPartition
     checked = check_by_partition("timestamps", given)
     for tp, timestamp in checked.items():
         if not _is_offset(timestamp):
-            raise ConfigError(f"timestamp {timestamp!r} of {tp}: must be a whole number of milliseconds from 0 on")
+            raise ConfigError(
+                f"timestamp {timestamp!r} of {tp}: must be a whole number of milliseconds from 0 on"
+            )
     return checked
 
 
@@ -118,22 +139,30 @@ def check_timeout_ms(given: float | None) -> None:
 
 
 def check_positive_timeout_ms(given: float | None) -> None:
-    """The limit of a call that has to ask a broker; None for the one by default. ConfigError: it is no number above 0."""
+    """The limit of a call that has to ask a broker; None for the one by default. ConfigError: it is
+    no number above 0.
+    """
     if given is not None and not (_is_time(given) and given):
         raise ConfigError(f"timeout_ms={_shown(given)}: must be a number above 0, or None")
 
 
 def check_limit_ms(given: float | None) -> None:
-    """The limit of a call that must end; None for the one by default. ConfigError: it is no finite number from 0 on."""
+    """The limit of a call that must end; None for the one by default. ConfigError: it is no finite
+    number from 0 on.
+    """
     check_timeout_ms(given)
     if given is not None and math.isinf(given):
         raise ConfigError(f"timeout_ms={given!r}: must be a finite number from 0 on, or None")
 
 
 def check_sources(clock: object, rng: object) -> None:
-    """Where a client has its time and its random numbers from; None for the usual. ConfigError: these are none."""
+    """Where a client has its time and its random numbers from; None for the usual. ConfigError:
+    these are none.
+    """
     if clock is not None and not callable(clock):
-        raise ConfigError(f"clock={clock!r}: must be a function without arguments that returns seconds since 1970")
+        raise ConfigError(
+            f"clock={clock!r}: must be a function without arguments that returns seconds since 1970"
+        )
     if rng is not None and not isinstance(rng, random.Random):
         raise ConfigError(f"rng={rng!r}: must be a random.Random")
 
@@ -147,7 +176,11 @@ def _is_time(given: object) -> bool:
 
 def _shown(given: object) -> str:
     # Python refuses to write whole numbers of thousands of digits.
-    return f"a number of {given.bit_length()} bits" if isinstance(given, int) and given.bit_length() > 1024 else repr(given)
+    return (
+        f"a number of {given.bit_length()} bits"
+        if isinstance(given, int) and given.bit_length() > 1024
+        else repr(given)
+    )
 
 
 def _is_whole(given: Any) -> TypeGuard[int]:

@@ -1,4 +1,6 @@
-"""A consumer's settings: Kafka's names in snake_case, each checked by itself and against the others."""
+"""A consumer's settings: Kafka's names in snake_case, each checked by itself and against the
+others.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aioprod.config import MAX_INT, ClientConfig, check_callable, check_choice, check_list, check_numbers, check_switches
+from aioprod.config import (
+    MAX_INT,
+    ClientConfig,
+    check_callable,
+    check_choice,
+    check_list,
+    check_numbers,
+    check_switches,
+)
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ConsumerInterceptor
 from aioprod.security import SecuritySettings
@@ -19,18 +29,23 @@ NONE = "none"
 BY_DURATION = "by_duration"
 
 ISOLATION_LEVELS: Mapping[str, int] = {"read_uncommitted": 0, "read_committed": 1}
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE)
+_DURATION = re.compile(
+    r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
+)
 
 
 class OffsetReset(NamedTuple):
-    """Where reading begins without a valid position (``auto.offset.reset``): the strategy, and for ``by_duration`` how long ago (KIP-1106)."""
+    """Where reading begins without a valid position (``auto.offset.reset``): the strategy, and for
+    ``by_duration`` how long ago (KIP-1106).
+    """
 
     strategy: str
     duration_ms: int = 0
 
     @classmethod
     def parse(cls, text: object) -> OffsetReset:
-        """Of ``earliest``, ``latest``, ``none`` or ``by_duration:`` and a duration of ISO 8601 such as ``P1DT6H``.
+        """Of ``earliest``, ``latest``, ``none`` or ``by_duration:`` and a duration of ISO 8601 such
+        as ``P1DT6H``.
 
         Raises:
             ConfigError: it is none of these.
@@ -42,34 +57,55 @@ class OffsetReset(NamedTuple):
             match = _DURATION.fullmatch(duration)
             if strategy == BY_DURATION and match is not None and any(match.groups()):
                 days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-                return cls(strategy, round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
-        raise ConfigError(f"auto_offset_reset={text!r}: must be earliest, latest, none, or by_duration: and a duration such as P1DT6H")
+                return cls(
+                    strategy, round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+                )
+        raise ConfigError(
+            f"auto_offset_reset={text!r}: must be earliest, latest, none, or by_duration: "
+            "and a duration such as P1DT6H"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(ClientConfig):
-    """Settings of a consumer; times in milliseconds, sizes in bytes. Names and defaults are those of Java's consumer where it has them.
+    """Settings of a consumer; times in milliseconds, sizes in bytes. Names and defaults are those
+    of Java's consumer where it has them.
 
     Attributes:
         group_id: the group; None reads without one, so nothing is committed (``group.id``).
-        group_instance_id: this member's own name, which makes it a static one (``group.instance.id``, KIP-345).
-        group_protocol: ``classic``, or ``consumer`` for the protocol of KIP-848 (``group.protocol``).
-        group_remote_assignor: the broker's assignor for the latter; None leaves it to the broker (``group.remote.assignor``).
-        partition_assignment_strategy: names of assignors, or objects, the best first (``partition.assignment.strategy``).
-        session_timeout_ms, heartbeat_interval_ms: as in Kafka; not used by ``group_protocol="consumer"``, where the broker decides.
-        max_poll_interval_ms: longest time between two calls for records before the member leaves its group (``max.poll.interval.ms``).
-        max_poll_records: most records that one ``getmany`` returns, unless the call says otherwise (``max.poll.records``).
-        enable_auto_commit, auto_commit_interval_ms: whether positions are committed by themselves, and how often.
-        auto_offset_reset: where to begin without a valid offset: ``earliest``, ``latest``, ``none`` (an error) or ``by_duration:PT1H``.
+        group_instance_id: this member's own name, which makes it a static one
+            (``group.instance.id``, KIP-345).
+        group_protocol: ``classic``, or ``consumer`` for the protocol of KIP-848
+            (``group.protocol``).
+        group_remote_assignor: the broker's assignor for the latter; None leaves it to the broker
+            (``group.remote.assignor``).
+        partition_assignment_strategy: names of assignors, or objects, the best first
+            (``partition.assignment.strategy``).
+        session_timeout_ms, heartbeat_interval_ms: as in Kafka; not used by
+            ``group_protocol="consumer"``, where the broker decides.
+        max_poll_interval_ms: longest time between two calls for records before the member leaves
+            its group (``max.poll.interval.ms``).
+        max_poll_records: most records that one ``getmany`` returns, unless the call says otherwise
+            (``max.poll.records``).
+        enable_auto_commit, auto_commit_interval_ms: whether positions are committed by themselves,
+        and how often.
+        auto_offset_reset: where to begin without a valid offset: ``earliest``, ``latest``, ``none``
+            (an error) or ``by_duration:PT1H``.
         fetch_min_bytes, fetch_max_bytes, fetch_max_wait_ms, max_partition_fetch_bytes: as in Kafka.
-        max_buffered_bytes: most bytes of fetched batches that wait for the application, and are asked for; one batch above it may still come.
+        max_buffered_bytes: most bytes of fetched batches that wait for the application, and are
+            asked for; one batch above it may still come.
         isolation_level: ``read_committed`` leaves out what transactions have not committed.
         check_crcs: whether checksums are checked (``check.crcs``).
-        client_rack: where this consumer is; brokers may then name a nearer replica to read from (``client.rack``, KIP-392).
-        allow_auto_create_topics: whether asking for an unknown topic may create it (``allow.auto.create.topics``).
-        exclude_internal_topics: whether a pattern leaves out Kafka's own topics (``exclude.internal.topics``).
-        default_api_timeout_ms: the limit of calls that have no other, such as ``position`` and ``commit`` (``default.api.timeout.ms``).
-        key_deserializer, value_deserializer: called with (topic, headers, bytes); None leaves the bytes.
+        client_rack: where this consumer is; brokers may then name a nearer replica to read from
+            (``client.rack``, KIP-392).
+        allow_auto_create_topics: whether asking for an unknown topic may create it
+            (``allow.auto.create.topics``).
+        exclude_internal_topics: whether a pattern leaves out Kafka's own topics
+            (``exclude.internal.topics``).
+        default_api_timeout_ms: the limit of calls that have no other, such as ``position`` and
+            ``commit`` (``default.api.timeout.ms``).
+        key_deserializer, value_deserializer: called with (topic, headers, bytes); None leaves the
+            bytes.
         interceptors: see :class:`aioprod.ConsumerInterceptor` (``interceptor.classes``).
         metrics_sample_window_ms, metrics_num_samples: what rates and averages are taken over.
 
@@ -192,13 +228,19 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "metrics_sample_window_ms": (1, MAX_INT),
     "metrics_num_samples": (1, MAX_INT),
 }
-_SWITCHES = ("enable_auto_commit", "check_crcs", "allow_auto_create_topics", "exclude_internal_topics")
+_SWITCHES = (
+    "enable_auto_commit",
+    "check_crcs",
+    "allow_auto_create_topics",
+    "exclude_internal_topics",
+)
 
 
 def _check_fetch(config: ConsumerConfig) -> None:
     if config.fetch_max_wait_ms >= config.request_timeout_ms:
         raise ConfigError(
-            f"fetch_max_wait_ms={config.fetch_max_wait_ms}: must be below request_timeout_ms={config.request_timeout_ms}, "
+            f"fetch_max_wait_ms={config.fetch_max_wait_ms}: must be below "
+            f"request_timeout_ms={config.request_timeout_ms}, "
             "or waiting for records would pass for a broker that does not answer"
         )
 
@@ -210,11 +252,20 @@ def _check_group(config: ConsumerConfig) -> None:
             raise ConfigError(f"{name}={value!r}: must be a string that is not empty")
     strategies = config.partition_assignment_strategy
     if isinstance(strategies, str) or not isinstance(strategies, Iterable) or not list(strategies):
-        raise ConfigError(f"partition_assignment_strategy={strategies!r}: must be a list of assignors, such as ['range']")
+        raise ConfigError(
+            f"partition_assignment_strategy={strategies!r}: must be a list of assignors, "
+            "such as ['range']"
+        )
     object.__setattr__(config, "partition_assignment_strategy", tuple(strategies))
     if config.group_id is None:
         if config.group_instance_id is not None:
             raise ConfigError(f"group_instance_id={config.group_instance_id!r}: needs a group_id")
         return
-    if config.group_protocol == "classic" and config.heartbeat_interval_ms >= config.session_timeout_ms:
-        raise ConfigError(f"heartbeat_interval_ms={config.heartbeat_interval_ms}: must be below session_timeout_ms={config.session_timeout_ms}")
+    if (
+        config.group_protocol == "classic"
+        and config.heartbeat_interval_ms >= config.session_timeout_ms
+    ):
+        raise ConfigError(
+            f"heartbeat_interval_ms={config.heartbeat_interval_ms}: must be below "
+            f"session_timeout_ms={config.session_timeout_ms}"
+        )

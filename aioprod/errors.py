@@ -1,41 +1,41 @@
 """Everything that aioprod raises.
 
 KafkaError
-├── ConfigError (also a ValueError)      a setting is unknown or out of range
-├── ProtocolError                        bytes that don't follow the protocol
-│   └── CorruptRecordError               a record batch that fails its checks
-├── UnsupportedVersionError              client and broker share no version of a request
-├── BrokerConnectionError                no connection to a broker, or it broke
+├── ConfigError (also a ValueError)    a setting is unknown or out of range
+├── ProtocolError                      bytes that don't follow the protocol
+│   └── CorruptRecordError             a record batch that fails its checks
+├── UnsupportedVersionError            client and broker share no version of a request
+├── BrokerConnectionError              no connection to a broker, or it broke
 ├── KafkaTimeoutError (also a TimeoutError)
-│   ├── RequestTimedOutError             no reply within request_timeout_ms
-│   ├── MetadataTimeoutError             topic or partition unknown within max_block_ms
-│   ├── DeliveryTimeoutError             not acknowledged within delivery_timeout_ms
-│   └── BufferExhaustedError             no buffer memory within max_block_ms
+│   ├── RequestTimedOutError           no reply within request_timeout_ms
+│   ├── MetadataTimeoutError           topic or partition unknown within max_block_ms
+│   ├── DeliveryTimeoutError           not acknowledged within delivery_timeout_ms
+│   └── BufferExhaustedError           no buffer memory within max_block_ms
 ├── SerializationError (also a TypeError)
 ├── RecordTooLargeError (also a ValueError)
 ├── InvalidTopicError (also a ValueError)
 ├── InvalidPartitionError (also a ValueError)
 ├── ProducerClosedError
-├── AuthenticationError                  the broker refused the credentials, or its certificate was refused
+├── AuthenticationError                credentials or a certificate were refused
 ├── TransactionStateError (also a RuntimeError)  a call that the transaction's state does not allow
-├── TransactionAbortedError              the record's transaction was aborted before the record was sent
+├── TransactionAbortedError            the transaction was aborted before it was sent
 ├── ConsumerClosedError
 ├── AdminClosedError
-├── ConsumerStateError (also a RuntimeError)     a call that the consumer's state does not allow
-│   └── ConcurrentUseError               two tasks use one consumer at the same time
-├── WakeupError                          ``wakeup`` was called: the waiting call ends
-├── WrongEventLoopError (also a RuntimeError)    a client is used outside the event loop or process that it was started in
-├── DeserializationError (also a ValueError)     a deserializer can't read a record; names its place
-├── InvalidOffsetError                   a position that the partition does not have, and auto_offset_reset="none"
-│   ├── NoOffsetError                    neither a position nor a committed offset
-│   ├── OffsetOutOfRangeError            the offset is outside what the partition holds
-│   └── LogTruncationError               the log was cut off before the position (KIP-320)
-├── CommitFailedError                    the member has lost its partitions: another one reads them now
-├── RebalanceInProgressError             the group is being put together: ask for records, then commit again
-└── BrokerError                          a broker answered with an error code
-    ├── AbortableTransactionError        abort the transaction, then go on with the next
-    └── FatalProducerError               the producer can't go on and must be made anew
-        └── ProducerFencedError          another producer has taken over the transactional id
+├── ConsumerStateError (also a RuntimeError)  a call that the consumer's state does not allow
+│   └── ConcurrentUseError             two tasks use one consumer at the same time
+├── WakeupError                        ``wakeup`` was called: the waiting call ends
+├── WrongEventLoopError (a RuntimeError)  used outside the event loop or process it started in
+├── DeserializationError (also a ValueError)  a deserializer can't read a record; names its place
+├── InvalidOffsetError                 no such position, and auto_offset_reset="none"
+│   ├── NoOffsetError                  neither a position nor a committed offset
+│   ├── OffsetOutOfRangeError          the offset is outside what the partition holds
+│   └── LogTruncationError             the log was cut off before the position (KIP-320)
+├── CommitFailedError                  another member reads the partitions now
+├── RebalanceInProgressError           the group rebalances: poll, then commit again
+└── BrokerError                        a broker answered with an error code
+    ├── AbortableTransactionError      abort the transaction, then go on with the next
+    └── FatalProducerError             the producer can't go on and must be made anew
+        └── ProducerFencedError        another producer has taken over the transactional id
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class ProducerClosedError(KafkaError):
 
 
 class AuthenticationError(KafkaError):
-    """Client and broker don't trust each other: wrong credentials, or a certificate that fails its check. Trying again does not help."""
+    """Client and broker don't trust each other: wrong credentials, or a certificate that fails its
+    check. Trying again does not help.
+    """
 
 
 class TransactionStateError(KafkaError, RuntimeError):
@@ -129,23 +131,32 @@ class AdminClosedError(KafkaError):
 
 
 class ConsumerStateError(KafkaError, RuntimeError):
-    """The consumer's state does not allow this call, such as a seek in a partition that is not assigned."""
+    """The consumer's state does not allow this call, such as a seek in a partition that is not
+    assigned.
+    """
 
 
 class ConcurrentUseError(ConsumerStateError):
-    """A second task called the consumer while one waits in it. It belongs to one task at a time; only ``wakeup`` and ``close`` are for all."""
+    """A second task called the consumer while one waits in it. It belongs to one task at a time;
+    only ``wakeup`` and ``close`` are for all.
+    """
 
 
 class WakeupError(KafkaError):
-    """``wakeup`` was called: the call that waited, or the next one that would, ends with this, once."""
+    """``wakeup`` was called: the call that waited, or the next one that would, ends with this,
+    once.
+    """
 
 
 class WrongEventLoopError(KafkaError, RuntimeError):
-    """A client is used outside the event loop, or the process, in which it was started: from another loop or thread, or in a forked child."""
+    """A client is used outside the event loop, or the process, in which it was started: from
+    another loop or thread, or in a forked child.
+    """
 
 
 class DeserializationError(KafkaError, ValueError):
-    """A deserializer can't read a record. The position stays in front of it: ``seek`` to ``offset + 1`` leaves it out (KIP-334, KIP-1036).
+    """A deserializer can't read a record. The position stays in front of it: ``seek`` to ``offset +
+    1`` leaves it out (KIP-334, KIP-1036).
 
     Attributes:
         topic_partition, offset, timestamp: where the record is, and when it was written.
@@ -174,7 +185,8 @@ class DeserializationError(KafkaError, ValueError):
 
 
 class InvalidOffsetError(KafkaError):
-    """A partition can't be read on from where it stands, and ``auto_offset_reset`` is "none": ``seek`` to where to go on.
+    """A partition can't be read on from where it stands, and ``auto_offset_reset`` is "none":
+    ``seek`` to where to go on.
 
     Attributes:
         topic_partition: the partition.
@@ -190,7 +202,8 @@ class NoOffsetError(InvalidOffsetError):
 
 
 class OffsetOutOfRangeError(InvalidOffsetError):
-    """The position is outside what the partition holds, such as that of records that retention has removed.
+    """The position is outside what the partition holds, such as that of records that retention has
+    removed.
 
     Attributes:
         offset: the position.
@@ -202,25 +215,32 @@ class OffsetOutOfRangeError(InvalidOffsetError):
 
 
 class LogTruncationError(InvalidOffsetError):
-    """The log was cut off before the position: records that were read are gone, others have their offsets (KIP-320).
+    """The log was cut off before the position: records that were read are gone, others have their
+    offsets (KIP-320).
 
     Attributes:
         offset: the position.
         divergent_offset: the first offset that differs, -1 where the broker does not know it.
     """
 
-    def __init__(self, message: str, topic_partition: TopicPartition, offset: int, divergent_offset: int = -1) -> None:
+    def __init__(
+        self, message: str, topic_partition: TopicPartition, offset: int, divergent_offset: int = -1
+    ) -> None:
         super().__init__(message, topic_partition)
         self.offset = offset
         self.divergent_offset = divergent_offset
 
 
 class CommitFailedError(KafkaError):
-    """The offsets were not committed: the member is no longer in its group, and another one may read its partitions."""
+    """The offsets were not committed: the member is no longer in its group, and another one may
+    read its partitions.
+    """
 
 
 class RebalanceInProgressError(KafkaError):
-    """The offsets were not committed: the group is being put together at this moment. Ask for records, which finishes that, then commit again."""
+    """The offsets were not committed: the group is being put together at this moment. Ask for
+    records, which finishes that, then commit again.
+    """
 
 
 class BrokerError(KafkaError):
@@ -241,8 +261,12 @@ class AbortableTransactionError(BrokerError):
 
 
 class FatalProducerError(BrokerError):
-    """The producer's identity is lost for good (fenced, not authorised): close it and make a new one."""
+    """The producer's identity is lost for good (fenced, not authorised): close it and make a new
+    one.
+    """
 
 
 class ProducerFencedError(FatalProducerError):
-    """Another producer has started with the same ``transactional_id``: this one must not write any more. Close it."""
+    """Another producer has started with the same ``transactional_id``: this one must not write any
+    more. Close it.
+    """

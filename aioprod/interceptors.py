@@ -1,4 +1,6 @@
-"""Code of the user's that sees every record on its way out or in, and what becomes of it (``interceptor.classes``, KIP-42)."""
+"""Code of the user's that sees every record on its way out or in, and what becomes of it
+(``interceptor.classes``, KIP-42).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import KafkaError
-from aioprod.types import ConsumerRecord, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.types import (
+    ConsumerRecord,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    TopicPartition,
+)
 from aioprod.users_code import surface
 
 logger = logging.getLogger(__name__)
@@ -22,20 +30,34 @@ class ProducerInterceptor:
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Called once where the producer made this object from a class or an import path, with its settings but not its passwords."""
+        """Called once where the producer made this object from a class or an import path, with its
+        settings but not its passwords.
+        """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called in ``send``, before key and value are serialized; the record returned goes on in its place."""
+        """Called in ``send``, before key and value are serialized; the record returned goes on in
+        its place.
+        """
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """The broker has the record, or it was given up: then ``error`` says why, and offset and timestamp are -1."""
+        """The broker has the record, or it was given up: then ``error`` says why, and offset and
+        timestamp are -1.
+        """
 
-    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
-        """``send`` failed, so the record was never queued; the partition is None where it was not chosen yet."""
+    def on_send_error(
+        self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
+    ) -> None:
+        """``send`` failed, so the record was never queued; the partition is None where it was not
+        chosen yet.
+        """
 
-    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """Called after ``on_acknowledgement``, with the record that ``on_send`` returned. Overriding it keeps each record until its outcome."""
+    def on_delivery(
+        self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
+    ) -> None:
+        """Called after ``on_acknowledgement``, with the record that ``on_send`` returned.
+        Overriding it keeps each record until its outcome.
+        """
 
     def close(self) -> None:
         """Called when the producer has closed."""
@@ -50,10 +72,14 @@ class ConsumerInterceptor:
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Called once where the consumer made this object from a class or an import path, with its settings but not its passwords."""
+        """Called once where the consumer made this object from a class or an import path, with its
+        settings but not its passwords.
+        """
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Called with records of one partition right before the application gets them; those returned go on in their place."""
+        """Called with records of one partition right before the application gets them; those
+        returned go on in their place.
+        """
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -85,7 +111,12 @@ class _Chain:
         if (index, method) not in self._failing:
             self._failing.add((index, method))
             name = type(self._interceptors[index]).__name__
-            logger.warning("interceptor %s failed in %s; not logged again until it succeeds", name, method, exc_info=error)
+            logger.warning(
+                "interceptor %s failed in %s; not logged again until it succeeds",
+                name,
+                method,
+                exc_info=error,
+            )
             surface(error)
 
     def _succeeded(self, index: int, method: str) -> None:
@@ -102,7 +133,10 @@ class ConsumerInterceptorChain(_Chain):
             try:
                 changed = interceptor.on_consume(records)
                 if not isinstance(changed, list):
-                    raise TypeError(f"it returned {type(changed).__name__}, a list of ConsumerRecord is expected")
+                    raise TypeError(
+                        f"it returned {type(changed).__name__}, a list of ConsumerRecord is "
+                        "expected"
+                    )
             except BaseException as error:
                 self._failed(index, "on_consume", error)
             else:
@@ -125,7 +159,8 @@ class InterceptorChain(_Chain):
     """A producer's interceptors as one.
 
     Attributes:
-        wants_records: whether one overrides ``on_delivery``, so that records have to be kept until their outcome.
+        wants_records: whether one overrides ``on_delivery``, so that records have to be kept until
+            their outcome.
     """
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor] = ()) -> None:
@@ -143,7 +178,9 @@ class InterceptorChain(_Chain):
             try:
                 changed = interceptor.on_send(record)
                 if not isinstance(changed, ProducerRecord):
-                    raise TypeError(f"it returned {type(changed).__name__}, ProducerRecord is expected")
+                    raise TypeError(
+                        f"it returned {type(changed).__name__}, ProducerRecord is expected"
+                    )
             except BaseException as error:
                 self._failed(index, "on_send", error)
             else:
@@ -161,7 +198,9 @@ class InterceptorChain(_Chain):
             else:
                 self._succeeded(index, "on_acknowledgement")
 
-    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
+    def on_send_error(
+        self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
+    ) -> None:
         """Tell all that a send failed."""
         for index, interceptor in self._on_send_error:
             try:
@@ -171,7 +210,9 @@ class InterceptorChain(_Chain):
             else:
                 self._succeeded(index, "on_send_error")
 
-    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
+    def on_delivery(
+        self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
+    ) -> None:
         """Tell those that asked for it of a record's outcome."""
         for index, interceptor in self._on_delivery:
             try:
@@ -183,4 +224,8 @@ class InterceptorChain(_Chain):
 
     def _overriding(self, method: str) -> list[tuple[int, ProducerInterceptor]]:
         own = getattr(ProducerInterceptor, method)
-        return [(index, one) for index, one in enumerate(self._interceptors) if getattr(getattr(one, method), "__func__", None) is not own]
+        return [
+            (index, one)
+            for index, one in enumerate(self._interceptors)
+            if getattr(getattr(one, method), "__func__", None) is not own
+        ]

@@ -1,4 +1,6 @@
-"""The user's name and password in Java's own way to write them: Kafka's setting ``sasl.jaas.config``."""
+"""The user's name and password in Java's own way to write them: Kafka's setting
+``sasl.jaas.config``.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,16 @@ from typing import NamedTuple
 
 from aioprod.errors import ConfigError
 
-_EXAMPLE = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." password="...";'
+_EXAMPLE = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." '
+    'password="...";'
+)
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
 _FLAGS = ("required", "requisite", "sufficient", "optional")
-_TOKEN = re.compile(r"""\s*(?://[^\n]*\n?|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.$-]+|[=;]))""", re.DOTALL)
+_TOKEN = re.compile(
+    r"""\s*(?://[^\n]*\n?|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.$-]+|[=;]))""",
+    re.DOTALL,
+)
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
@@ -23,10 +31,12 @@ class Login(NamedTuple):
 
 
 def parse_jaas(text: str) -> Login:
-    """Read a login module for PLAIN or SCRAM, also of a repackaged Kafka client (``kafkashaded.org.apache...``).
+    """Read a login module for PLAIN or SCRAM, also of a repackaged Kafka client
+    (``kafkashaded.org.apache...``).
 
     Raises:
-        ConfigError: it is no such module, or name or password is missing. The text itself may hold a password, and is never repeated.
+        ConfigError: it is no such module, or name or password is missing. The text itself may hold
+            a password, and is never repeated.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
@@ -58,7 +68,9 @@ def _tokens(text: str) -> list[str]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            raise _error(f"can't be understood from character {place + 1} on; it must be like {_EXAMPLE}")
+            raise _error(
+                f"can't be understood from character {place + 1} on; it must be like {_EXAMPLE}"
+            )
         if match[1] is not None:
             tokens.append(match[1])
         place = match.end()
@@ -74,4 +86,9 @@ def _options(tokens: list[str]) -> dict[str, str]:
 def _value(token: str) -> str:
     if token[:1] not in ("'", '"'):
         return token
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)) if match[1][0] in "01234567" else _ESCAPED.get(match[1], match[1]), token[1:-1])
+    return _ESCAPE.sub(
+        lambda match: (
+            chr(int(match[1], 8)) if match[1][0] in "01234567" else _ESCAPED.get(match[1], match[1])
+        ),
+        token[1:-1],
+    )

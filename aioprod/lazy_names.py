@@ -1,4 +1,6 @@
-"""Packages whose names are imported when they are asked for: every run of pytest imports aioprod for its plugin's sake, whatever it tests."""
+"""Packages whose names are imported when they are asked for: every run of pytest imports aioprod
+for its plugin's sake, whatever it tests.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,13 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: dict[str, Any], homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: dict[str, Any], homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make a package's ``__getattr__`` and ``__dir__`` (PEP 562).
 
-    Define them out of type checkers' sight: one that sees a ``__getattr__`` takes every name for known.
+    Define them out of type checkers' sight: one that sees a ``__getattr__`` takes every name for
+    known.
 
     Args:
         package: its ``globals()``.

@@ -1,4 +1,6 @@
-"""The user's own objects in a client (serializers, partitioner, interceptors ...): from class or path to object, configured, closed."""
+"""The user's own objects in a client (serializers, partitioner, interceptors ...): from class or
+path to object, configured, closed.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,23 @@ logger = logging.getLogger(__name__)
 
 # Java's other classes that have a counterpart here, by the path that a user would write.
 _JAVA_CLASSES = {
-    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "aioprod.producer.partitioner.RoundRobinPartitioner",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": (
+        "aioprod.producer.partitioner.RoundRobinPartitioner"
+    ),
 }
 
 
 class Maker:
-    """Makes parts, and remembers those it made itself: these are configured, and closed again if making the client fails."""
+    """Makes parts, and remembers those it made itself: these are configured, and closed again if
+    making the client fails.
+    """
 
     def __init__(self) -> None:
         self.made: list[tuple[str, Any]] = []
 
     def one(self, setting: str, given: Any) -> Any:
-        """The object for a setting: of a class one is made, of an import path too unless it leads to an object; others are used as they are.
+        """The object for a setting: of a class one is made, of an import path too unless it leads
+        to an object; others are used as they are.
 
         Raises:
             ConfigError: the path leads nowhere, or the class can't be made without arguments.
@@ -72,7 +79,9 @@ class Maker:
             except ENDS_PROGRAM:
                 raise
             except BaseException as error:
-                raise ConfigError(f"{setting}: configure of {type(part).__qualname__} failed: {error!r}") from error
+                raise ConfigError(
+                    f"{setting}: configure of {type(part).__qualname__} failed: {error!r}"
+                ) from error
 
     def close(self) -> None:
         """Close what was made here."""
@@ -80,7 +89,8 @@ class Maker:
 
 
 def find(setting: str, path: str, *, is_secret: bool = False) -> Any:
-    """What an import path such as ``package.module.Name`` leads to; names of Java's own classes lead to ours.
+    """What an import path such as ``package.module.Name`` leads to; names of Java's own classes
+    lead to ours.
 
     Args:
         is_secret: keep a path that leads nowhere out of the error: it may be a token.

@@ -1,4 +1,6 @@
-"""A producer's settings: Kafka's names in snake_case, each checked by itself and against the others. Kafka's dotted form: ``properties.py``."""
+"""A producer's settings: Kafka's names in snake_case, each checked by itself and against the
+others. Kafka's dotted form: ``properties.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from aioprod.config import MAX_INT, ClientConfig, check_callable, check_choice, check_list, check_numbers, check_switches, shown
+from aioprod.config import (
+    MAX_INT,
+    ClientConfig,
+    check_callable,
+    check_choice,
+    check_list,
+    check_numbers,
+    check_switches,
+    shown,
+)
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
@@ -31,7 +42,9 @@ _LEVELS = {"gzip": "-1 (zlib's own) or 1 to 9", "lz4": "1 to 17", "zstd": "-1310
 class CustomPartitioner(Protocol):
     """What a producer needs of ``partitioner``; see :class:`aioprod.Partitioner`."""
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: Any, /) -> int:
+    def partition(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: Any, /
+    ) -> int:
         """The number of a partition."""
         ...
 
@@ -162,15 +175,24 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "metrics_sample_window_ms": (1, MAX_INT),
     "metrics_num_samples": (1, MAX_INT),
 }
-_SWITCHES = ("enable_idempotence", "partitioner_adaptive_partitioning_enable", "partitioner_ignore_keys")
+_SWITCHES = (
+    "enable_idempotence",
+    "partitioner_adaptive_partitioning_enable",
+    "partitioner_ignore_keys",
+)
 
 
 def _check_parts(config: ProducerConfig) -> None:
     check_callable(config, "key_serializer")
     check_callable(config, "value_serializer")
     partitioner = config.partitioner
-    if partitioner is not None and (isinstance(partitioner, type) or not callable(getattr(partitioner, "partition", None))):
-        raise ConfigError(f"partitioner={shown(partitioner)}: must be an object with a method partition(topic, key, value, partitions)")
+    if partitioner is not None and (
+        isinstance(partitioner, type) or not callable(getattr(partitioner, "partition", None))
+    ):
+        raise ConfigError(
+            f"partitioner={shown(partitioner)}: must be an object with a method "
+            "partition(topic, key, value, partitions)"
+        )
     check_list(config, "interceptors", ProducerInterceptor)
     check_list(config, "observers", ProducerObserver)
 
@@ -178,20 +200,27 @@ def _check_parts(config: ProducerConfig) -> None:
 def _check_compression(config: ProducerConfig) -> None:
     check_choice(config, "compression_type", tuple(CODECS))
     for codec in _LEVELS:
-        _check_level(f"compression_{codec}_level", codec, getattr(config, f"compression_{codec}_level"))
+        _check_level(
+            f"compression_{codec}_level", codec, getattr(config, f"compression_{codec}_level")
+        )
     level, codec = config.compression_level, config.compression_type
     if level is not None:
         _check_level("compression_level", codec, level)
         own = f"compression_{codec}_level"
         if getattr(config, own) not in (level, ProducerConfig.__dataclass_fields__[own].default):
-            raise ConfigError(f"compression_level={level} and {own}={getattr(config, own)} contradict one another: give one of them")
+            raise ConfigError(
+                f"compression_level={level} and {own}={getattr(config, own)} contradict one "
+                "another: give one of them"
+            )
     _check_topic_compression(config)
 
 
 def _check_topic_compression(config: ProducerConfig) -> None:
     given = config.topic_compression
     if not isinstance(given, Mapping):
-        raise ConfigError(f"topic_compression={given!r}: must map topics to a codec or (codec, level)")
+        raise ConfigError(
+            f"topic_compression={given!r}: must map topics to a codec or (codec, level)"
+        )
     checked: dict[str, str | tuple[str, int]] = {}
     for topic, wanted in given.items():
         match topic, wanted:
@@ -201,7 +230,10 @@ def _check_topic_compression(config: ProducerConfig) -> None:
                 _check_level(f"topic_compression[{topic!r}]", codec, level)
                 checked[topic] = codec, level
             case _:
-                raise ConfigError(f"topic_compression[{topic!r}]={wanted!r}: must be one of {', '.join(CODECS)}, or (codec, level)")
+                raise ConfigError(
+                    f"topic_compression[{topic!r}]={wanted!r}: must be one of "
+                    f"{', '.join(CODECS)}, or (codec, level)"
+                )
     object.__setattr__(config, "topic_compression", MappingProxyType(checked))
 
 
@@ -214,42 +246,68 @@ def _check_level(name: str, codec: str, level: object) -> None:
 
 def _check_delivery(config: ProducerConfig) -> None:
     if config.buffer_memory < config.batch_size:
-        raise ConfigError(f"buffer_memory={config.buffer_memory}: must be at least batch_size={config.batch_size}, or no batch could be opened")
+        raise ConfigError(
+            f"buffer_memory={config.buffer_memory}: must be at least "
+            f"batch_size={config.batch_size}, or no batch could be opened"
+        )
     if config.delivery_timeout_ms < config.linger_ms + config.request_timeout_ms:
         raise ConfigError(
-            f"delivery_timeout_ms={config.delivery_timeout_ms}: must be at least linger_ms + request_timeout_ms "
+            f"delivery_timeout_ms={config.delivery_timeout_ms}: must be at least linger_ms + "
+            "request_timeout_ms "
             f"= {config.linger_ms} + {config.request_timeout_ms}"
         )
 
 
 def _check_identity(config: ProducerConfig) -> None:
     transactional_id = config.transactional_id
-    if transactional_id is not None and (not isinstance(transactional_id, str) or not transactional_id):
-        raise ConfigError(f"transactional_id={transactional_id!r}: must be a string that is not empty")
+    if transactional_id is not None and (
+        not isinstance(transactional_id, str) or not transactional_id
+    ):
+        raise ConfigError(
+            f"transactional_id={transactional_id!r}: must be a string that is not empty"
+        )
     if not config.enable_idempotence:
         if transactional_id is not None:
-            raise ConfigError(f"transactional_id={transactional_id!r}: transactions need enable_idempotence=True")
+            raise ConfigError(
+                f"transactional_id={transactional_id!r}: transactions need enable_idempotence=True"
+            )
         return
     if config.acks != -1:
-        raise ConfigError(f"acks={config.acks!r}: idempotence needs acks='all'; set it, or enable_idempotence=False")
+        raise ConfigError(
+            f"acks={config.acks!r}: idempotence needs acks='all'; set it, or "
+            "enable_idempotence=False"
+        )
     if config.retries == 0:
-        raise ConfigError("retries=0: idempotence needs at least one; raise it, or set enable_idempotence=False")
+        raise ConfigError(
+            "retries=0: idempotence needs at least one; raise it, or set enable_idempotence=False"
+        )
     if config.max_in_flight_requests_per_connection > 5:
         raise ConfigError(
-            f"max_in_flight_requests_per_connection={config.max_in_flight_requests_per_connection}: "
+            "max_in_flight_requests_per_connection="
+            f"{config.max_in_flight_requests_per_connection}: "
             "idempotence allows at most 5; lower it, or set enable_idempotence=False"
         )
 
 
 def _check_partitioning(config: ProducerConfig) -> None:
-    if config.partitioner_availability_timeout_ms and not config.partitioner_adaptive_partitioning_enable:
+    if (
+        config.partitioner_availability_timeout_ms
+        and not config.partitioner_adaptive_partitioning_enable
+    ):
         raise ConfigError(
             f"partitioner_availability_timeout_ms={config.partitioner_availability_timeout_ms}: "
             "has no effect with partitioner_adaptive_partitioning_enable=False"
         )
     if config.partitioner is None:
         return
-    for name in ("partitioner_availability_timeout_ms", "partitioner_adaptive_partitioning_enable", "partitioner_ignore_keys"):
+    for name in (
+        "partitioner_availability_timeout_ms",
+        "partitioner_adaptive_partitioning_enable",
+        "partitioner_ignore_keys",
+    ):
         value = getattr(config, name)
         if value != ProducerConfig.__dataclass_fields__[name].default:
-            raise ConfigError(f"{name}={value!r}: is for the built-in choice of partitions, and partitioner is set")
+            raise ConfigError(
+                f"{name}={value!r}: is for the built-in choice of partitions, and "
+                "partitioner is set"
+            )

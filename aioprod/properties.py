@@ -1,4 +1,6 @@
-"""A client's configuration as it is written for Java: dotted names, values that may be text, classes by name."""
+"""A client's configuration as it is written for Java: dotted names, values that may be text,
+classes by name.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,29 @@ from aioprod.security import is_secret
 log = logging.getLogger(__name__)
 
 #: Kafka's names that are more than ours with dots.
-RENAMED: Mapping[str, str] = {"interceptor.classes": "interceptors", "partitioner.class": "partitioner"}
+RENAMED: Mapping[str, str] = {
+    "interceptor.classes": "interceptors",
+    "partitioner.class": "partitioner",
+}
 
 _TLS_BY_CONTEXT = "make an ssl.SSLContext with it and give that as ssl_context"
 _PEM_ONLY = "files are always PEM; the password of a private key is ssl.key.password"
-_INLINE_PEM = "write it to a file (ssl.keystore.location, ssl.truststore.location), or give an ssl_context"
-_TOKEN_PROVIDER = "tokens come from sasl_oauth_token_provider, an async function, which decides on all this itself"
+_INLINE_PEM = (
+    "write it to a file (ssl.keystore.location, ssl.truststore.location), or give an ssl_context"
+)
+_TOKEN_PROVIDER = (
+    "tokens come from sasl_oauth_token_provider, an async function, which decides on all this "
+    "itself"
+)
 _KERBEROS = "SASL/GSSAPI (Kerberos) is not there; PLAIN, SCRAM and OAUTHBEARER are"
 
 #: Settings of security that all of Java's clients have and that are not here, and why.
 SECURITY_ABSENT: Mapping[str, str] = {
     "security.providers": "it names Java classes; give an ssl_context for other TLS settings",
-    "sasl.jaas.config": "it is in Java's own language; give sasl.username and sasl.password, or sasl_oauth_token_provider",
+    "sasl.jaas.config": (
+        "it is in Java's own language; give sasl.username and sasl.password, or "
+        "sasl_oauth_token_provider"
+    ),
     "sasl.client.callback.handler.class": "it names a Java class; give sasl_oauth_token_provider",
     "sasl.login.callback.handler.class": "it names a Java class; give sasl_oauth_token_provider",
     "sasl.login.class": "it names a Java class; give sasl_oauth_token_provider",
@@ -49,8 +62,19 @@ SECURITY_ABSENT: Mapping[str, str] = {
         ),
         _TLS_BY_CONTEXT,
     ),
-    **dict.fromkeys(("ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.password", "ssl.truststore.type"), _PEM_ONLY),
-    **dict.fromkeys(("ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.truststore.certificates"), _INLINE_PEM),
+    **dict.fromkeys(
+        (
+            "ssl.keystore.password",
+            "ssl.keystore.type",
+            "ssl.truststore.password",
+            "ssl.truststore.type",
+        ),
+        _PEM_ONLY,
+    ),
+    **dict.fromkeys(
+        ("ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.truststore.certificates"),
+        _INLINE_PEM,
+    ),
     **dict.fromkeys(
         (
             "sasl.kerberos.kinit.cmd",
@@ -106,10 +130,14 @@ SECURITY_ABSENT: Mapping[str, str] = {
 #: Settings of Java 4.1's ProducerConfig that are not here, and why.
 ABSENT: Mapping[str, str] = {
     **SECURITY_ABSENT,
-    "enable.metrics.push": "metrics are not pushed to brokers (KIP-714); read Producer.metrics() or give observers",
+    "enable.metrics.push": (
+        "metrics are not pushed to brokers (KIP-714); read Producer.metrics() or give observers"
+    ),
     "metric.reporters": "it names Java classes; give observers",
     "metrics.recording.level": "all metrics are always recorded, they are counted per batch",
-    "transaction.two.phase.commit.enable": "transactions can't yet take part in another system's two-phase commit (KIP-939)",
+    "transaction.two.phase.commit.enable": (
+        "transactions can't yet take part in another system's two-phase commit (KIP-939)"
+    ),
 }
 
 
@@ -123,7 +151,8 @@ class Form:
         renamed: Kafka's names that are more than ours with dots.
         absent: settings of Java's that are not here, and why.
         single_parts, listed_parts: settings that are objects of the user's, or lists of these.
-        named_parts: settings that are lists of names or objects, with the names of what Java has classes for.
+        named_parts: settings that are lists of names or objects, with the names of what Java has
+            classes for.
     """
 
     kind: type[ClientConfig]
@@ -150,7 +179,12 @@ class Form:
 
 #: How a producer's settings are read.
 PRODUCER = Form(
-    ProducerConfig, "producer", RENAMED, ABSENT, ("key_serializer", "value_serializer", "partitioner"), ("interceptors", "observers")
+    ProducerConfig,
+    "producer",
+    RENAMED,
+    ABSENT,
+    ("key_serializer", "value_serializer", "partitioner"),
+    ("interceptors", "observers"),
 )
 
 _JAVA_CONSUMER = "org.apache.kafka.clients.consumer."
@@ -162,7 +196,9 @@ CONSUMER = Form(
     {"interceptor.classes": "interceptors"},
     {
         **SECURITY_ABSENT,
-        "enable.metrics.push": "metrics are not pushed to brokers (KIP-714); read Consumer.metrics()",
+        "enable.metrics.push": (
+            "metrics are not pushed to brokers (KIP-714); read Consumer.metrics()"
+        ),
         "metric.reporters": "it names Java classes; read Consumer.metrics()",
         "metrics.recording.level": "all metrics are always recorded",
         "share.acknowledgement.mode": "share groups (KIP-932) are not there",
@@ -181,13 +217,18 @@ CONSUMER = Form(
 
 
 @contextmanager
-def producer_arguments(settings: Mapping[str, Any], new_client_id: Callable[[str | None], str]) -> Iterator[dict[str, Any]]:
-    """Kafka's own names and values as keyword arguments of :class:`aioprod.Producer`; see :func:`client_arguments`.
+def producer_arguments(
+    settings: Mapping[str, Any], new_client_id: Callable[[str | None], str]
+) -> Iterator[dict[str, Any]]:
+    """Kafka's own names and values as keyword arguments of :class:`aioprod.Producer`; see
+    :func:`client_arguments`.
 
     Args:
         new_client_id: makes the ``client.id`` where none is set, of the ``transactional.id``.
     """
-    with client_arguments(PRODUCER, settings, lambda given: new_client_id(given.get("transactional_id"))) as arguments:
+    with client_arguments(
+        PRODUCER, settings, lambda given: new_client_id(given.get("transactional_id"))
+    ) as arguments:
         yield arguments
 
 
@@ -197,8 +238,10 @@ def client_arguments(
 ) -> Iterator[dict[str, Any]]:
     """Kafka's own names and values as keyword arguments of a client.
 
-    Names may have dots or underscores. A value may be text. Serializers, partitioner, interceptors and observers may be
-    classes or import paths: these are made and configured here, and closed again where the body of ``with`` fails.
+    Names may have dots or underscores. A value may be text. Serializers, partitioner, interceptors
+    and observers may be
+    classes or import paths: these are made and configured here, and closed again where the body of
+        ``with`` fails.
 
     Args:
         form: the kind of client.
@@ -210,12 +253,16 @@ def client_arguments(
     """
     maker = Maker()
     try:
-        arguments = {name: _typed(form, maker, name, value) for name, value in _named(form, settings).items()}
+        arguments = {
+            name: _typed(form, maker, name, value) for name, value in _named(form, settings).items()
+        }
         if "client_id" not in arguments:
             arguments["client_id"] = new_client_id(arguments)
         config = form.kind(**arguments)
         # What is hidden from a repr is secret: no part of the user's needs it.
-        maker.configure({name: getattr(config, name) for name, setting in form.fields.items() if setting.repr})
+        maker.configure(
+            {name: getattr(config, name) for name, setting in form.fields.items() if setting.repr}
+        )
         yield arguments
     except BaseException:
         maker.close()
@@ -224,7 +271,9 @@ def client_arguments(
 
 def _named(form: Form, settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(settings, Mapping):  # it is not shown: it may hold a password
-        raise ConfigError(f"settings of type {type(settings).__name__}: must be a mapping from names to values")
+        raise ConfigError(
+            f"settings of type {type(settings).__name__}: must be a mapping from names to values"
+        )
     named: dict[str, Any] = {}
     for given, value in settings.items():
         if not isinstance(given, str):
@@ -241,12 +290,17 @@ def _named(form: Form, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _unknown(form: Form, given: str) -> ConfigError:
     dotted = given.replace("_", ".")
     if dotted in form.absent:
-        return ConfigError(f"setting {given!r} of Java's {form.client} is not there: {form.absent[dotted]}")
+        return ConfigError(
+            f"setting {given!r} of Java's {form.client} is not there: {form.absent[dotted]}"
+        )
     known = [*form.renamed, *(name.replace("_", ".") for name in form.fields)]
     near = difflib.get_close_matches(dotted, known, 1)
     if not near:
         return ConfigError(f"unknown setting {given!r}; docs/configuration.md lists all")
-    return ConfigError(f"unknown setting {given!r}: did you mean {near[0] if '.' in given else near[0].replace('.', '_')!r}?")
+    return ConfigError(
+        f"unknown setting {given!r}: did you mean "
+        f"{near[0] if '.' in given else near[0].replace('.', '_')!r}?"
+    )
 
 
 def _typed(form: Form, maker: Maker, name: str, value: Any) -> Any:
@@ -272,12 +326,22 @@ def _typed(form: Form, maker: Maker, name: str, value: Any) -> Any:
 
 def _named_parts(maker: Maker, name: str, value: Any, names: Mapping[str, str]) -> Any:
     """Names as they are; of a class or an import path the object."""
-    given = value.split(",") if isinstance(value, str) else [value] if isinstance(value, type) else value
+    given = (
+        value.split(",")
+        if isinstance(value, str)
+        else [value]
+        if isinstance(value, type)
+        else value
+    )
     if not isinstance(given, Iterable):
         return value
     stripped = [item.strip() if isinstance(item, str) else item for item in given]
     mapped = [names.get(item, item) if isinstance(item, str) else item for item in stripped]
-    return [item if isinstance(item, str) and "." not in item else maker.one(name, item) for item in mapped if item != ""]
+    return [
+        item if isinstance(item, str) and "." not in item else maker.one(name, item)
+        for item in mapped
+        if item != ""
+    ]
 
 
 def _switch(text: str) -> bool:

@@ -1,4 +1,6 @@
-"""Settings of TLS and SASL, under Kafka's names, and the TLS context that they describe. Secrets show in no repr and in no message."""
+"""Settings of TLS and SASL, under Kafka's names, and the TLS context that they describe. Secrets
+show in no repr and in no message.
+"""
 
 from __future__ import annotations
 
@@ -80,15 +82,21 @@ class SecurityConfig(metaclass=HidesArguments):
     """How a client makes sure of the broker, and the broker of the client.
 
     Attributes:
-        security_protocol: ``"PLAINTEXT"``, ``"SSL"``, ``"SASL_PLAINTEXT"`` or ``"SASL_SSL"`` (``security.protocol``).
+        security_protocol: ``"PLAINTEXT"``, ``"SSL"``, ``"SASL_PLAINTEXT"`` or ``"SASL_SSL"``
+            (``security.protocol``).
         ssl_context: the caller's own TLS context, used as it is; instead of the four that follow.
-        ssl_truststore_location: PEM file of the certificates to trust; without it, those that the system trusts (``ssl.truststore.location``).
-        ssl_keystore_location: PEM file with this client's private key and certificate chain, for mutual TLS (``ssl.keystore.location``).
+        ssl_truststore_location: PEM file of the certificates to trust; without it, those that the
+            system trusts (``ssl.truststore.location``).
+        ssl_keystore_location: PEM file with this client's private key and certificate chain, for
+            mutual TLS (``ssl.keystore.location``).
         ssl_key_password: what the private key is encrypted with, if it is (``ssl.key.password``).
-        ssl_endpoint_identification_algorithm: ``"https"`` checks that the certificate names the broker's host; ``""`` does not.
-        sasl_mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"`` or ``"OAUTHBEARER"`` (``sasl.mechanism``).
+        ssl_endpoint_identification_algorithm: ``"https"`` checks that the certificate names the
+            broker's host; ``""`` does not.
+        sasl_mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"`` or ``"OAUTHBEARER"``
+            (``sasl.mechanism``).
         sasl_username, sasl_password: for PLAIN and SCRAM.
-        sasl_oauth_token_provider: async function that gives an :class:`OAuthToken`, for OAUTHBEARER.
+        sasl_oauth_token_provider: async function that gives an :class:`OAuthToken`, for
+            OAUTHBEARER.
     """
 
     security_protocol: str = "PLAINTEXT"
@@ -126,7 +134,8 @@ def new_tls_context(config: SecurityConfig, *, system_trust: bool = True) -> ssl
     """Build the TLS context from the files that the settings name.
 
     Args:
-        system_trust: where no ``ssl_truststore_location`` is set, load what the system trusts (takes some 30 ms).
+        system_trust: where no ``ssl_truststore_location`` is set, load what the system trusts
+            (takes some 30 ms).
 
     Raises:
         ConfigError: a file can't be read or is not what the setting wants.
@@ -145,27 +154,44 @@ def new_tls_context(config: SecurityConfig, *, system_trust: bool = True) -> ssl
 
 def _trust(context: ssl.SSLContext, location: str | Path) -> None:
     _read_pem("ssl_truststore_location", location, "a certificate", b"CERTIFICATE")
-    # As in Java, each certificate in the file is trusted by itself, also one that another authority has signed.
+    # As in Java, each certificate in the file is trusted by itself, also one that another authority
+    # has signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(location)
     except ssl.SSLError as error:
-        raise ConfigError(f"ssl_truststore_location={str(location)!r}: a certificate in it can't be read ({error.reason})") from None
+        raise ConfigError(
+            f"ssl_truststore_location={str(location)!r}: a certificate in it can't be read "
+            f"({error.reason})"
+        ) from None
 
 
 def _identify(context: ssl.SSLContext, config: SecurityConfig) -> None:
     location = config.ssl_keystore_location
     assert location is not None
-    text = _read_pem("ssl_keystore_location", location, "a private key and its certificate chain", b"PRIVATE KEY", b"CERTIFICATE")
+    text = _read_pem(
+        "ssl_keystore_location",
+        location,
+        "a private key and its certificate chain",
+        b"PRIVATE KEY",
+        b"CERTIFICATE",
+    )
     if config.ssl_key_password is None and any(sign in text for sign in _ENCRYPTED_KEY):
-        raise ConfigError(f"ssl_keystore_location={str(location)!r}: its private key is encrypted, set ssl_key_password")
+        raise ConfigError(
+            f"ssl_keystore_location={str(location)!r}: its private key is encrypted, set "
+            "ssl_key_password"
+        )
     try:
         # Never without a password, not even an empty one: OpenSSL would ask for it on the terminal.
         context.load_cert_chain(location, password=config.ssl_key_password or "none")
     except ValueError:
         raise ConfigError("ssl_key_password: must not be longer than 1024 bytes") from None
     except ssl.SSLError as error:
-        because = "ssl_key_password does not open its private key" if config.ssl_key_password is not None else "its private key can't be used"
+        because = (
+            "ssl_key_password does not open its private key"
+            if config.ssl_key_password is not None
+            else "its private key can't be used"
+        )
         if error.reason == "KEY_VALUES_MISMATCH":
             because = "its first certificate does not belong to its private key"
         raise ConfigError(f"ssl_keystore_location={str(location)!r}: {because}") from None
@@ -181,10 +207,17 @@ def _read_pem(setting: str, location: str | Path, wanted: str, *labels: bytes) -
         raise ConfigError(f"{shown}: no file can have such a name") from None
     if content.startswith((*_JAVA_KEYSTORES, _DER_SEQUENCE)):
         kind = "PKCS #12 (or DER)" if content.startswith(_DER_SEQUENCE) else "JKS"
-        raise ConfigError(f"{shown}: this is a {kind} file, only PEM is read; convert it with keytool and openssl (see docs/security.md)")
+        raise ConfigError(
+            f"{shown}: this is a {kind} file, only PEM is read; convert it with keytool and "
+            "openssl (see docs/security.md)"
+        )
     for label in labels:
-        if not any(line.startswith(b"-----BEGIN ") and label in line for line in content.splitlines()):
-            raise ConfigError(f"{shown}: must be a PEM file with {wanted}; it has no {label.decode()}")
+        if not any(
+            line.startswith(b"-----BEGIN ") and label in line for line in content.splitlines()
+        ):
+            raise ConfigError(
+                f"{shown}: must be a PEM file with {wanted}; it has no {label.decode()}"
+            )
     return content
 
 
@@ -222,35 +255,62 @@ def _check_texts(config: SecurityConfig) -> None:
 def _check_tls(config: SecurityConfig) -> None:
     algorithm = config.ssl_endpoint_identification_algorithm
     if algorithm not in ("https", ""):
-        raise ConfigError(f"ssl_endpoint_identification_algorithm={algorithm!r}: must be 'https', or '' for no check of the broker's host name")
-    files = [name for name in ("ssl_truststore_location", "ssl_keystore_location", "ssl_key_password") if getattr(config, name) is not None]
+        raise ConfigError(
+            f"ssl_endpoint_identification_algorithm={algorithm!r}: must be 'https', or '' "
+            "for no check of the broker's host name"
+        )
+    files = [
+        name
+        for name in ("ssl_truststore_location", "ssl_keystore_location", "ssl_key_password")
+        if getattr(config, name) is not None
+    ]
     if algorithm != "https":
         files.append("ssl_endpoint_identification_algorithm")
     context = config.ssl_context
     given = [*files, "ssl_context"] if context is not None else files
     if given and not config.uses_tls:
-        raise ConfigError(f"{given[0]} is set, but security_protocol={config.security_protocol!r} is without TLS: choose 'SSL' or 'SASL_SSL'")
+        raise ConfigError(
+            f"{given[0]} is set, but security_protocol={config.security_protocol!r} is "
+            "without TLS: choose 'SSL' or 'SASL_SSL'"
+        )
     if context is None:
         if files:
-            new_tls_context(config, system_trust=False)  # a bad file is told now, not with the first connection
+            new_tls_context(
+                config, system_trust=False
+            )  # a bad file is told now, not with the first connection
     elif files:
-        raise ConfigError(f"{files[0]} and ssl_context are both set: the context is used as it is, so give one or the other")
+        raise ConfigError(
+            f"{files[0]} and ssl_context are both set: the context is used as it is, so give "
+            "one or the other"
+        )
     elif not isinstance(context, ssl.SSLContext):
         raise ConfigError(f"ssl_context: must be an ssl.SSLContext, not {type(context).__name__}")
     elif context.protocol == ssl.PROTOCOL_TLS_SERVER:
-        raise ConfigError("ssl_context is one for servers: make it with ssl.create_default_context()")
+        raise ConfigError(
+            "ssl_context is one for servers: make it with ssl.create_default_context()"
+        )
 
 
 def _check_sasl(config: SecurityConfig) -> None:
     given = [name for name in _SASL_NAMES if getattr(config, name) is not None]
     if not config.uses_sasl:
         if given:
-            raise ConfigError(f"{given[0]} is set, but security_protocol={config.security_protocol!r} is without SASL: choose 'SASL_SSL'")
+            raise ConfigError(
+                f"{given[0]} is set, but security_protocol={config.security_protocol!r} is "
+                "without SASL: choose 'SASL_SSL'"
+            )
         return
     mechanism = config.sasl_mechanism
     if mechanism is None:
-        raise ConfigError(f"security_protocol={config.security_protocol!r} needs sasl_mechanism: one of {', '.join(SASL_MECHANISMS)}")
-    wanted = ("sasl_username", "sasl_password") if mechanism in PASSWORD_MECHANISMS else ("sasl_oauth_token_provider",)
+        raise ConfigError(
+            f"security_protocol={config.security_protocol!r} needs sasl_mechanism: one of "
+            f"{', '.join(SASL_MECHANISMS)}"
+        )
+    wanted = (
+        ("sasl_username", "sasl_password")
+        if mechanism in PASSWORD_MECHANISMS
+        else ("sasl_oauth_token_provider",)
+    )
     for name in wanted:
         if not getattr(config, name):
             raise ConfigError(f"sasl_mechanism={mechanism!r} needs {name}")
@@ -261,7 +321,9 @@ def _check_sasl(config: SecurityConfig) -> None:
         if "\0" in (getattr(config, name) or ""):
             raise ConfigError(f"{name}: must not contain the character NUL")
     if mechanism == "OAUTHBEARER" and not callable(config.sasl_oauth_token_provider):
-        raise ConfigError("sasl_oauth_token_provider: must be an async function that returns an OAuthToken")
+        raise ConfigError(
+            "sasl_oauth_token_provider: must be an async function that returns an OAuthToken"
+        )
 
 
 _SASL_NAMES = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_oauth_token_provider")

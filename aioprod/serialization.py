@@ -1,4 +1,6 @@
-"""How keys, values and headers become bytes, and bytes keys and values again (``key.serializer``, ``value.deserializer``)."""
+"""How keys, values and headers become bytes, and bytes keys and values again (``key.serializer``,
+``value.deserializer``).
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from aioprod.users_code import ENDS_PROGRAM
 class Serializer(Protocol):
     """``(topic, headers, data) -> bytes or None``: a function, or an object that can be called so.
 
-    An object may also have ``configure(settings, is_key)``, called once where the producer made it from a class or an import
-    path, and ``close()``, called when the producer closes. It runs in the event loop: it must not block, and can't be async.
+    An object may also have ``configure(settings, is_key)``, called once where the producer made it
+    from a class or an import path, and ``close()``, called when the producer closes. It runs in the
+    event loop: it must not block, and can't be async.
     """
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
@@ -31,10 +34,12 @@ class Serializer(Protocol):
 
 
 class Deserializer(Protocol):
-    """``(topic, headers, data) -> object``: a function, or an object that can be called so; ``data`` is bytes, or None for a null.
+    """``(topic, headers, data) -> object``: a function, or an object that can be called so;
+    ``data`` is bytes, or None for a null.
 
-    An object may also have ``configure(settings, is_key)``, called once where the consumer made it from a class or an import path, and
-    ``close()``, called when the consumer closes. It runs in the event loop: it must not block, and can't be async.
+    An object may also have ``configure(settings, is_key)``, called once where the consumer made it
+    from a class or an import path, and ``close()``, called when the consumer closes. It runs in the
+    event loop: it must not block, and can't be async.
     """
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
@@ -62,7 +67,9 @@ class TypedSerializer:
         if data is None:
             return None
         if not isinstance(data, self.takes) or (isinstance(data, bool) and bool not in self.takes):
-            raise TypeError(f"{' or '.join(kind.__name__ for kind in self.takes) or 'None'} is expected")
+            raise TypeError(
+                f"{' or '.join(kind.__name__ for kind in self.takes) or 'None'} is expected"
+            )
         return self.encode(data)
 
     def encode(self, data: Any) -> bytes:
@@ -71,7 +78,9 @@ class TypedSerializer:
 
 
 class BytesSerializer(TypedSerializer):
-    """Bytes as they are; bytearray and memoryview are copied. What a producer without serializers does."""
+    """Bytes as they are; bytearray and memoryview are copied. What a producer without serializers
+    does.
+    """
 
     takes = (bytes, bytearray, memoryview)
 
@@ -98,18 +107,30 @@ class StringSerializer(TypedSerializer):
 
 
 class JsonSerializer:
-    """Anything that ``json.dumps`` takes, as compact UTF-8; None is a null and not the JSON word ``null``.
+    """Anything that ``json.dumps`` takes, as compact UTF-8; None is a null and not the JSON word
+    ``null``.
 
     Args:
         default: for objects that JSON doesn't know, as in ``json.dumps``.
-        sort_keys: write objects' names in order, so that equal data has equal bytes: needed for keys.
+        sort_keys: write objects' names in order, so that equal data has equal bytes: needed for
+            keys.
     """
 
-    def __init__(self, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = True) -> None:
-        self._encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default, sort_keys=sort_keys).encode
+    def __init__(
+        self, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = True
+    ) -> None:
+        self._encode = json.JSONEncoder(
+            ensure_ascii=False,
+            allow_nan=False,
+            separators=(",", ":"),
+            default=default,
+            sort_keys=sort_keys,
+        ).encode
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
-        """The JSON text of ``data``. TypeError or ValueError for what has no JSON form, NaN and infinities too."""
+        """The JSON text of ``data``. TypeError or ValueError for what has no JSON form, NaN and
+        infinities too.
+        """
         return None if data is None else self._encode(data).encode()
 
 
@@ -315,27 +336,47 @@ JAVA_DESERIALIZERS: Mapping[str, type] = {
 }
 
 
-def serialize(serializer: Serializer | None, setting: str, topic: str, headers: Headers, data: Any) -> bytes | None:
+def serialize(
+    serializer: Serializer | None, setting: str, topic: str, headers: Headers, data: Any
+) -> bytes | None:
     """The bytes of a key or value; without a serializer, data must be bytes.
 
     Args:
         setting: ``"key_serializer"`` or ``"value_serializer"``, for the error.
 
     Raises:
-        SerializationError: it can't be done; names the class given, the one expected, and the setting. The data itself is not in the text.
+        SerializationError: it can't be done; names the class given, the one expected, and the
+            setting. The data itself is not in the text.
     """
     if serializer is None:
-        return _stored(setting, data, f"the {_what(setting)} is of type {_name(data)}, bytes is expected: give bytes, or set {setting}")
+        return _stored(
+            setting,
+            data,
+            (
+                f"the {_what(setting)} is of type {_name(data)}, bytes is expected: give bytes, "
+                f"or set {setting}"
+            ),
+        )
     try:
         stored = serializer(topic, headers, data)
     except ENDS_PROGRAM:
         raise
     except BaseException as error:
         what = f"a {_what(setting)} of type {_name(data)} for topic {topic!r}"
-        raise SerializationError(f"{setting}: {_serializer_name(serializer)} can't turn {what} into bytes: {_reason(error)}") from error
+        raise SerializationError(
+            f"{setting}: {_serializer_name(serializer)} can't turn {what} into bytes: "
+            f"{_reason(error)}"
+        ) from error
     if inspect.iscoroutine(stored):
         stored.close()
-    return _stored(setting, stored, f"{setting}: {_serializer_name(serializer)} returned {_name(stored)}, bytes or None is expected")
+    return _stored(
+        setting,
+        stored,
+        (
+            f"{setting}: {_serializer_name(serializer)} returned {_name(stored)}, bytes or None "
+            "is expected"
+        ),
+    )
 
 
 def _stored(setting: str, data: Any, complaint: str) -> bytes | None:
@@ -361,7 +402,11 @@ def _serializer_name(serializer: Serializer) -> str:
 
 def _reason(error: BaseException) -> str:
     # A UnicodeError's own text shows the data.
-    return f"{_name(error)}: {error.reason}" if isinstance(error, UnicodeEncodeError) else f"{_name(error)}: {error}"
+    return (
+        f"{_name(error)}: {error.reason}"
+        if isinstance(error, UnicodeEncodeError)
+        else f"{_name(error)}: {error}"
+    )
 
 
 def check_headers(headers: Headers) -> tuple[Header, ...]:
@@ -375,9 +420,13 @@ def check_headers(headers: Headers) -> tuple[Header, ...]:
     try:
         given = list(headers)
     except TypeError:
-        raise SerializationError(f"headers of type {_name(headers)}: must be a list of (name, value) pairs") from None
+        raise SerializationError(
+            f"headers of type {_name(headers)}: must be a list of (name, value) pairs"
+        ) from None
     if isinstance(headers, str | bytes | bytearray | Mapping):
-        raise SerializationError(f"headers of type {_name(headers)}: must be a list of (name, value) pairs")
+        raise SerializationError(
+            f"headers of type {_name(headers)}: must be a list of (name, value) pairs"
+        )
     return tuple(_checked_header(header) for header in given)
 
 
@@ -385,18 +434,24 @@ def _check_text(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise SerializationError(f"header {name!r}: its name is no text that UTF-8 can write ({error.reason})") from None
+        raise SerializationError(
+            f"header {name!r}: its name is no text that UTF-8 can write ({error.reason})"
+        ) from None
 
 
 def _checked_header(header: Any) -> Header:
     try:
         name, value = header
     except (TypeError, ValueError):
-        raise SerializationError(f"a header of type {_name(header)}: must be a (name, value) pair") from None
+        raise SerializationError(
+            f"a header of type {_name(header)}: must be a (name, value) pair"
+        ) from None
     if not isinstance(name, str):
         raise SerializationError(f"a header's name is of type {_name(name)}: must be str")
     if not name.isascii():
         _check_text(name)
     if not (value is None or isinstance(value, bytes | bytearray | memoryview)):
-        raise SerializationError(f"header {name!r} has a value of type {_name(value)}: must be bytes or None")
+        raise SerializationError(
+            f"header {name!r} has a value of type {_name(value)}: must be bytes or None"
+        )
     return name, None if value is None else bytes(value)

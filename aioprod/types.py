@@ -23,8 +23,10 @@ class RecordMetadata(NamedTuple):
         topic: the topic's name.
         partition: the partition number.
         offset: the record's offset, -1 where acks=0 or where the broker no longer knows it.
-        timestamp: milliseconds since 1970, the record's own or, for LogAppendTime topics, the broker's.
-        serialized_key_size: bytes of the key; -1 for a null, for a record that was not stored, and for rows of ``send_arrow``.
+        timestamp: milliseconds since 1970, the record's own or, for LogAppendTime topics, the
+            broker's.
+        serialized_key_size: bytes of the key; -1 for a null, for a record that was not stored, and
+            for rows of ``send_arrow``.
         serialized_value_size: the same for the value.
     """
 
@@ -59,7 +61,9 @@ class ProducerRecord(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: the offset of the next record to read, a note, and the leader epoch of the last record read (-1: unknown)."""
+    """A position to commit: the offset of the next record to read, a note, and the leader epoch of
+    the last record read (-1: unknown).
+    """
 
     offset: int
     metadata: str = ""
@@ -67,16 +71,20 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class SubscriptionPattern(NamedTuple):
-    """A regular expression in RE2's syntax that the broker resolves: topics whose whole name matches (KIP-848, Kafka 4.0).
+    """A regular expression in RE2's syntax that the broker resolves: topics whose whole name
+    matches (KIP-848, Kafka 4.0).
 
-    For ``subscribe(pattern=...)`` with ``group_protocol="consumer"``; a pattern of Python's ``re`` is resolved by this client.
+    For ``subscribe(pattern=...)`` with ``group_protocol="consumer"``; a pattern of Python's ``re``
+    is resolved by this client.
     """
 
     pattern: str
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record at or after a point in time: its offset, its timestamp (milliseconds since 1970) and its leader epoch (-1: unknown)."""
+    """The first record at or after a point in time: its offset, its timestamp (milliseconds since
+    1970) and its leader epoch (-1: unknown).
+    """
 
     offset: int
     timestamp: int
@@ -91,7 +99,8 @@ class ConsumerRecord(NamedTuple):
         partition: the partition number.
         offset: its place in the partition.
         timestamp: milliseconds since 1970.
-        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did (LogAppendTime).
+        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did
+            (LogAppendTime).
         key, value: bytes or what the deserializers make of them; None is a null.
         headers: names and values in the producer's order; names may repeat.
         leader_epoch: the epoch of the leader that wrote it.
@@ -109,12 +118,14 @@ class ConsumerRecord(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that is written and still open: with this, any process may end it (KIP-939's name; EndTxn needs no more).
+    """A transaction that is written and still open: with this, any process may end it (KIP-939's
+    name; EndTxn needs no more).
 
     Attributes:
         transactional_id: of the producer that wrote it; a newer producer with this id aborts it.
         producer_id, epoch: the identity it was written under.
-        v2: whether it follows the second transaction protocol (KIP-890), which ends it by another version of the request.
+        v2: whether it follows the second transaction protocol (KIP-890), which ends it by another
+            version of the request.
     """
 
     transactional_id: str
@@ -124,7 +135,9 @@ class PreparedTransaction(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits offsets in a transaction (KIP-447): the group, and the member's generation and ids so that a member that was replaced is fenced."""
+    """Who commits offsets in a transaction (KIP-447): the group, and the member's generation and
+    ids so that a member that was replaced is fenced.
+    """
 
     group_id: str
     generation_id: int = -1

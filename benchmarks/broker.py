@@ -19,7 +19,9 @@ _STOP_TIMEOUT_S = 10
 
 @contextmanager
 def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
-    """Bootstrap servers of a broker that has these topics (name to number of partitions); it ends with the ``with`` block or with this process."""
+    """Bootstrap servers of a broker that has these topics (name to number of partitions); it ends
+    with the ``with`` block or with this process.
+    """
     with broker_with_pid(topics) as (address, _):
         yield address
 
@@ -28,14 +30,18 @@ def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
 def broker_with_pid(topics: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The same, and the id of its process, for those who stop it for a while."""
     command = [sys.executable, "-m", "benchmarks.broker"]
-    with subprocess.Popen(command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps(dict(topics)) + "\n")
             process.stdin.flush()
             address = process.stdout.readline().strip()
             if not address:
-                raise RuntimeError(f"the broker process ended with exit status {process.wait(_STOP_TIMEOUT_S)}")
+                raise RuntimeError(
+                    f"the broker process ended with exit status {process.wait(_STOP_TIMEOUT_S)}"
+                )
             yield address, process.pid
         finally:
             process.stdin.close()
@@ -55,7 +61,9 @@ async def _serve(topics: Mapping[str, int]) -> None:
 
 
 def main() -> None:
-    """Take the topics from the first line of standard input, print the address, and serve until standard input ends."""
+    """Take the topics from the first line of standard input, print the address, and serve until
+    standard input ends.
+    """
     topics: dict[str, int] = json.loads(sys.stdin.readline())
     with asyncio.Runner(loop_factory=loop_factory(wanted=True)) as runner:
         runner.run(_serve(topics))

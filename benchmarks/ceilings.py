@@ -1,4 +1,6 @@
-"""How much is good enough: figures that results are held against, whatever the other clients show."""
+"""How much is good enough: figures that results are held against, whatever the other clients
+show.
+"""
 
 from __future__ import annotations
 
@@ -27,5 +29,8 @@ def ceiling_table(results: Results, ceilings: Iterable[Ceiling]) -> str:
             median = statistics.median(results.values(ceiling.metric, ceiling.case, ceiling.client))
             verdict = "met" if median <= ceiling.most else "missed"
             what = f"{ceiling.client}: {ceiling.metric.title}"
-            lines.append(f"| {ceiling.case} | {what} | {ceiling.most:g} | {median:.{ceiling.metric.digits}f} | {verdict} |")
+            lines.append(
+                f"| {ceiling.case} | {what} | {ceiling.most:g} | "
+                f"{median:.{ceiling.metric.digits}f} | {verdict} |"
+            )
     return "\n".join(lines)

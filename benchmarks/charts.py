@@ -1,4 +1,6 @@
-"""A picture of results: a row of panels a case, a panel a metric, a bar a client, a line for the range of the rounds."""
+"""A picture of results: a row of panels a case, a panel a metric, a bar a client, a line for the
+range of the rounds.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,14 @@ def write_png(results: Results, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    heights = [_PANEL_HEIGHT_IN + _BAR_HEIGHT_IN * len(clients) for clients in results.rounds.values()]
+    heights = [
+        _PANEL_HEIGHT_IN + _BAR_HEIGHT_IN * len(clients) for clients in results.rounds.values()
+    ]
     shape = len(heights), len(results.metrics)
     size = _PANEL_WIDTH_IN * shape[1], _TITLE_HEIGHT_IN + sum(heights)
-    figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, height_ratios=heights, layout="constrained")
+    figure, panels = pyplot.subplots(
+        *shape, figsize=size, squeeze=False, height_ratios=heights, layout="constrained"
+    )
     for row, case in zip(panels, results.rounds, strict=True):
         for panel, metric in zip(row, results.metrics, strict=True):
             _draw(panel, results, metric, case)
@@ -50,7 +56,15 @@ def _draw(panel: Any, results: Results, metric: Metric, case: str) -> None:
     clients = list(results.rounds[case])
     for place, client in enumerate(clients):
         low, median, high = _range(results, metric, case, client)
-        panel.barh(place, median, xerr=[[median - low], [high - median]], height=0.8, color=_colour(client), ecolor="#222222", capsize=2)
+        panel.barh(
+            place,
+            median,
+            xerr=[[median - low], [high - median]],
+            height=0.8,
+            color=_colour(client),
+            ecolor="#222222",
+            capsize=2,
+        )
         panel.annotate(f" {median:,.{metric.digits}f}", (high, place), va="center", fontsize=7)
     panel.set_title(f"{case}: {metric.title}", fontsize=9, loc="left")
     panel.set_yticks(range(len(clients)), clients, fontsize=8)

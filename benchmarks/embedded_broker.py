@@ -1,4 +1,5 @@
-"""What does the embedded broker cost a test: its start, a whole small test, and a test of many records?
+"""What does the embedded broker cost a test: its start, a whole small test, and a test of many
+records?
 
 Broker and client share one process and one event loop here, as they do in a test.
 """
@@ -48,7 +49,10 @@ class Row:
     def figures(self, cost: Cost) -> tuple[float, float]:
         """The cost in the row's unit: by time on the wall, and by CPU time."""
         if self.unit == "ms":
-            return cost.wall_s / cost.records * MILLISECONDS, cost.cpu_s / cost.records * MILLISECONDS
+            return (
+                cost.wall_s / cost.records * MILLISECONDS,
+                cost.cpu_s / cost.records * MILLISECONDS,
+            )
         return cost.records / cost.wall_s, cost.records / cost.cpu_s
 
 
@@ -59,9 +63,15 @@ def rows(records: int) -> dict[str, Row]:
         "start of three nodes": Row(lambda: start(3), "ms"),
         "start and stop of one node": Row(start_and_stop, "ms"),
         "a test: start, topic, one record sent and read, stop": Row(small_test, "ms", 50),
-        f"Produce, {records:,} records in finished batches": Row(lambda: produce(records), "records/s", 300_000),
-        f"Fetch, {records:,} records, not decoded": Row(lambda: fetch(records), "records/s", 300_000),
-        f"a test of {records:,} records: sent and read by our clients": Row(lambda: large_test(records), "records/s"),
+        f"Produce, {records:,} records in finished batches": Row(
+            lambda: produce(records), "records/s", 300_000
+        ),
+        f"Fetch, {records:,} records, not decoded": Row(
+            lambda: fetch(records), "records/s", 300_000
+        ),
+        f"a test of {records:,} records: sent and read by our clients": Row(
+            lambda: large_test(records), "records/s"
+        ),
     }
 
 
@@ -89,7 +99,10 @@ async def small_test() -> Cost:
     async def once() -> None:
         async with EmbeddedCluster() as cluster:
             cluster.create_topic(TOPIC)
-            async with Producer(cluster.bootstrap_servers) as producer, TopicConsumer(cluster.bootstrap_servers, TOPIC) as consumer:
+            async with (
+                Producer(cluster.bootstrap_servers) as producer,
+                TopicConsumer(cluster.bootstrap_servers, TOPIC) as consumer,
+            ):
                 await producer.send_and_wait(TOPIC, VALUE)
                 assert (await consumer.getone()).value == VALUE
 
@@ -126,7 +139,9 @@ async def large_test(records: int) -> Cost:
     async with AsyncExitStack() as stack:
         cluster, _ = await _cluster_and_client(stack)
         producer = await stack.enter_async_context(Producer(cluster.bootstrap_servers))
-        consumer = await stack.enter_async_context(TopicConsumer(cluster.bootstrap_servers, TOPIC, timeout_ms=60_000))
+        consumer = await stack.enter_async_context(
+            TopicConsumer(cluster.bootstrap_servers, TOPIC, timeout_ms=60_000)
+        )
 
         async def send_and_read() -> None:
             for _ in range(records):
@@ -149,20 +164,30 @@ async def _produce(client: ClusterClient, records: int) -> None:
     writer = RecordBatchWriter(int(time.time() * 1000))
     for _ in range(BATCH_RECORDS):
         writer.append(int(time.time() * 1000), None, VALUE)
-    data = TopicProduceData(TOPIC, client.snapshot.topics[TOPIC].topic_id, [PartitionProduceData(0, bytes(writer.build()))])
+    data = TopicProduceData(
+        TOPIC,
+        client.snapshot.topics[TOPIC].topic_id,
+        [PartitionProduceData(0, bytes(writer.build()))],
+    )
     request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
     for _ in range(-(-records // (BATCH_RECORDS * IN_FLIGHT))):
         for answer in await asyncio.gather(*(client.request(request, 1) for _ in range(IN_FLIGHT))):
             assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-async def measure(chosen: Mapping[str, Row], repetitions: int) -> dict[str, list[tuple[float, float]]]:
+async def measure(
+    chosen: Mapping[str, Row], repetitions: int
+) -> dict[str, list[tuple[float, float]]]:
     """Run the rows in turn, again and again; the first round does not count."""
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
     for repetition in range(repetitions + 1):
         for name, row in chosen.items():
             wall, cpu = row.figures(await row.run())
-            print(f"  round {repetition}: {name}: {wall:,.1f} {row.unit}, by CPU {cpu:,.1f}", file=sys.stderr, flush=True)
+            print(
+                f"  round {repetition}: {name}: {wall:,.1f} {row.unit}, by CPU {cpu:,.1f}",
+                file=sys.stderr,
+                flush=True,
+            )
             if repetition:
                 figures[name].append((wall, cpu))
     return figures
@@ -173,19 +198,35 @@ def table(chosen: Mapping[str, Row], figures: Mapping[str, Sequence[tuple[float,
     lines = ["| what | on the wall | by CPU time | good enough |", "|---|---|---|---|"]
     for name, row in chosen.items():
         wall, cpu = (_spread(row.unit, of) for of in zip(*figures[name], strict=True))
-        lines.append(f"| {name} | {wall} | {cpu} | {'' if row.target is None else f'{row.target:,g} {row.unit}'} |")
+        lines.append(
+            f"| {name} | {wall} | {cpu} | "
+            f"{'' if row.target is None else f'{row.target:,g} {row.unit}'} |"
+        )
     return "\n".join(lines)
 
 
 def _spread(unit: str, values: Sequence[float]) -> str:
     digits = 1 if unit == "ms" else 0
-    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}-{max(values):,.{digits}f}) {unit}"
+    return (
+        f"{statistics.median(values):,.{digits}f} "
+        f"({min(values):,.{digits}f}-{max(values):,.{digits}f}) {unit}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=100_000, help="of the rows with many records (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=5, help="rounds that count, after one that doesn't (default: %(default)s)")
+    parser.add_argument(
+        "--records",
+        type=int,
+        default=100_000,
+        help="of the rows with many records (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=5,
+        help="rounds that count, after one that doesn't (default: %(default)s)",
+    )
     parser.add_argument("--uvloop", action="store_true", help="run on uvloop")
     chosen = parser.parse_args(arguments)
     measured_rows = rows(chosen.records)

@@ -1,7 +1,9 @@
-"""What does exactly-once cost the Spark sink, beside at-least-once: a batch of two tasks, and each step of the protocol? No JVM.
+"""What does exactly-once cost the Spark sink, beside at-least-once: a batch of two tasks, and each
+step of the protocol? No JVM.
 
-Tasks and driver run in this process, one after the other where Spark would use several, against a real Kafka or the brokers of ``--bootstrap``. Both
-kinds of writes take turns. CPU is this process's; Spark's own time for a batch, some 300 ms, comes on top of either.
+Tasks and driver run in this process, one after the other where Spark would use several, against a
+real Kafka or the brokers of ``--bootstrap``. Both kinds of writes take turns. CPU is this
+process's; Spark's own time for a batch, some 300 ms, comes on top of either.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ _STEPS: dict[str, tuple[Any, str]] = {
     "driver: decide": (driver, "decide"),
     "driver: commit all": (driver, "end_decided"),
     "driver: sweep (beside it)": (driver, "sweep"),
-    "brokers, behind it: write the markers that are left": (sys.modules[__name__], "markers_written"),
+    "brokers, behind it: write the markers that are left": (
+        sys.modules[__name__],
+        "markers_written",
+    ),
 }
 _RUN = short_run("benchmark")
 _MARKERS_LIMIT_S = 60
@@ -71,23 +76,40 @@ class Steps:
 def batches(rows: int) -> list[pa.RecordBatch]:
     """What Spark hands to a task: 100 random bytes and a key of six in each row."""
     values = [os.urandom(100) for _ in range(rows)]
-    table = pa.table({"value": pa.array(values, pa.binary()), "key": pa.array([b"%06d" % number for number in range(rows)], pa.binary())})
+    table = pa.table(
+        {
+            "value": pa.array(values, pa.binary()),
+            "key": pa.array([b"%06d" % number for number in range(rows)], pa.binary()),
+        }
+    )
     return list(table.to_batches(max_chunksize=_ARROW_ROWS))
 
 
-async def measure(servers: str, topic: str, rows: int, tasks: int, repetitions: int) -> dict[str, list[tuple[float, float]]]:
+async def measure(
+    servers: str, topic: str, rows: int, tasks: int, repetitions: int
+) -> dict[str, list[tuple[float, float]]]:
     """Milliseconds on the clock and of CPU of each batch of either kind."""
     given = {"kafka.bootstrap.servers": servers, "topic": topic}
-    plain, exact = parse_sink_options(given | {"delivery": "at-least-once"}), parse_sink_options(given)
+    plain, exact = (
+        parse_sink_options(given | {"delivery": "at-least-once"}),
+        parse_sink_options(given),
+    )
     writer = Sink(exact.transactional_id_prefix, f"benchmark-{time.time_ns()}")
     parts = [batches(rows // tasks) for _ in range(tasks)]
     found: dict[str, list[tuple[float, float]]] = {"at-least-once": [], "exactly-once": []}
     for version in range(repetitions + _WARM_UP):
-        for kind, write in (("at-least-once", _plainly(plain, parts)), ("exactly-once", _exactly(exact, writer, version, parts))):
+        for kind, write in (
+            ("at-least-once", _plainly(plain, parts)),
+            ("exactly-once", _exactly(exact, writer, version, parts)),
+        ):
             begun, cpu = time.perf_counter(), time.process_time()
             await write
-            found[kind].append(((time.perf_counter() - begun) * 1000, (time.process_time() - cpu) * 1000))
-        await markers_written(exact, [writer.transactional_id(_RUN, version, number) for number in range(tasks)])
+            found[kind].append(
+                ((time.perf_counter() - begun) * 1000, (time.process_time() - cpu) * 1000)
+            )
+        await markers_written(
+            exact, [writer.transactional_id(_RUN, version, number) for number in range(tasks)]
+        )
     return {kind: taken[_WARM_UP:] for kind, taken in found.items()}
 
 
@@ -95,26 +117,63 @@ async def _plainly(options: SinkOptions, parts: Sequence[Sequence[pa.RecordBatch
     await asyncio.gather(*(sink._write_batches(options, iter(part)) for part in parts))
 
 
-async def _exactly(options: SinkOptions, writer: Sink, version: int, parts: Sequence[Sequence[pa.RecordBatch]]) -> None:
-    attempts = [TaskAttempt(writer, _RUN, version, partition, partition) for partition in range(len(parts))]
-    reports = await asyncio.gather(*(task.write_task(options, attempt, iter(part)) for attempt, part in zip(attempts, parts, strict=True)))
+async def _exactly(
+    options: SinkOptions, writer: Sink, version: int, parts: Sequence[Sequence[pa.RecordBatch]]
+) -> None:
+    attempts = [
+        TaskAttempt(writer, _RUN, version, partition, partition) for partition in range(len(parts))
+    ]
+    reports = await asyncio.gather(
+        *(
+            task.write_task(options, attempt, iter(part))
+            for attempt, part in zip(attempts, parts, strict=True)
+        )
+    )
     assert await driver.commit_batch(options, reports, version)
 
 
 async def markers_written(options: SinkOptions, transactional_ids: Sequence[str]) -> None:
-    """Wait until the transactions have their markers in all partitions: brokers answer EndTxn before."""
-    async with asyncio.timeout(_MARKERS_LIMIT_S), open_coordination(options.producer, "benchmark") as coordination:
+    """Wait until the transactions have their markers in all partitions: brokers answer EndTxn
+    before.
+    """
+    async with (
+        asyncio.timeout(_MARKERS_LIMIT_S),
+        open_coordination(options.producer, "benchmark") as coordination,
+    ):
         states = {""}
         while states != {"CompleteCommit"}:
-            states = {found.state for found in (await transactions.describe_transactions(coordination, transactional_ids)).values()}
+            states = {
+                found.state
+                for found in (
+                    await transactions.describe_transactions(coordination, transactional_ids)
+                ).values()
+            }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", help="brokers to use; default: a Kafka of its own")
-    parser.add_argument("--rows", type=int, nargs="+", default=[20, 100_000], help="rows of a batch (default: %(default)s)")
-    parser.add_argument("--tasks", type=int, nargs="+", default=[2], help="transactions of a batch (default: %(default)s)")
-    parser.add_argument("--partitions", type=int, nargs="+", default=[1], help="partitions that each task writes to (default: %(default)s)")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=[20, 100_000],
+        help="rows of a batch (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tasks",
+        type=int,
+        nargs="+",
+        default=[2],
+        help="transactions of a batch (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        nargs="+",
+        default=[1],
+        help="partitions that each task writes to (default: %(default)s)",
+    )
     parser.add_argument("--repetitions", type=int, default=20)
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
@@ -124,16 +183,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 _report(servers, name, rows, tasks, partitions, chosen.repetitions)
 
 
-def _report(servers: str, name: str, rows: int, tasks: int, partitions: int, repetitions: int) -> None:
+def _report(
+    servers: str, name: str, rows: int, tasks: int, partitions: int, repetitions: int
+) -> None:
     steps = Steps()
     with ExitStack() as stack:
         for label, (module, step) in _STEPS.items():
             stack.enter_context(steps.watch(label, module, step))
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             found = runner.run(measure(servers, name, rows, tasks, repetitions))
-    print(f"\n{rows:,} rows, {tasks} tasks, {partitions} partitions\n\n| delivery | ms | CPU ms |\n|---|---|---|")
+    print(
+        f"\n{rows:,} rows, {tasks} tasks, {partitions} partitions\n\n| delivery | ms | CPU "
+        "ms |\n|---|---|---|"
+    )
     for kind, taken in found.items():
-        print(f"| {kind} | {median(wall for wall, _ in taken):.1f} | {median(cpu for _, cpu in taken):.1f} |")
+        print(
+            f"| {kind} | {median(wall for wall, _ in taken):.1f} | "
+            f"{median(cpu for _, cpu in taken):.1f} |"
+        )
     print("\n| step | ms |\n|---|---|")
     for label, milliseconds in steps.took.items():
         print(f"| {label} | {median(milliseconds):.1f} |")

@@ -14,7 +14,9 @@ MICROSECONDS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What ``records`` records took: CPU seconds of this process (all its threads) and seconds on the wall."""
+    """What ``records`` records took: CPU seconds of this process (all its threads) and seconds on
+    the wall.
+    """
 
     records: int
     cpu_s: float

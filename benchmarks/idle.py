@@ -39,14 +39,18 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
     async with AsyncExitStack() as stack:
         for client in chosen.clients:
             opened = await stack.enter_async_context(worker(client, uvloop=chosen.uvloop))
-            questions.append(Question(CASE, client, partial(idle, opened, Settings(servers), chosen.seconds)))
+            questions.append(
+                Question(CASE, client, partial(idle, opened, Settings(servers), chosen.seconds))
+            )
         await in_rounds(results, questions, chosen.repetitions)
     return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS, repetitions=2)
-    parser.add_argument("--seconds", type=float, default=10, help="how long, a round (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="how long, a round (default: %(default)s)"
+    )
     parser.add_argument("--uvloop", action="store_true", help="run all on uvloop")
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:

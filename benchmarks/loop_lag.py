@@ -1,4 +1,6 @@
-"""How late does an event loop run what is due every millisecond, while the producer compresses and sends batches of 1 MB with zstd?"""
+"""How late does an event loop run what is due every millisecond, while the producer compresses and
+sends batches of 1 MB with zstd?
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,15 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
     async with AsyncExitStack() as stack:
         for client in chosen.clients:
             opened = await stack.enter_async_context(worker(client, uvloop=chosen.uvloop))
-            ask = partial(ask_on_new_topic, opened, "loop_lag", settings, load, warm_up_records=BATCH_RECORDS)
+            ask = partial(
+                ask_on_new_topic, opened, "loop_lag", settings, load, warm_up_records=BATCH_RECORDS
+            )
             questions.append(
-                Question(f"{chosen.rate} batches a second", client, partial(ask, batch_records=BATCH_RECORDS, batches_a_second=chosen.rate))
+                Question(
+                    f"{chosen.rate} batches a second",
+                    client,
+                    partial(ask, batch_records=BATCH_RECORDS, batches_a_second=chosen.rate),
+                )
             )
         await in_rounds(results, questions, chosen.repetitions)
     return results
@@ -49,14 +57,23 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS)
-    parser.add_argument("--rate", type=int, default=20, help="batches a second (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=5, help="how long, a round (default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=int, default=20, help="batches a second (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5, help="how long, a round (default: %(default)s)"
+    )
     parser.add_argument("--uvloop", action="store_true", help="run all on uvloop")
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
         results = asyncio.run(measure(chosen, servers))
     report(results, chosen)
-    print("\n" + ceiling_table(results, [Ceiling(case, "aioprod", P99, GOOD_ENOUGH_MS) for case in results.rounds]))
+    print(
+        "\n"
+        + ceiling_table(
+            results, [Ceiling(case, "aioprod", P99, GOOD_ENOUGH_MS) for case in results.rounds]
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What does a record cost when ten thousand tasks wait for room in a small buffer, again and again?
 
-All tasks call ``send_and_wait`` on one partition; the buffer is 1 MiB, less than they want together. The row "again" is the first case once more: no
-other ratio is surer than that one.
+All tasks call ``send_and_wait`` on one partition; the buffer is 1 MiB, less than they want
+together. The row "again" is the first case once more: no other ratio is surer than that one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
     """Ask about each number of tasks and each client."""
     few, many = f"{chosen.few:,} tasks", f"{chosen.many:,} tasks"
     cases = {few: chosen.few, f"{few}, again": chosen.few, many: chosen.many}
-    results = Results("Tasks that wait for room in a buffer of 1 MiB: what a record costs", (CPU, WALL), beside="confluent-kafka AIOProducer")
+    results = Results(
+        "Tasks that wait for room in a buffer of 1 MiB: what a record costs",
+        (CPU, WALL),
+        beside="confluent-kafka AIOProducer",
+    )
     settings = Settings(servers, batch_size=16_384, buffer_memory=BUFFER_BYTES)
 
     def question(worker: Worker, case: str, tasks: int) -> Question:
@@ -45,16 +49,31 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
 
     async with AsyncExitStack() as stack:
         workers = [await stack.enter_async_context(worker(client)) for client in chosen.clients]
-        await in_rounds(results, [question(one, case, tasks) for case, tasks in cases.items() for one in workers], chosen.repetitions)
+        await in_rounds(
+            results,
+            [question(one, case, tasks) for case, tasks in cases.items() for one in workers],
+            chosen.repetitions,
+        )
     return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS, embedded=True)
-    parser.add_argument("--records", type=int, default=200_000, help="records a round (default: %(default)s)")
-    parser.add_argument("--peer-records", type=int, default=20_000, help="the same for the peers, which take long (default: %(default)s)")
-    parser.add_argument("--few", type=int, default=500, help="tasks of the first case (default: %(default)s)")
-    parser.add_argument("--many", type=int, default=10_000, help="tasks of the last case (default: %(default)s)")
+    parser.add_argument(
+        "--records", type=int, default=200_000, help="records a round (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--peer-records",
+        type=int,
+        default=20_000,
+        help="the same for the peers, which take long (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--few", type=int, default=500, help="tasks of the first case (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--many", type=int, default=10_000, help="tasks of the last case (default: %(default)s)"
+    )
     chosen = parser.parse_args(arguments)
     with broker_process({TOPIC: 1}) as servers:
         results = asyncio.run(measure(chosen, servers))

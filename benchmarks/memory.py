@@ -1,6 +1,8 @@
-"""How much memory does a client take while its broker is silent, beside the buffer that it was allowed?
+"""How much memory does a client take while its broker is silent, beside the buffer that it was
+allowed?
 
-The broker is an embedded one that is stopped (SIGSTOP) for the while. Each measurement is a new process's.
+The broker is an embedded one that is stopped (SIGSTOP) for the while. Each measurement is a new
+process's.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ SIZES = {10: 2.0, 100: 1.5, 1_000: 1.2}
 GROWTH = Metric("grown by, in buffers", lambda figures: float(figures["grown_ratio"]))
 METRICS = (
     GROWTH,
-    Metric("values taken, in buffers", lambda figures: float(figures["taken_ratio"]), compared=False),
+    Metric(
+        "values taken, in buffers", lambda figures: float(figures["taken_ratio"]), compared=False
+    ),
     Metric("waits then", lambda figures: float(figures["waits"]), 0, compared=False),
 )
 
@@ -37,11 +41,17 @@ def case(value_size: int, keep: bool) -> str:
     return f"{value_size:,} B, deliveries {'kept' if keep else 'dropped'}"
 
 
-CEILINGS = [Ceiling(case(size, keep), "aioprod", GROWTH, most) for keep in (False, True) for size, most in SIZES.items()]
+CEILINGS = [
+    Ceiling(case(size, keep), "aioprod", GROWTH, most)
+    for keep in (False, True)
+    for size, most in SIZES.items()
+]
 
 
 async def memory(client: str, value_size: int, keep: bool) -> Figures:
-    """Figures of ``memory``, of a worker and a broker of its own; raises RecordsMissingError where some that were taken did not arrive."""
+    """Figures of ``memory``, of a worker and a broker of its own; raises RecordsMissingError where
+    some that were taken did not arrive.
+    """
     with broker_with_pid({TOPIC: 1}) as (servers, pid):
         async with worker(client) as opened:
             given = {"topic": TOPIC, "value_size": value_size, "keep": keep, "broker_pid": pid}
@@ -51,7 +61,9 @@ async def memory(client: str, value_size: int, keep: bool) -> Figures:
 
 
 async def measure(chosen: argparse.Namespace) -> Results:
-    """Ask about every size and every client, with deliveries that the caller drops and with such as it keeps."""
+    """Ask about every size and every client, with deliveries that the caller drops and with such as
+    it keeps.
+    """
     results = Results(QUESTION, METRICS)
     questions = [
         Question(case(size, keep), client, partial(memory, client, size, keep))
@@ -65,7 +77,13 @@ async def measure(chosen: argparse.Namespace) -> Results:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS, repetitions=2, embedded=True)
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="bytes of a value (default: %(default)s)")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=list(SIZES),
+        help="bytes of a value (default: %(default)s)",
+    )
     chosen = parser.parse_args(arguments)
     results = asyncio.run(measure(chosen))
     report(results, chosen)

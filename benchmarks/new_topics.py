@@ -1,6 +1,7 @@
 """What does the first record to a topic cost when the producer knows many topics already?
 
-One topic after another gets one record, which has to wait for the topic's metadata; ten times as many topics should cost ten times as much.
+One topic after another gets one record, which has to wait for the topic's metadata; ten times as
+many topics should cost ten times as much.
 """
 
 from __future__ import annotations
@@ -29,20 +30,28 @@ async def measure(chosen: argparse.Namespace, servers: str, topics: Sequence[str
 
     def question(worker: Worker, count: int) -> Question:
         async def ask() -> Figures:
-            return await worker.call("new_topics", Settings(servers, linger_ms=0), {"topics": topics[:count]})
+            return await worker.call(
+                "new_topics", Settings(servers, linger_ms=0), {"topics": topics[:count]}
+            )
 
         return Question(f"{count:,} topics", worker.name, ask)
 
     async with AsyncExitStack() as stack:
         workers = [await stack.enter_async_context(worker(client)) for client in chosen.clients]
         counts = (max(1, len(topics) // 10), len(topics))
-        await in_rounds(results, [question(one, count) for count in counts for one in workers], chosen.repetitions)
+        await in_rounds(
+            results,
+            [question(one, count) for count in counts for one in workers],
+            chosen.repetitions,
+        )
     return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS, embedded=True)
-    parser.add_argument("--topics", type=int, default=2_000, help="topics of the second case (default: %(default)s)")
+    parser.add_argument(
+        "--topics", type=int, default=2_000, help="topics of the second case (default: %(default)s)"
+    )
     chosen = parser.parse_args(arguments)
     topics = [f"topic-{number:05d}" for number in range(chosen.topics)]
     with broker_process(dict.fromkeys(topics, 1)) as servers:

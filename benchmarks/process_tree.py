@@ -6,14 +6,16 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-# Behind the name, which may have spaces: the parent's id; the CPU time of the process in user and kernel mode, then that of its children that ended.
+# Behind the name, which may have spaces: the parent's id; the CPU time of the process in user and
+# kernel mode, then that of its children that ended.
 _PARENT, _TIMES = 1, slice(11, 15)
 
 
 def tree_cpu_s(pid: int) -> tuple[float, float]:
     """CPU seconds of a process that runs, and of its descendants, those that have ended included.
 
-    The figures only grow: a process that ends adds its time to its parent's. What is measured is therefore the difference of two calls.
+    The figures only grow: a process that ends adds its time to its parent's. What is measured is
+        therefore the difference of two calls.
     """
     stats = _stats()
     children = defaultdict(list)
@@ -35,7 +37,9 @@ def _stats() -> dict[int, list[str]]:
     for directory in Path("/proc").iterdir():
         if directory.name.isdecimal():
             try:
-                found[int(directory.name)] = (directory / "stat").read_text().rpartition(")")[2].split()
+                found[int(directory.name)] = (
+                    (directory / "stat").read_text().rpartition(")")[2].split()
+                )
             except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 continue
     return found

@@ -1,7 +1,8 @@
-"""What does a record cost of many that are sent one after the other, and how many go through in a second, beside the other clients?
+"""What does a record cost of many that are sent one after the other, and how many go through in a
+second, beside the other clients?
 
-The settings are the same for all. The headline is 100 bytes without key, acks=all, linger 5 ms, batches of 64 KiB, one partition; every case differs
-from it in what its name says.
+The settings are the same for all. The headline is 100 bytes without key, acks=all, linger 5 ms,
+batches of 64 KiB, one partition; every case differs from it in what its name says.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from itertools import product
 
 from benchmarks.adapters import ADAPTERS, Feature, Foreign, Load, Settings
 from benchmarks.measures import Figures
-from benchmarks.real_broker import bootstrap, check_record_count, record_count, topic, use_every_partition
+from benchmarks.real_broker import (
+    bootstrap,
+    check_record_count,
+    record_count,
+    topic,
+    use_every_partition,
+)
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Question, in_rounds, names, options, report
 from benchmarks.targets import Target, verdicts
@@ -28,12 +35,21 @@ FIRST_RECORDS, FEWEST_RECORDS = 20_000, 1_000
 KEYS = 10_000
 KEYED_PARTITIONS = 6
 MANY_PARTITIONS = 100
-"""From here on a new topic for every measurement would take the broker longer than the measurement."""
-LOOPS = ("aioprod", "aioprod send_many", "aioprod send_arrow", "confluent-kafka AIOProducer", "aiokafka")
+"""From here on a new topic for every measurement would take the broker longer than the measurement.
+"""
+LOOPS = (
+    "aioprod",
+    "aioprod send_many",
+    "aioprod send_arrow",
+    "confluent-kafka AIOProducer",
+    "aiokafka",
+)
 """Clients that run on the worker's event loop; to the others uvloop makes no difference."""
 
 RATE = Metric("records/s", lambda figures: float(figures["records"] / figures["wall_s"]), 0)
-CPU = Metric("CPU s per million records", lambda figures: float(figures["cpu_s"] / figures["records"] * 1e6))
+CPU = Metric(
+    "CPU s per million records", lambda figures: float(figures["cpu_s"] / figures["records"] * 1e6)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +119,9 @@ TARGETS = [
         for point in QUICK[1:]
         for target in (
             Target(point.name, "aioprod", CPU, "confluent-kafka", "at most", 1 + NEIGHBOURS_WITHIN),
-            Target(point.name, "aioprod", RATE, "confluent-kafka", "at least", 1 - NEIGHBOURS_WITHIN),
+            Target(
+                point.name, "aioprod", RATE, "confluent-kafka", "at least", 1 - NEIGHBOURS_WITHIN
+            ),
         )
     ),
     *(
@@ -128,12 +146,23 @@ GRID = [
 
 
 class Case:
-    """One client at one point. It finds out by itself how many records take as long as a round shall last.
+    """One client at one point. It finds out by itself how many records take as long as a round
+    shall last.
 
-    ``shared_topic``: sent to by all clients; without one, and for foreign clients, every measurement has a topic of its own.
+    ``shared_topic``: sent to by all clients; without one, and for foreign clients, every
+        measurement has a topic of its own.
     """
 
-    def __init__(self, point: Point, client: str, worker: Worker, servers: str, *, round_s: float, shared_topic: str | None) -> None:
+    def __init__(
+        self,
+        point: Point,
+        client: str,
+        worker: Worker,
+        servers: str,
+        *,
+        round_s: float,
+        shared_topic: str | None,
+    ) -> None:
         self._point = point
         self._foreign = issubclass(ADAPTERS[client], Foreign)
         self._worker = worker
@@ -143,7 +172,9 @@ class Case:
         self._records = 0
 
     async def ask(self) -> Figures:
-        """Measure once; raises RecordsMissingError where the topic does not hold what was acknowledged."""
+        """Measure once; raises RecordsMissingError where the topic does not hold what was
+        acknowledged.
+        """
         if self._records or self._foreign:
             return await self._measure(self._records)
         records = FIRST_RECORDS
@@ -156,57 +187,120 @@ class Case:
 
     async def _measure(self, records: int) -> Figures:
         point = self._point
-        settings = Settings(self._servers, acks=point.acks, linger_ms=point.linger_ms, compression_type=point.compression_type)
+        settings = Settings(
+            self._servers,
+            acks=point.acks,
+            linger_ms=point.linger_ms,
+            compression_type=point.compression_type,
+        )
         warm_up_records = max(records // 10, point.keys)
-        with nullcontext(self._shared_topic) if self._shared_topic else topic(self._servers, point.partitions) as name:
+        with (
+            nullcontext(self._shared_topic)
+            if self._shared_topic
+            else topic(self._servers, point.partitions) as name
+        ):
             before = record_count(self._servers, [name], range(point.partitions))
             load = Load(name, records, point.value_size, point.keys, point.headers)
-            figures = await self._worker.call("throughput", settings, {"load": asdict(load), "warm_up_records": warm_up_records})
+            figures = await self._worker.call(
+                "throughput", settings, {"load": asdict(load), "warm_up_records": warm_up_records}
+            )
             acknowledged = figures["records"] if self._foreign else warm_up_records + records
-            check_record_count(self._servers, name, point.partitions, acknowledged, before=before, more_allowed=self._foreign)
+            check_record_count(
+                self._servers,
+                name,
+                point.partitions,
+                acknowledged,
+                before=before,
+                more_allowed=self._foreign,
+            )
         return figures
 
 
-async def measure(points: Sequence[Point], clients: Sequence[str], servers: str, *, round_s: float, repetitions: int) -> Results:
+async def measure(
+    points: Sequence[Point],
+    clients: Sequence[str],
+    servers: str,
+    *,
+    round_s: float,
+    repetitions: int,
+) -> Results:
     """Ask about every point, one after the other, and every client that can do it."""
     results = Results(QUESTION, (RATE, CPU))
     async with AsyncExitStack() as stack:
         workers: dict[tuple[str, bool], Worker] = {}
         for point in points:
             questions = []
-            with topic(servers, point.partitions) if point.partitions >= MANY_PARTITIONS else nullcontext() as shared_topic:
+            with (
+                topic(servers, point.partitions)
+                if point.partitions >= MANY_PARTITIONS
+                else nullcontext() as shared_topic
+            ):
                 if shared_topic:
                     use_every_partition(servers, shared_topic, point.partitions)
                 for client in clients:
-                    if point.needs & ADAPTERS[client].lacks or (point.uvloop and client not in (*LOOPS, results.beside)):
+                    if point.needs & ADAPTERS[client].lacks or (
+                        point.uvloop and client not in (*LOOPS, results.beside)
+                    ):
                         continue
                     process = client, point.uvloop and client in LOOPS
                     if process not in workers:
-                        workers[process] = await stack.enter_async_context(worker(client, uvloop=process[1]))
-                    case = Case(point, client, workers[process], servers, round_s=round_s, shared_topic=shared_topic)
+                        workers[process] = await stack.enter_async_context(
+                            worker(client, uvloop=process[1])
+                        )
+                    case = Case(
+                        point,
+                        client,
+                        workers[process],
+                        servers,
+                        round_s=round_s,
+                        shared_topic=shared_topic,
+                    )
                     questions.append(Question(point.name, client, case.ask))
                 await in_rounds(results, questions, repetitions)
     return results
 
 
 def points(chosen: argparse.Namespace) -> list[Point]:
-    """What was asked for: all combinations of the lists given, or the grid, or the headline and those beside it."""
+    """What was asked for: all combinations of the lists given, or the grid, or the headline and
+    those beside it.
+    """
     given = {name: values for name in AXES if (values := getattr(chosen, name)) is not None}
     if given:
-        return [Point(**dict(zip(given, values, strict=True))) for values in product(*given.values())]
+        return [
+            Point(**dict(zip(given, values, strict=True))) for values in product(*given.values())
+        ]
     return GRID if chosen.grid else QUICK
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=list(ADAPTERS))
-    parser.add_argument("--grid", action="store_true", help="more than the headline and its neighbours: one axis at a time (takes an hour)")
-    parser.add_argument("--seconds", type=float, default=ROUND_S, help="about how long one measurement lasts (default: %(default)s)")
-    axes = parser.add_argument_group("instead of the headline", "all combinations of these; lists have commas between")
+    parser.add_argument(
+        "--grid",
+        action="store_true",
+        help="more than the headline and its neighbours: one axis at a time (takes an hour)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=ROUND_S,
+        help="about how long one measurement lasts (default: %(default)s)",
+    )
+    axes = parser.add_argument_group(
+        "instead of the headline", "all combinations of these; lists have commas between"
+    )
     for name, kind in AXES.items():
-        axes.add_argument(f"--{name.replace('_', '-')}", type=partial(_list_of, kind), metavar=name.upper())
+        axes.add_argument(
+            f"--{name.replace('_', '-')}", type=partial(_list_of, kind), metavar=name.upper()
+        )
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
-        asked = measure(points(chosen), chosen.clients, servers, round_s=chosen.seconds, repetitions=chosen.repetitions)
+        asked = measure(
+            points(chosen),
+            chosen.clients,
+            servers,
+            round_s=chosen.seconds,
+            repetitions=chosen.repetitions,
+        )
         results = asyncio.run(asked)
     report(results, chosen)
     if judged := verdicts(results, TARGETS):

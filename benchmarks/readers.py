@@ -1,4 +1,6 @@
-"""The ways of reading that are compared, all of one shape: each reads a topic of one partition, without a group."""
+"""The ways of reading that are compared, all of one shape: each reads a topic of one partition,
+without a group.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _LIMIT_S = 60.0
 
 
 class Reader(Protocol):
-    """A consumer, with its client's own defaults but for checksums, which all of them check. Made without arguments, opened and closed once.
+    """A consumer, with its client's own defaults but for checksums, which all of them check. Made
+    without arguments, opened and closed once.
 
     Attributes:
         name: as tables show it.
@@ -31,7 +34,9 @@ class Reader(Protocol):
         """Take a topic, from its beginning on; once."""
 
     async def read(self, records: int) -> int:
-        """Read so many records, and look at the value of each: how many bytes these have. Raises where one can't be read."""
+        """Read so many records, and look at the value of each: how many bytes these have. Raises
+        where one can't be read.
+        """
 
     async def poll(self, polls: int) -> int:
         """Ask so often for records, without waiting for any; how many came."""
@@ -102,7 +107,12 @@ class _Aiokafka:
     async def open(self, servers: str) -> None:
         from aiokafka import AIOKafkaConsumer  # here, so that a worker loads no client but its own
 
-        self.consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False, check_crcs=True)
+        self.consumer = AIOKafkaConsumer(
+            bootstrap_servers=servers,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            check_crcs=True,
+        )
         await self.consumer.start()
 
     def assign(self, topic: str) -> None:
@@ -117,7 +127,9 @@ class _Aiokafka:
         return found
 
     async def close(self) -> None:
-        await asyncio.sleep(0)  # polls that find nothing don't give way, and stop() fails where a task of its own has not begun
+        # polls that find nothing don't give way, and stop() fails where a task of its own has not
+        # begun
+        await asyncio.sleep(0)
         await self.consumer.stop()
 
 
@@ -138,7 +150,9 @@ class AiokafkaMany(_Aiokafka):
     async def read(self, records: int) -> int:
         size, found = 0, 0
         while found < records:
-            for some in (await self.consumer.getmany(timeout_ms=1_000, max_records=MOST_AT_ONCE)).values():
+            for some in (
+                await self.consumer.getmany(timeout_ms=1_000, max_records=MOST_AT_ONCE)
+            ).values():
                 for record in some:
                     size += len(record.value)
                 found += len(some)
@@ -152,7 +166,12 @@ class _Confluent:
     async def open(self, servers: str) -> None:
         from confluent_kafka import Consumer as TheirConsumer
 
-        given = {"bootstrap.servers": servers, "group.id": "benchmark", "enable.auto.commit": False, "check.crcs": True}
+        given = {
+            "bootstrap.servers": servers,
+            "group.id": "benchmark",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
         self.consumer = TheirConsumer(given)
         self.consumer.list_topics(timeout=_LIMIT_S)  # it connects in the background
 
@@ -200,7 +219,14 @@ class ConfluentEach(_Confluent):
         return size
 
 
-_ALL: tuple[type[Reader], ...] = (AioprodEach, AioprodMany, AiokafkaEach, AiokafkaMany, ConfluentMany, ConfluentEach)
+_ALL: tuple[type[Reader], ...] = (
+    AioprodEach,
+    AioprodMany,
+    AiokafkaEach,
+    AiokafkaMany,
+    ConfluentMany,
+    ConfluentEach,
+)
 
 READERS: dict[str, type[Reader]] = {reader.name: reader for reader in _ALL}
 """By the names that tables show."""

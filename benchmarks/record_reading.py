@@ -1,4 +1,6 @@
-"""What does it cost to make columns of fetched record batches, as the Spark source does, beside records read one by one? CPU only: no broker."""
+"""What does it cost to make columns of fetched record batches, as the Spark source does, beside
+records read one by one? CPU only: no broker.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,18 @@ class Records:
         for start in range(0, count, self.batch_size // size):
             writer = RecordBatchWriter(TIMESTAMP)
             for number in range(start, min(start + self.batch_size // size, count)):
-                length = chance.randint(self.value_size // 2, self.value_size * 3 // 2) if self.sizes_vary else self.value_size
+                length = (
+                    chance.randint(self.value_size // 2, self.value_size * 3 // 2)
+                    if self.sizes_vary
+                    else self.value_size
+                )
                 headers = [(f"h{index}", b"value") for index in range(self.headers)]
-                writer.append(TIMESTAMP + number // 100, b"k%05d" % (number % KEYS) if self.keys else None, os.urandom(length), headers)
+                writer.append(
+                    TIMESTAMP + number // 100,
+                    b"k%05d" % (number % KEYS) if self.keys else None,
+                    os.urandom(length),
+                    headers,
+                )
             batch = bytearray(writer.build(codec=self.codec))
             set_base_offset(batch, 0, start, 0)
             data += batch
@@ -89,7 +100,11 @@ def main() -> None:
     print(f"{'ns of CPU per record':26}{'as columns':>12}{'with headers':>14}{'one by one':>12}")
     for case in CASES:
         data, count = case.fetched()
-        works = (partial(as_columns, data, False), partial(as_columns, data, True), partial(one_by_one, data))
+        works = (
+            partial(as_columns, data, False),
+            partial(as_columns, data, True),
+            partial(one_by_one, data),
+        )
         columns, with_headers, single = (cpu_ns(work, count) for work in works)
         print(f"{case.name:26}{columns:12.0f}{with_headers:14.0f}{single:12.0f}")
 

@@ -15,7 +15,15 @@ from pathlib import Path
 
 from benchmarks.measures import Figures
 
-_PACKAGES = ("aioprod", "aiokafka", "confluent-kafka", "kafka-python", "uvloop", "pyarrow", "pyspark")
+_PACKAGES = (
+    "aioprod",
+    "aiokafka",
+    "confluent-kafka",
+    "kafka-python",
+    "uvloop",
+    "pyarrow",
+    "pyspark",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +68,15 @@ class Results:
         return [metric.value(figures) for figures in self.rounds[case][client]]
 
     def ratios(self, metric: Metric, case: str, client: str, beside: str = "") -> list[float]:
-        """One ratio a round, to ``beside`` (the results' own, where none is named); empty where that was not measured or is zero."""
+        """One ratio a round, to ``beside`` (the results' own, where none is named); empty where
+        that was not measured or is zero.
+        """
         beside = beside or self.beside
         if beside not in self.rounds[case]:
             return []
-        pairs = list(zip(self.values(metric, case, client), self.values(metric, case, beside), strict=True))
+        pairs = list(
+            zip(self.values(metric, case, client), self.values(metric, case, beside), strict=True)
+        )
         return [own / other for own, other in pairs] if all(other for _, other in pairs) else []
 
     def table(self) -> str:
@@ -100,7 +112,9 @@ def spread(values: Sequence[float], digits: int) -> str:
     """``median (least-most)``; empty for no values."""
     if not values:
         return ""
-    median, least, most = (f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+    median, least, most = (
+        f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values))
+    )
     return f"{median} ({least}-{most})"
 
 
@@ -112,7 +126,12 @@ def machine() -> dict[str, object]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {"python": platform.python_version(), "system": platform.platform(), "processors": os.cpu_count(), "packages": found}
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processors": os.cpu_count(),
+        "packages": found,
+    }
 
 
 def _line(cells: Sequence[str]) -> str:

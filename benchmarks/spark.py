@@ -1,7 +1,9 @@
-"""What do rows cost between Spark and Kafka, and how many go through in a second, beside Spark's own connector (a jar)?
+"""What do rows cost between Spark and Kafka, and how many go through in a second, beside Spark's
+own connector (a jar)?
 
-One Spark session does all, with two tasks; a million rows of 100 bytes with keys, acks=all, linger 5 ms, batches of 64 KiB, six partitions. CPU
-time is that of the JVM and of all Python workers. What was written is counted by librdkafka (read_committed), what was read by Spark.
+One Spark session does all, with two tasks; a million rows of 100 bytes with keys, acks=all, linger
+5 ms, batches of 64 KiB, six partitions. CPU time is that of the JVM and of all Python workers. What
+was written is counted by librdkafka (read_committed), what was read by Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ from benchmarks.rounds import Question, in_rounds, options, report
 from benchmarks.targets import Target, verdicts
 
 QUESTION = "Rows between Spark and Kafka"
-JAR, AT_LEAST_ONCE, EXACTLY_ONCE, SOURCE = "Spark's connector", "aioprod at-least-once", "aioprod exactly-once", "aioprod"
+JAR, AT_LEAST_ONCE, EXACTLY_ONCE, SOURCE = (
+    "Spark's connector",
+    "aioprod at-least-once",
+    "aioprod exactly-once",
+    "aioprod",
+)
 SINKS: dict[str, tuple[str, dict[str, str]]] = {
     JAR: ("kafka", {}),
     AT_LEAST_ONCE: ("aioprod", {"delivery": "at-least-once"}),
@@ -51,10 +58,23 @@ _WORKERS = Path(__file__).with_name("spark_workers")
 _PRODUCER = {"kafka.acks": "all", "kafka.linger.ms": "5", "kafka.batch.size": str(64 * 1024)}
 
 RATE = Metric("rows/s", lambda figures: float(figures["rows"] / figures["wall_s"]), 0)
-CPU = Metric("CPU s per million rows", lambda figures: float((figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["rows"] * 1e6))
-PYTHON_CPU = Metric("of it Python", lambda figures: float(figures["python_cpu_s"] / figures["rows"] * 1e6), compared=False)
+CPU = Metric(
+    "CPU s per million rows",
+    lambda figures: float((figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["rows"] * 1e6),
+)
+PYTHON_CPU = Metric(
+    "of it Python",
+    lambda figures: float(figures["python_cpu_s"] / figures["rows"] * 1e6),
+    compared=False,
+)
 BATCH = Metric("ms per micro-batch", lambda figures: float(figures["batch_ms"]), 0)
-BATCH_CPU = Metric("CPU ms per micro-batch", lambda figures: float((figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["batches"] * 1e3), 0)
+BATCH_CPU = Metric(
+    "CPU ms per micro-batch",
+    lambda figures: float(
+        (figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["batches"] * 1e3
+    ),
+    0,
+)
 
 
 def stream_case(rows: int) -> str:
@@ -66,11 +86,16 @@ TARGETS = [
     *(
         target
         for client in (AT_LEAST_ONCE, EXACTLY_ONCE)
-        for target in (Target(WRITE, client, RATE, JAR, "at least", 1.0), Target(WRITE, client, CPU, JAR, "at most", 1.0))
+        for target in (
+            Target(WRITE, client, RATE, JAR, "at least", 1.0),
+            Target(WRITE, client, CPU, JAR, "at most", 1.0),
+        )
     ),
     Target(READ, SOURCE, RATE, JAR, "at least", 1.5),
 ]
-STREAM_TARGETS = [Target(stream_case(LARGE_MICRO_BATCH), EXACTLY_ONCE, BATCH, AT_LEAST_ONCE, "at most", 1.15)]
+STREAM_TARGETS = [
+    Target(stream_case(LARGE_MICRO_BATCH), EXACTLY_ONCE, BATCH, AT_LEAST_ONCE, "at most", 1.15)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +114,20 @@ class Bench:
         before, start = tree_cpu_s(java), time.perf_counter()
         work()
         wall_s, after = time.perf_counter() - start, tree_cpu_s(java)
-        return {"rows": rows, "wall_s": wall_s, "jvm_cpu_s": after[0] - before[0], "python_cpu_s": after[1] - before[1]}
+        return {
+            "rows": rows,
+            "wall_s": wall_s,
+            "jvm_cpu_s": after[0] - before[0],
+            "python_cpu_s": after[1] - before[1],
+        }
 
     def rows(self, count: int) -> DataFrame:
         """Rows of which half of a value is the same in all, and half differs."""
         half = VALUE_SIZE // 2
-        value = F.concat(F.lit("x" * half), F.substring(F.sha2(F.col("id").cast("string"), 256), 1, VALUE_SIZE - half))
+        value = F.concat(
+            F.lit("x" * half),
+            F.substring(F.sha2(F.col("id").cast("string"), 256), 1, VALUE_SIZE - half),
+        )
         key = F.format_string("%06d", F.col("id") % KEYS)
         return self.session.range(0, count, 1, TASKS).select(key.alias("key"), value.alias("value"))
 
@@ -106,21 +139,29 @@ class Bench:
         return figures
 
     async def read(self, client: str, name: str, count: int) -> Figures:
-        """Read all of a topic, every column of it; raises ValueError where Spark does not see each record."""
+        """Read all of a topic, every column of it; raises ValueError where Spark does not see each
+        record.
+        """
         given = {"kafka.bootstrap.servers": self.servers, "subscribe": name}
         frame = self.session.read.format(SOURCES[client]).options(**given).load()
         seen: list[int] = []
         columns = [F.max(column) for column in frame.columns]
-        figures = self.measured(count, lambda: seen.append(frame.agg(F.count(F.lit(1)), *columns).collect()[0][0]))
+        figures = self.measured(
+            count, lambda: seen.append(frame.agg(F.count(F.lit(1)), *columns).collect()[0][0])
+        )
         if seen != [count]:
             raise ValueError(f"{client} read {seen[0]} of {count} records")
         return figures
 
     async def stream(self, client: str, name: str, rows: int, batches: int) -> Figures:
-        """Copy a topic, so many rows at a time; the first micro-batch, which starts the query, counts for the CPU time only."""
+        """Copy a topic, so many rows at a time; the first micro-batch, which starts the query,
+        counts for the CPU time only.
+        """
         durations: list[float] = []
         with topic(self.servers, PARTITIONS) as target:
-            figures = self.measured(rows * batches, lambda: durations.extend(self._copy(client, name, target, rows)))
+            figures = self.measured(
+                rows * batches, lambda: durations.extend(self._copy(client, name, target, rows))
+            )
             check_committed_records(self.servers, target, PARTITIONS, rows * batches)
         return figures | {"batches": len(durations), "batch_ms": median(durations[1:])}
 
@@ -139,25 +180,52 @@ class Bench:
 
     def _copy(self, client: str, name: str, target: str, rows: int) -> list[float]:
         """Milliseconds of each micro-batch. The source is the same for all: Spark's own."""
-        source = {"kafka.bootstrap.servers": self.servers, "subscribe": name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
-        records = self.session.readStream.format("kafka").options(**source).load().select("key", "value").coalesce(TASKS)
+        source = {
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": name,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(rows),
+        }
+        records = (
+            self.session.readStream.format("kafka")
+            .options(**source)
+            .load()
+            .select("key", "value")
+            .coalesce(TASKS)
+        )
         sink, delivery = SINKS[client]
         with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
-            given = {"kafka.bootstrap.servers": self.servers, "topic": target, "checkpointLocation": checkpoint, **_PRODUCER, **delivery}
-            query = records.writeStream.format(sink).options(**given).trigger(availableNow=True).start()
+            given = {
+                "kafka.bootstrap.servers": self.servers,
+                "topic": target,
+                "checkpointLocation": checkpoint,
+                **_PRODUCER,
+                **delivery,
+            }
+            query = (
+                records.writeStream.format(sink).options(**given).trigger(availableNow=True).start()
+            )
             try:
                 if not query.awaitTermination(STREAM_TIMEOUT_S):
-                    raise TimeoutError(f"{client}: the stream has not ended within {STREAM_TIMEOUT_S} s")
+                    raise TimeoutError(
+                        f"{client}: the stream has not ended within {STREAM_TIMEOUT_S} s"
+                    )
             finally:
                 query.stop()
-            return [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress if progress["numInputRows"]]
+            return [
+                progress["durationMs"]["triggerExecution"]
+                for progress in query.recentProgress
+                if progress["numInputRows"]
+            ]
 
 
 @contextmanager
 def bench(servers: str) -> Iterator[Bench]:
     """A Spark session with both, which ends with the block. The JVM has all of its compilers."""
     with tempfile.TemporaryDirectory(prefix="aioprod-benchmark-") as directory:
-        builder = spark_session_builder(f"local[{TASKS}]", app_name="aioprod-benchmark", short_run=False)
+        builder = spark_session_builder(
+            f"local[{TASKS}]", app_name="aioprod-benchmark", short_run=False
+        )
         settings = {
             "spark.jars": ",".join(str(jar) for jar in spark_kafka_connector_jars()),
             "spark.driver.memory": "1g",
@@ -167,7 +235,9 @@ def bench(servers: str) -> Iterator[Bench]:
         }
         for name, value in settings.items():
             builder = builder.config(name, value)
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(_WORKERS), os.environ.get("PYTHONPATH", "")])
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [str(_WORKERS), os.environ.get("PYTHONPATH", "")]
+        )
         session = builder.getOrCreate()
         try:
             session.sparkContext.setLogLevel("ERROR")
@@ -183,21 +253,44 @@ async def measure(asked: Bench, chosen: argparse.Namespace) -> tuple[Results, Re
     frame = asked.rows(chosen.rows).cache()
     frame.count()  # from here on Spark has the rows in memory
     with asked.filled_topic(frame, chosen.rows) as name:
-        writes = [Question(WRITE, client, partial(asked.write, client, frame, chosen.rows)) for client in SINKS if client in chosen.clients]
-        reads = [Question(READ, client, partial(asked.read, client, name, chosen.rows)) for client in SOURCES if client in chosen.clients]
+        writes = [
+            Question(WRITE, client, partial(asked.write, client, frame, chosen.rows))
+            for client in SINKS
+            if client in chosen.clients
+        ]
+        reads = [
+            Question(READ, client, partial(asked.read, client, name, chosen.rows))
+            for client in SOURCES
+            if client in chosen.clients
+        ]
         await in_rounds(results, [*writes, *reads], chosen.repetitions)
     for rows in (chosen.micro_batch, SMALL_MICRO_BATCH):
         count = rows * MICRO_BATCHES
         with asked.filled_topic(asked.rows(count), count) as name:
-            ask = {client: partial(asked.stream, client, name, rows, MICRO_BATCHES) for client in SINKS if client in chosen.clients}
-            await in_rounds(streams, [Question(stream_case(rows), client, ask[client]) for client in ask], chosen.repetitions)
+            ask = {
+                client: partial(asked.stream, client, name, rows, MICRO_BATCHES)
+                for client in SINKS
+                if client in chosen.clients
+            }
+            await in_rounds(
+                streams,
+                [Question(stream_case(rows), client, ask[client]) for client in ask],
+                chosen.repetitions,
+            )
     return results, streams
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=[*SINKS, SOURCE])
-    parser.add_argument("--rows", type=int, default=ROWS, help="of a write and of a read (default: %(default)s)")
-    parser.add_argument("--micro-batch", type=int, default=LARGE_MICRO_BATCH, help="rows of a large one (default: %(default)s)")
+    parser.add_argument(
+        "--rows", type=int, default=ROWS, help="of a write and of a read (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--micro-batch",
+        type=int,
+        default=LARGE_MICRO_BATCH,
+        help="rows of a large one (default: %(default)s)",
+    )
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers, bench(servers) as asked:
         results, streams = asyncio.run(measure(asked, chosen))

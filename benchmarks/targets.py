@@ -39,7 +39,9 @@ class Target:
         ratio = self.ratio(results)
         if ratio is None:
             return 0.0
-        return max(0.0, 1 - ratio / self.limit if self.bound == "at least" else ratio / self.limit - 1)
+        return max(
+            0.0, 1 - ratio / self.limit if self.bound == "at least" else ratio / self.limit - 1
+        )
 
 
 def verdicts(results: Results, targets: Iterable[Target]) -> str:
@@ -51,5 +53,12 @@ def verdicts(results: Results, targets: Iterable[Target]) -> str:
             shortfall = target.shortfall(results)
             verdict = "met" if not shortfall else f"missed by {shortfall:.0%}"
             what = f"{target.client}: {target.metric.title}"
-            lines.append(f"| {target.case} | {what} | {target.bound} {target.limit:g} times {target.beside} | {ratio:.2f} times | {verdict} |")
-    return "\n".join(["| case | what | target | measured | |", "|---|---|---|---|---|", *lines]) if lines else ""
+            lines.append(
+                f"| {target.case} | {what} | {target.bound} {target.limit:g} times "
+                f"{target.beside} | {ratio:.2f} times | {verdict} |"
+            )
+    return (
+        "\n".join(["| case | what | target | measured | |", "|---|---|---|---|---|", *lines])
+        if lines
+        else ""
+    )

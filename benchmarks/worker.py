@@ -1,7 +1,9 @@
-"""A process of its own for one client on one kind of event loop: reads one question a line, answers in one line.
+"""A process of its own for one client on one kind of event loop: reads one question a line, answers
+in one line.
 
-A question is ``{"measure": NAME, "settings": {...}, "arguments": {...}}``, an answer ``{"figures": {...}}`` or ``{"error": TEXT}``. Between questions
-no client is open, so that nothing disturbs the others. ``workers.py`` is the other end.
+A question is ``{"measure": NAME, "settings": {...}, "arguments": {...}}``, an answer ``{"figures":
+{...}}`` or ``{"error": TEXT}``. Between questions no client is open, so that nothing disturbs the
+others. ``workers.py`` is the other end.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with contextlib.suppress(KeyboardInterrupt):
         for line in sys.stdin:
-            print(json.dumps(_answer(chosen.client, chosen.uvloop, json.loads(line))), file=answers, flush=True)
+            print(
+                json.dumps(_answer(chosen.client, chosen.uvloop, json.loads(line))),
+                file=answers,
+                flush=True,
+            )
 
 
 def _answer(client: str, uvloop: bool, question: dict[str, Any]) -> Figures:

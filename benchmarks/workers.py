@@ -40,10 +40,18 @@ class Worker:
         self.pid = process.pid
         self._process = process
 
-    async def call(self, measure: str, settings: Settings, arguments: Mapping[str, Any], *, timeout_s: float = _ANSWER_TIMEOUT_S) -> Figures:
+    async def call(
+        self,
+        measure: str,
+        settings: Settings,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float = _ANSWER_TIMEOUT_S,
+    ) -> Figures:
         """The figures of one measure.
 
-        Raises MeasureError where the worker fails or ends, TimeoutError where it takes longer than ``timeout_s``.
+        Raises MeasureError where the worker fails or ends, TimeoutError where it takes longer than
+        ``timeout_s``.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         question = {"measure": measure, "settings": asdict(settings), "arguments": dict(arguments)}
@@ -53,7 +61,9 @@ class Worker:
                 await self._process.stdin.drain()
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise TimeoutError(f"{self.name}: no answer about {measure} within {timeout_s:g} s") from None
+            raise TimeoutError(
+                f"{self.name}: no answer about {measure} within {timeout_s:g} s"
+            ) from None
         if not line:
             raise MeasureError(f"{self.name}: the worker has ended")
         answer = json.loads(line)
@@ -68,7 +78,12 @@ async def worker(client: str, *, uvloop: bool = False) -> AsyncIterator[Worker]:
     """A worker for a client of ``ADAPTERS``; it ends with the block."""
     command = ["-m", "benchmarks.worker", client, *(["--uvloop"] if uvloop else [])]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, cwd=_REPOSITORY, stdin=PIPE, stdout=PIPE, limit=_LONGEST_ANSWER_BYTES
+        sys.executable,
+        *command,
+        cwd=_REPOSITORY,
+        stdin=PIPE,
+        stdout=PIPE,
+        limit=_LONGEST_ANSWER_BYTES,
     )
     try:
         yield Worker(f"{client} (uvloop)" if uvloop else client, process)
@@ -77,7 +92,9 @@ async def worker(client: str, *, uvloop: bool = False) -> AsyncIterator[Worker]:
 
 
 async def _end(process: Process) -> None:
-    """At the end of its input a worker ends; one that is in the middle of something is interrupted, so that it can end what it has started."""
+    """At the end of its input a worker ends; one that is in the middle of something is interrupted,
+    so that it can end what it has started.
+    """
     assert process.stdin is not None
     process.stdin.close()
     for act in (None, partial(process.send_signal, signal.SIGINT), process.kill):

@@ -20,14 +20,18 @@ PRODUCER = web.AppKey("producer", Producer)
 
 
 async def producer_context(app: web.Application) -> AsyncIterator[None]:
-    """One producer for all requests: it starts with the application, and delivers what it has before the application ends."""
+    """One producer for all requests: it starts with the application, and delivers what it has
+    before the application ends.
+    """
     async with Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")) as producer:
         app[PRODUCER] = producer
         yield
 
 
 async def place_order(request: web.Request) -> web.Response:
-    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they share a partition."""
+    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they
+    share a partition.
+    """
     try:
         order = json.loads(await request.text())
         customer = str(order["customer"])
@@ -39,7 +43,9 @@ async def place_order(request: web.Request) -> web.Response:
         metadata = await delivery
     except KafkaError as error:
         raise web.HTTPServiceUnavailable(text=f"the order was not stored: {error}") from error
-    return web.json_response({"partition": metadata.partition, "offset": metadata.offset}, status=201)
+    return web.json_response(
+        {"partition": metadata.partition, "offset": metadata.offset}, status=201
+    )
 
 
 async def count_click(request: web.Request) -> web.Response:

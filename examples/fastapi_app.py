@@ -2,7 +2,8 @@
 
 pip install aioprod fastapi uvicorn
 BOOTSTRAP_SERVERS=localhost:9092 uvicorn fastapi_app:app
-curl -d '{"customer": "42", "item": "tea", "quantity": 3}' -H 'content-type: application/json' localhost:8000/orders
+curl -d '{"customer": "42", "item": "tea", "quantity": 3}' -H 'content-type: application/json'
+localhost:8000/orders
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Stored(BaseModel):
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One producer for all requests: it starts with the application, and delivers what it has before the application ends."""
+    """One producer for all requests: it starts with the application, and delivers what it has
+    before the application ends.
+    """
     async with Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")) as producer:
         app.state.producer = producer
         yield
@@ -47,10 +50,14 @@ app = FastAPI(title="Orders", lifespan=lifespan)
 
 @app.post("/orders", status_code=201)
 async def place_order(order: Order, request: Request) -> Stored:
-    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they share a partition."""
+    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they
+    share a partition.
+    """
     producer: Producer = request.app.state.producer
     try:
-        delivery = await producer.send(TOPIC, order.model_dump_json().encode(), key=order.customer.encode())
+        delivery = await producer.send(
+            TOPIC, order.model_dump_json().encode(), key=order.customer.encode()
+        )
         metadata = await delivery
     except KafkaError as error:
         raise HTTPException(503, f"the order was not stored: {error}") from error

@@ -1,8 +1,9 @@
-"""Tests of fastapi_app.py with a Kafka broker that lives in the test's own process, and fails when it is told to.
+"""Tests of fastapi_app.py with a Kafka broker that lives in the test's own process, and fails when
+it is told to.
 
 pip install aioprod fastapi httpx pytest pytest-asyncio
 pytest test_fastapi_app.py
-pytest test_fastapi_app.py --kafka=real      # the same tests with a real broker; those that make it fail are skipped
+pytest test_fastapi_app.py --kafka=real  # on a real broker, without the tests that make it fail
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ ORDER = {"customer": "42", "item": "tea", "quantity": 3}
 
 
 @pytest.fixture
-def application(kafka_broker: EmbeddedCluster, kafka_topic: str, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
+def application(
+    kafka_broker: EmbeddedCluster, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> FastAPI:
     """The application, told to use the test's broker and topic."""
     monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka_broker.bootstrap_servers)
     monkeypatch.setattr(fastapi_app, "TOPIC", kafka_topic)
@@ -38,7 +41,9 @@ def application(kafka_broker: EmbeddedCluster, kafka_topic: str, monkeypatch: py
 async def client(application: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """Calls the application, which runs on the test's event loop."""
     async with application.router.lifespan_context(application):
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as opened:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(application), base_url="http://test"
+        ) as opened:
             yield opened
 
 
@@ -52,14 +57,20 @@ async def test_an_order_is_a_record(client: httpx.AsyncClient, consumer: TopicCo
 
 
 @pytest.mark.asyncio
-async def test_orders_of_a_customer_keep_their_sequence(client: httpx.AsyncClient, consumer: TopicConsumer) -> None:
+async def test_orders_of_a_customer_keep_their_sequence(
+    client: httpx.AsyncClient, consumer: TopicConsumer
+) -> None:
     for quantity in range(1, 6):
         await client.post("/orders", json={**ORDER, "quantity": quantity})
-    assert [json.loads(record.value or b"")["quantity"] for record in await consumer.getmany(5)] == [1, 2, 3, 4, 5]
+    assert [
+        json.loads(record.value or b"")["quantity"] for record in await consumer.getmany(5)
+    ] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.asyncio
-async def test_a_lost_answer_makes_no_second_order(client: httpx.AsyncClient, kafka_broker: EmbeddedCluster, kafka_topic: str) -> None:
+async def test_a_lost_answer_makes_no_second_order(
+    client: httpx.AsyncClient, kafka_broker: EmbeddedCluster, kafka_topic: str
+) -> None:
     lost = kafka_broker.on(ApiKey.PRODUCE, drop_after())
     assert (await client.post("/orders", json=ORDER)).status_code == 201
     assert lost.used == 1
@@ -67,7 +78,9 @@ async def test_a_lost_answer_makes_no_second_order(client: httpx.AsyncClient, ka
 
 
 @pytest.mark.asyncio
-async def test_a_refused_order_is_said(client: httpx.AsyncClient, kafka_broker: EmbeddedCluster) -> None:
+async def test_a_refused_order_is_said(
+    client: httpx.AsyncClient, kafka_broker: EmbeddedCluster
+) -> None:
     kafka_broker.on_every(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     answer = await client.post("/orders", json=ORDER)
     assert answer.status_code == 503
@@ -75,7 +88,9 @@ async def test_a_refused_order_is_said(client: httpx.AsyncClient, kafka_broker: 
 
 
 @pytest.mark.asyncio
-async def test_no_answer_before_the_broker_has_the_order(client: httpx.AsyncClient, kafka_broker: EmbeddedCluster) -> None:
+async def test_no_answer_before_the_broker_has_the_order(
+    client: httpx.AsyncClient, kafka_broker: EmbeddedCluster
+) -> None:
     held = kafka_broker.on(ApiKey.PRODUCE, hold())
     request = asyncio.create_task(client.post("/orders", json=ORDER))
     await held.wait()

@@ -1,10 +1,12 @@
-"""Copies a topic to another one, changing each record: each is there exactly once, however often this program is killed.
+"""Copies a topic to another one, changing each record: each is there exactly once, however often
+this program is killed.
 
 python transactional_copy.py orders orders-in-capitals --instance 1
-python transactional_copy.py orders orders-in-capitals --instance 2     # shares the partitions with the first
+python transactional_copy.py orders orders-in-capitals --instance 2  # shares the partitions
 
-What was written and how far was read are committed in one transaction (KIP-447). Whoever reads with isolation_level="read_committed" sees both or
-neither. Each process needs an instance of its own, and keeps it when it is started again: its transactional id puts an end to what the killed process
+What was written and how far was read are committed in one transaction (KIP-447). Whoever reads with
+isolation_level="read_committed" sees both or neither. Each process needs an instance of its own,
+and keeps it when it is started again: its transactional id puts an end to what the killed process
 had begun, and its place in the group is still free.
 """
 
@@ -15,7 +17,14 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from aioprod import AbortableTransactionError, Consumer, ConsumerRecord, OffsetAndMetadata, Producer, TopicPartition
+from aioprod import (
+    AbortableTransactionError,
+    Consumer,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+)
 
 GROUP = "transactional-copy"
 
@@ -25,10 +34,15 @@ def transform(value: bytes) -> bytes:
     return value.upper()
 
 
-async def copy(servers: str, source: str, target: str, instance: str, session_timeout_ms: int) -> None:
+async def copy(
+    servers: str, source: str, target: str, instance: str, session_timeout_ms: int
+) -> None:
     """Copy until the program is ended."""
-    # First the producer: its start settles whatever a process of this instance had begun, before the first record is read.
-    async with Producer(servers, transactional_id=f"{GROUP}-{instance}", transaction_timeout_ms=30_000) as producer:
+    # First the producer: its start settles whatever a process of this instance had begun, before
+    # the first record is read.
+    async with Producer(
+        servers, transactional_id=f"{GROUP}-{instance}", transaction_timeout_ms=30_000
+    ) as producer:
         async with Consumer(
             source,
             bootstrap_servers=servers,
@@ -46,17 +60,26 @@ async def copy(servers: str, source: str, target: str, instance: str, session_ti
                     await copy_batch(producer, consumer, records, target)
 
 
-async def copy_batch(producer: Producer, consumer: Consumer, records: Sequence[ConsumerRecord], target: str) -> None:
+async def copy_batch(
+    producer: Producer, consumer: Consumer, records: Sequence[ConsumerRecord], target: str
+) -> None:
     """Write some records and commit how far they were read, both or neither."""
     try:
         async with producer.transaction():
             for record in records:
                 await producer.send(target, transform(record.value), key=record.key)
-            # Partitions are only taken away inside getmany: whoever sends these has the partitions, or is refused.
-            read = {TopicPartition(r.topic, r.partition): OffsetAndMetadata(r.offset + 1, "", r.leader_epoch) for r in records}
+            # Partitions are only taken away inside getmany: whoever sends these has the partitions,
+            # or is refused.
+            read = {
+                TopicPartition(r.topic, r.partition): OffsetAndMetadata(
+                    r.offset + 1, "", r.leader_epoch
+                )
+                for r in records
+            }
             await producer.send_offsets_to_transaction(read, consumer.group_metadata())
     except AbortableTransactionError:
-        # Nothing of it counts: read the same records again, or leave them to whoever has their partitions now.
+        # Nothing of it counts: read the same records again, or leave them to whoever has their
+        # partitions now.
         for record in reversed(records):
             place = TopicPartition(record.topic, record.partition)
             if place in consumer.assignment():
@@ -64,14 +87,30 @@ async def copy_batch(producer: Producer, consumer: Consumer, records: Sequence[C
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Copy a topic to another one, each record exactly once.")
+    parser = argparse.ArgumentParser(
+        description="Copy a topic to another one, each record exactly once."
+    )
     parser.add_argument("source")
     parser.add_argument("target")
-    parser.add_argument("--instance", default="1", help="a name for this process; another one for each that runs at the same time")
-    parser.add_argument("--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"))
+    parser.add_argument(
+        "--instance",
+        default="1",
+        help="a name for this process; another one for each that runs at the same time",
+    )
+    parser.add_argument(
+        "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
+    )
     parser.add_argument("--session-timeout-ms", type=int, default=45_000)
     options = parser.parse_args()
-    asyncio.run(copy(options.bootstrap_servers, options.source, options.target, options.instance, options.session_timeout_ms))
+    asyncio.run(
+        copy(
+            options.bootstrap_servers,
+            options.source,
+            options.target,
+            options.instance,
+            options.session_timeout_ms,
+        )
+    )
 
 
 if __name__ == "__main__":

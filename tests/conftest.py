@@ -1,4 +1,6 @@
-"""Fixtures that several parts' tests share: brokers, Spark, and the check that no task is left behind."""
+"""Fixtures that several parts' tests share: brokers, Spark, and the check that no task is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ import pytest
 
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.cache import SetupError
-from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars, kafka_tools_jars, spark_kafka_connector_jars
+from aioprod.testing.jars import (
+    KAFKA_VERSIONS,
+    kafka_jars,
+    kafka_tools_jars,
+    spark_kafka_connector_jars,
+)
 from aioprod.testing.kafka_process import kafka_class_archive
 from aioprod.testing.real_kafka import RealKafka
 
@@ -26,13 +33,18 @@ if TYPE_CHECKING:
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
 _ON_DEMAND = ("benchmarks", "faults", "judges")
 _TASK_END_TIMEOUT_S = 1.0
-# Members of the new group protocol (KIP-848) hear of a change with their next heartbeat: of Kafka's five seconds a test would spend most waiting.
-_QUICK_GROUPS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.min.heartbeat.interval.ms": "200"}
+# Members of the new group protocol (KIP-848) hear of a change with their next heartbeat: of Kafka's
+# five seconds a test would spend most waiting.
+_QUICK_GROUPS = {
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever asks for a slow fixture gets its marker, so that `-m "not kafka and not spark"` leaves nobody over.
+    """Whoever asks for a slow fixture gets its marker, so that `-m "not kafka and not spark"`
+    leaves nobody over.
 
     What takes minutes runs only where `-m` names its marker.
     """
@@ -40,35 +52,57 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-        # One process has all that shares the Spark session, one what shares the broker, also where that starts a Spark of its own.
-        markers = ("spark", "kafka") if "spark" in getattr(item, "fixturenames", ()) else ("kafka", "spark")
+        # One process has all that shares the Spark session, one what shares the broker, also where
+        # that starts a Spark of its own.
+        markers = (
+            ("spark", "kafka")
+            if "spark" in getattr(item, "fixturenames", ())
+            else ("kafka", "spark")
+        )
         group = next((marker for marker in markers if item.get_closest_marker(marker)), None)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
     unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]
-    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unasked)]
+    left_out = [
+        item for item in items if any(item.get_closest_marker(marker) for marker in unasked)
+    ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_configure() -> None:
-    # Each look at all that a run has loaded takes 0.2 s, and by Python's measure there is one every few seconds: a tenth of a run's CPU time.
+    # Each look at all that a run has loaded takes 0.2 s, and by Python's measure there is one every
+    # few seconds: a tenth of a run's CPU time.
     gc.set_threshold(700, 10, 100)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch jars, and make the archive of Kafka's classes, before the first test: its time limit is not meant for that.
+    """Fetch jars, and make the archive of Kafka's classes, before the first test: its time limit is
+    not meant for that.
 
     Where jars can't be fetched the fixtures fail and say why.
     """
     if session.config.option.collectonly:
         return
-    if getattr(session.config.option, "loadgroup", False):  # in a process of pytest-xdist, with --dist loadgroup
-        alone = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
-        assert not alone, f"pytest-xdist would start brokers and Spark in each process: it has not marked the group of {alone[0]}"
+    if getattr(
+        session.config.option, "loadgroup", False
+    ):  # in a process of pytest-xdist, with --dist loadgroup
+        alone = [
+            item.nodeid
+            for item in session.items
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid
+        ]
+        assert not alone, (
+            "pytest-xdist would start brokers and Spark in each process: it has not marked "
+            f"the group of {alone[0]}"
+        )
     wanted: dict[str, list[Callable[[], object]]] = {
-        "kafka": [*(partial(kafka_jars, version) for version in KAFKA_VERSIONS), kafka_tools_jars, _make_class_archive],
+        "kafka": [
+            *(partial(kafka_jars, version) for version in KAFKA_VERSIONS),
+            kafka_tools_jars,
+            _make_class_archive,
+        ],
         "spark": [spark_kafka_connector_jars],
     }
     for marker, fetches in wanted.items():
@@ -100,14 +134,18 @@ def threaded_broker() -> Iterator[ThreadedCluster]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
-    """Bootstrap servers of a real Apache Kafka broker, one for the whole run: use topic names of your own."""
+    """Bootstrap servers of a real Apache Kafka broker, one for the whole run: use topic names of
+    your own.
+    """
     with RealKafka(settings=_QUICK_GROUPS) as running:
         yield running.bootstrap_servers
 
 
 @pytest.fixture(scope="session")
 def kafka_3_9() -> Iterator[str]:
-    """Bootstrap servers of a real Apache Kafka 3.9 broker, one for the whole run: use topic names of your own."""
+    """Bootstrap servers of a real Apache Kafka 3.9 broker, one for the whole run: use topic names
+    of your own.
+    """
     with RealKafka(version="3.9.2") as running:
         yield running.bootstrap_servers
 
@@ -124,9 +162,11 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def spark_home_without_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home for Spark whose ``pyspark.zip`` is a directory that leads to where PySpark is installed.
+    """A home for Spark whose ``pyspark.zip`` is a directory that leads to where PySpark is
+    installed.
 
-    Spark's Python processes import from it, and what is in a zip is compiled anew in each: half of the CPU time of starting one.
+    Spark's Python processes import from it, and what is in a zip is compiled anew in each: half of
+    the CPU time of starting one.
     """
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None, "PySpark is not installed"
@@ -149,8 +189,12 @@ def quick_python(spark_home_without_zip: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, spark_home_without_zip: Path) -> Iterator[SparkSession]:
-    """A Spark session of two cores with Spark's own Kafka connector. Starting takes seconds: it is one for the whole run."""
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, spark_home_without_zip: Path
+) -> Iterator[SparkSession]:
+    """A Spark session of two cores with Spark's own Kafka connector. Starting takes seconds: it is
+    one for the whole run.
+    """
     # Not at the top: runs without Spark need not pay for importing it.
     from aioprod.spark import spark_session_builder
 
@@ -165,7 +209,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_home_without_zip: Path
         "spark.sql.codegen.wholeStage": "false",
     }
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):  # the builder sets them: put them back afterwards
+        for name in (
+            "JAVA_HOME",
+            "PYSPARK_PYTHON",
+            "PYSPARK_DRIVER_PYTHON",
+            "PYTHONPATH",
+        ):  # the builder sets them: put them back afterwards
             patch.setenv(name, os.environ.get(name, ""))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = spark_session_builder("local[2]", app_name="aioprod-tests")
@@ -194,4 +243,7 @@ async def _task_leak_check() -> AsyncIterator[None]:
     if left:
         # Tasks that were cancelled or are at their end get the time to end.
         _, left = await asyncio.wait(left, timeout=_TASK_END_TIMEOUT_S)
-    assert not left, f"tasks left after the test: {[task.get_name() + ': ' + repr(task.get_coro()) for task in left]}"
+    assert not left, (
+        "tasks left after the test: "
+        f"{[task.get_name() + ': ' + repr(task.get_coro()) for task in left]}"
+    )

@@ -1,4 +1,6 @@
-"""The shape of the package: imports lead downwards, files and functions stay small, public names are public on purpose."""
+"""The shape of the package: imports lead downwards, files and functions stay small, public names
+are public on purpose.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,28 @@ MAX_FUNCTION_LINES = 70
 GENERATED = ROOT / "protocol" / "messages"
 
 BASE_MODULES = {
-    "types", "errors", "error_codes", "security", "config", "producer_config", "consumer_config", "properties", "jaas", "parts",
-    "serialization", "interceptors", "metrics", "lazy_names", "arguments", "secrecy", "users_code",
+    "types",
+    "errors",
+    "error_codes",
+    "security",
+    "config",
+    "producer_config",
+    "consumer_config",
+    "properties",
+    "jaas",
+    "parts",
+    "serialization",
+    "interceptors",
+    "metrics",
+    "lazy_names",
+    "arguments",
+    "secrecy",
+    "users_code",
     "_version",
-}  # fmt: skip
+}
 CLIENT = {"base", "protocol", "net", "cluster"}
-# What each room may import besides itself. Siblings (producer, consumer, admin) don't know each other.
+# What each room may import besides itself. Siblings (producer, consumer, admin) don't know each
+# other.
 MAY_IMPORT: dict[str, set[str]] = {
     "base": set(),
     "protocol": {"base"},
@@ -133,7 +151,9 @@ def tree(name: str) -> ast.Module:
 
 
 def imported_modules(name: str) -> set[str]:
-    """The modules of this package that a module imports, anywhere in it; its own parent packages don't count."""
+    """The modules of this package that a module imports, anywhere in it; its own parent packages
+    don't count.
+    """
     found = set()
     for target in _import_targets(name):
         if target in FILES and target != name and not (name + ".").startswith(target + "."):
@@ -147,7 +167,9 @@ def _import_targets(name: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            above = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
             module = ".".join([*above, *([node.module] if node.module else [])])
             submodules = {f"{module}.{alias.name}" for alias in node.names} & FILES.keys()
             yield from submodules
@@ -160,7 +182,10 @@ def room(name: str) -> str:
     first, second = [*name.split("."), "", ""][1:3]
     if not first:
         return "public"
-    if first == "testing" and second in ("simulation", "pytest_plugin"):  # above the client: they drive it
+    if first == "testing" and second in (
+        "simulation",
+        "pytest_plugin",
+    ):  # above the client: they drive it
         return second
     return "base" if first in BASE_MODULES else first
 
@@ -189,7 +214,9 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 def test_files_and_functions_stay_small() -> None:
     written = [name for name in FILES if not FILES[name].is_relative_to(GENERATED)]
-    assert [name for name in written if len(FILES[name].read_text().splitlines()) > MAX_FILE_LINES] == []
+    assert [
+        name for name in written if len(FILES[name].read_text().splitlines()) > MAX_FILE_LINES
+    ] == []
     too_long = []
     for name in written:
         for node in ast.walk(tree(name)):
@@ -201,7 +228,9 @@ def test_files_and_functions_stay_small() -> None:
 
 
 def test_every_directory_with_code_is_a_package() -> None:
-    assert {path.parent for path in FILES.values()} == {path.parent for path in FILES.values() if path.name == "__init__.py"}
+    assert {path.parent for path in FILES.values()} == {
+        path.parent for path in FILES.values() if path.name == "__init__.py"
+    }
 
 
 def test_public_names_are_public_on_purpose() -> None:
@@ -215,7 +244,9 @@ def test_nothing_public_is_left_out_of_all() -> None:
     for name in aioprod.__all__:
         getattr(aioprod, name)  # imports it
     submodules = {name.split(".")[1] for name in FILES if "." in name}
-    names = {name for name in vars(aioprod) if name.isidentifier() and not name.startswith("_")} - submodules  # pytest adds its own to plugins
+    names = {
+        name for name in vars(aioprod) if name.isidentifier() and not name.startswith("_")
+    } - submodules  # pytest adds its own to plugins
     assert names == set(aioprod.__all__) == set(dir(aioprod)) & names
     with pytest.raises(AttributeError, match="Shopper"):
         aioprod.Shopper  # type: ignore[attr-defined]  # noqa: B018

@@ -22,9 +22,13 @@ PASSWORD = "pencil-7"
 
 @contextmanager
 def running(*options: str) -> Iterator[dict[str, str]]:
-    """The command as a process of its own: the line of JSON that it prints. Ctrl-C has to end it in order."""
+    """The command as a process of its own: the line of JSON that it prints. Ctrl-C has to end it in
+    order.
+    """
     command = [sys.executable, "-m", "aioprod.cli", "broker", "--port", "0", "--json", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
@@ -39,7 +43,9 @@ def running(*options: str) -> Iterator[dict[str, str]]:
 
 
 async def test_nodes_and_topics() -> None:
-    with running("--nodes", "2", "--topic", "orders:4", "--topic", "clicks", "--partitions", "3") as told:
+    with running(
+        "--nodes", "2", "--topic", "orders:4", "--topic", "clicks", "--partitions", "3"
+    ) as told:
         assert told["bootstrap_servers"].count("127.0.0.1:") == 2
         assert told["security_protocol"] == "PLAINTEXT"
         async with Producer(told["bootstrap_servers"]) as producer:
@@ -51,9 +57,18 @@ async def test_nodes_and_topics() -> None:
 async def test_tls_and_sasl(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "broker.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        str(tmp_path / "broker.pem")
+    )
     (tmp_path / "users").write_text(f"alice:{PASSWORD}\n\n")
-    with running("--tls-certificate", str(tmp_path / "broker.pem"), "--users", str(tmp_path / "users"), "--mechanism", "SCRAM-SHA-256") as told:
+    with running(
+        "--tls-certificate",
+        str(tmp_path / "broker.pem"),
+        "--users",
+        str(tmp_path / "users"),
+        "--mechanism",
+        "SCRAM-SHA-256",
+    ) as told:
         assert told["security_protocol"] == "SASL_SSL"
         async with Producer(
             told["bootstrap_servers"],
@@ -82,7 +97,11 @@ async def test_tls_and_sasl(tmp_path: Path) -> None:
     ],
 )
 def test_what_can_not_be_had_is_one_line(
-    options: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "users").write_text(f"alice:secret\n{PASSWORD}\n")

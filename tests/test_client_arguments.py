@@ -1,4 +1,6 @@
-"""What all clients have in common and may be given by mistake: limits of calls, sources of time and random numbers, settings."""
+"""What all clients have in common and may be given by mistake: limits of calls, sources of time and
+random numbers, settings.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from aioprod.testing import EmbeddedCluster
 CLIENTS: list[type[Producer | Consumer | Admin]] = [Producer, Consumer, Admin]
 TP = TopicPartition("t", 0)
 TOPIC = ConfigResource.topic("t")
-# What the methods with a limit are given beside it, by name, and for some by (client, method, name).
+# What the methods with a limit are given beside it, by name, and for some by (client, method,
+# name).
 ARGUMENTS: dict[str | tuple[str, str], Any] = {
     "partitions": [TP],
     ("create_partitions", "partitions"): {"t": 2},
@@ -42,7 +45,19 @@ ARGUMENTS: dict[str | tuple[str, str], Any] = {
     "changes": {TOPIC: {"retention.ms": "1"}},
     "specs": {TP: OffsetSpec.LATEST},
 }
-WRONG_LIMITS: list[Any] = [10**400, 10**5_000, -1, -(10**5_000), math.nan, -math.inf, True, "5", b"5", [], datetime.timedelta(seconds=1)]
+WRONG_LIMITS: list[Any] = [
+    10**400,
+    10**5_000,
+    -1,
+    -(10**5_000),
+    math.nan,
+    -math.inf,
+    True,
+    "5",
+    b"5",
+    [],
+    datetime.timedelta(seconds=1),
+]
 
 
 def limited() -> list[tuple[type[Any], str]]:
@@ -67,7 +82,9 @@ def call(client: Any, name: str, limit: object) -> Awaitable[object]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_wrong_limit_of_a_call_is_named_and_nothing_is_asked(broker: EmbeddedCluster, client: type[Any]) -> None:
+async def test_a_wrong_limit_of_a_call_is_named_and_nothing_is_asked(
+    broker: EmbeddedCluster, client: type[Any]
+) -> None:
     broker.create_topic("t", 1)
     async with client(bootstrap_servers=broker.bootstrap_servers) as running:
         if client is Consumer:
@@ -82,27 +99,47 @@ async def test_a_wrong_limit_of_a_call_is_named_and_nothing_is_asked(broker: Emb
 
 async def test_limits_may_be_as_large_as_can_be_counted(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 1)
-    async with Producer(broker.bootstrap_servers) as producer, Admin(broker.bootstrap_servers) as admin, asyncio.timeout(5):
+    async with (
+        Producer(broker.bootstrap_servers) as producer,
+        Admin(broker.bootstrap_servers) as admin,
+        asyncio.timeout(5),
+    ):
         await producer.send("t", b"x")
         await producer.flush(10**300)
         assert "t" in await admin.list_topics(timeout_ms=10**300)
         await producer.close(10**300)
 
 
-SOURCES: list[tuple[str, Any]] = [("clock", 5), ("clock", "now"), ("rng", 5), ("rng", "seed"), ("rng", random.random)]
+SOURCES: list[tuple[str, Any]] = [
+    ("clock", 5),
+    ("clock", "now"),
+    ("rng", 5),
+    ("rng", "seed"),
+    ("rng", random.random),
+]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize(("name", "wrong"), SOURCES, ids=["clock 5", "clock text", "rng 5", "rng text", "rng function"])
-def test_sources_of_time_and_random_numbers_are_checked(client: Callable[..., object], name: str, wrong: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "wrong"), SOURCES, ids=["clock 5", "clock text", "rng 5", "rng text", "rng function"]
+)
+def test_sources_of_time_and_random_numbers_are_checked(
+    client: Callable[..., object], name: str, wrong: object
+) -> None:
     if name in inspect.signature(client).parameters:
         with pytest.raises(ConfigError, match=f"^{name}=.*: must be a "):
             client(**{name: wrong})
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("wrong", [None, 5, "sasl.password=hunter2", b"hunter2", [], [("sasl.password", "hunter2")], {"hunter2"}], ids=repr)
-def test_settings_that_are_no_mapping_are_refused_and_not_shown(client: type[Any], wrong: object) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [None, 5, "sasl.password=hunter2", b"hunter2", [], [("sasl.password", "hunter2")], {"hunter2"}],
+    ids=repr,
+)
+def test_settings_that_are_no_mapping_are_refused_and_not_shown(
+    client: type[Any], wrong: object
+) -> None:
     with pytest.raises(ConfigError, match="must be a mapping") as caught:
         client.from_config(wrong)
     assert "hunter2" not in str(caught.value)

@@ -1,4 +1,6 @@
-"""Consumer and admin client outside the event loop and process in which they were started; the producer's states have a table of their own."""
+"""Consumer and admin client outside the event loop and process in which they were started; the
+producer's states have a table of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from aioprod import Admin, Consumer, ConsumerClosedError, Producer, TopicPartition, WrongEventLoopError
+from aioprod import (
+    Admin,
+    Consumer,
+    ConsumerClosedError,
+    Producer,
+    TopicPartition,
+    WrongEventLoopError,
+)
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.control import hold
@@ -47,8 +56,16 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 # What only looks at what is known.
 LOOKING = {
-    "assignment", "subscription", "paused", "lag", "highwater", "last_stable_offset", "metrics", "metrics_by_topic", "group_metadata",
-}  # fmt: skip
+    "assignment",
+    "subscription",
+    "paused",
+    "lag",
+    "highwater",
+    "last_stable_offset",
+    "metrics",
+    "metrics_by_topic",
+    "group_metadata",
+}
 
 
 @pytest.fixture
@@ -74,16 +91,26 @@ async def outcome_of(call: Callable[[Any], Any], client: Any) -> str:
 
 
 def test_every_method_of_the_consumer_is_in_a_row() -> None:
-    methods = {name for name, _ in inspect.getmembers(Consumer, inspect.isfunction) if not name.startswith("_")}
+    methods = {
+        name
+        for name, _ in inspect.getmembers(Consumer, inspect.isfunction)
+        if not name.startswith("_")
+    }
     assert methods == (set(CALLS) - {"async for"}) | LOOKING
 
 
 async def test_a_consumer_in_another_thread(consumer: Consumer) -> None:
     await asyncio.sleep(0)
-    consumer._settle()  # what is laid ready for the next calls is handed out without looking who asks
+    # what is laid ready for the next calls is handed out without looking who asks
+    consumer._settle()
     for name, call in CALLS.items():
-        assert await asyncio.to_thread(asyncio.run, outcome_of(call, consumer)) == "WrongEventLoopError", name
-    with pytest.raises(WrongEventLoopError, match="belongs to the event loop in thread 'MainThread'"):
+        assert (
+            await asyncio.to_thread(asyncio.run, outcome_of(call, consumer))
+            == "WrongEventLoopError"
+        ), name
+    with pytest.raises(
+        WrongEventLoopError, match="belongs to the event loop in thread 'MainThread'"
+    ):
         await asyncio.to_thread(consumer.wakeup)
     assert [record.value async for record in _next(consumer, 4)] == [b"1", b"2", b"3", b"4"]
 
@@ -103,14 +130,19 @@ async def test_a_consumer_in_a_forked_child(consumer: Consumer) -> None:
             asyncio.events._set_running_loop(None)
             loop = asyncio.new_event_loop()
             for name, call in reversed(CALLS.items()):
-                os.write(writing, f"{name}: {loop.run_until_complete(outcome_of(call, consumer))}\n".encode())
+                os.write(
+                    writing,
+                    f"{name}: {loop.run_until_complete(outcome_of(call, consumer))}\n".encode(),
+                )
         finally:
             os._exit(0)
     os.close(writing)
     answer = await asyncio.wait_for(asyncio.to_thread(_read_all, reading), LIMIT_S)
     await asyncio.to_thread(os.waitpid, child, 0)
     assert answer.splitlines() == [f"{name}: WrongEventLoopError" for name in reversed(CALLS)]
-    assert [record.value async for record in _next(consumer, 4)] == [b"1", b"2", b"3", b"4"], "the parent reads on"
+    assert [record.value async for record in _next(consumer, 4)] == [b"1", b"2", b"3", b"4"], (
+        "the parent reads on"
+    )
 
 
 def _read_all(reading: int) -> str:
@@ -120,16 +152,30 @@ def _read_all(reading: int) -> str:
 
 async def test_an_admin_client_in_another_thread(broker: EmbeddedCluster) -> None:
     async with Admin(broker.bootstrap_servers) as admin:
-        for name in ("start", "close", "stop", "list_topics", "describe_cluster", "list_groups", "list_transactions"):
-            found = await asyncio.to_thread(asyncio.run, outcome_of(operator.methodcaller(name), admin))
+        for name in (
+            "start",
+            "close",
+            "stop",
+            "list_topics",
+            "describe_cluster",
+            "list_groups",
+            "list_transactions",
+        ):
+            found = await asyncio.to_thread(
+                asyncio.run, outcome_of(operator.methodcaller(name), admin)
+            )
             assert found == "WrongEventLoopError", name
         assert isinstance(await admin.list_topics(), object)
 
 
 @pytest.mark.parametrize("client", [Consumer, Admin])
-async def test_a_start_that_is_under_way_ends_when_it_is_closed(broker: EmbeddedCluster, client: Any) -> None:
+async def test_a_start_that_is_under_way_ends_when_it_is_closed(
+    broker: EmbeddedCluster, client: Any
+) -> None:
     rule = broker.on_every(ApiKey.METADATA, hold())
-    starting = asyncio.create_task((made := client(bootstrap_servers=broker.bootstrap_servers)).start())
+    starting = asyncio.create_task(
+        (made := client(bootstrap_servers=broker.bootstrap_servers)).start()
+    )
     await broker.wait_for_request(ApiKey.METADATA)
     async with asyncio.timeout(LIMIT_S):
         await made.close()
@@ -140,7 +186,9 @@ async def test_a_start_that_is_under_way_ends_when_it_is_closed(broker: Embedded
     rule.release()
 
 
-async def test_the_earliest_limit_of_several_closes_counts(consumer: Consumer, broker: EmbeddedCluster) -> None:
+async def test_the_earliest_limit_of_several_closes_counts(
+    consumer: Consumer, broker: EmbeddedCluster
+) -> None:
     rule = broker.on_every(ApiKey.OFFSET_COMMIT, hold())
     first = asyncio.create_task(consumer.close())
     await broker.wait_for_request(ApiKey.OFFSET_COMMIT)

@@ -14,7 +14,16 @@ import aioprod
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "comparison.md"
-HEAD = ["feature", "Java", "confluent-kafka", "aiokafka", "kafka-python", "franz-go", "aioprod", "shown by"]
+HEAD = [
+    "feature",
+    "Java",
+    "confluent-kafka",
+    "aiokafka",
+    "kafka-python",
+    "franz-go",
+    "aioprod",
+    "shown by",
+]
 OURS, TESTS = 6, 7
 VERDICT = re.compile(r"(yes|no|partly|\?|n/a)( \(.+\))?")
 
@@ -28,16 +37,30 @@ def rows() -> list[list[str]]:
 
 @functools.cache
 def names_in(path: str) -> frozenset[str]:
-    """The names of a file's tests, those of methods with their class; a state machine's by the name that it is bound to."""
+    """The names of a file's tests, those of methods with their class; a state machine's by the name
+    that it is bound to.
+    """
     names: set[str] = set()
     for node in ast.parse((ROOT / path).read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}::{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)}
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr == "TestCase":
+            names |= {
+                f"{node.name}::{inner.name}"
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr == "TestCase"
+        ):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return frozenset(name for name in names if name.rpartition("::")[2].startswith("test_") or name.startswith("Test"))
+    return frozenset(
+        name
+        for name in names
+        if name.rpartition("::")[2].startswith("test_") or name.startswith("Test")
+    )
 
 
 def named_tests(row: list[str]) -> list[str]:
@@ -52,7 +75,9 @@ def test_all_tables_have_the_same_columns_and_no_feature_comes_twice() -> None:
 
 
 def test_every_cell_is_a_verdict() -> None:
-    wrong = [(row[0], cell) for row in rows() for cell in row[1:TESTS] if not VERDICT.fullmatch(cell)]
+    wrong = [
+        (row[0], cell) for row in rows() for cell in row[1:TESTS] if not VERDICT.fullmatch(cell)
+    ]
     assert not wrong
     assert not [row[0] for row in rows() if row[OURS] == "?"], "we know what we can do"
 
@@ -69,7 +94,9 @@ def test_a_yes_of_ours_names_tests_that_are_there(row: list[str]) -> None:
 
 def test_a_test_that_is_not_there_would_be_found() -> None:
     assert "test_every_cell_is_a_verdict" in names_in("tests/test_comparison.py")
-    assert "rows" not in names_in("tests/test_comparison.py") and "test_nobody_wrote" not in names_in("tests/test_comparison.py")
+    assert "rows" not in names_in(
+        "tests/test_comparison.py"
+    ) and "test_nobody_wrote" not in names_in("tests/test_comparison.py")
     assert "TestPoolMachine" in names_in("tests/producer/test_buffer_pool_machine.py")
 
 
@@ -81,10 +108,18 @@ def test_every_public_callable_is_typed() -> None:
         members = vars(public).items() if inspect.isclass(public) else [(name, public)]
         for member_name, member in members:
             function = getattr(member, "__func__", getattr(member, "fget", member))
-            if member_name.startswith("__") or not inspect.isfunction(function) or not function.__module__.startswith("aioprod"):
+            if (
+                member_name.startswith("__")
+                or not inspect.isfunction(function)
+                or not function.__module__.startswith("aioprod")
+            ):
                 continue
             signature = inspect.signature(function)
-            annotations = [each.annotation for each in signature.parameters.values() if each.name not in ("self", "cls")]
+            annotations = [
+                each.annotation
+                for each in signature.parameters.values()
+                if each.name not in ("self", "cls")
+            ]
             if inspect.Signature.empty in (*annotations, signature.return_annotation):
                 untyped.append(f"{name}.{member_name}")
     assert not untyped

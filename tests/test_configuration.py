@@ -1,4 +1,6 @@
-"""Each setting is checked by itself and against the others, and Java's way of writing a configuration is understood."""
+"""Each setting is checked by itself and against the others, and Java's way of writing a
+configuration is understood.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,13 @@ def config(**settings: Any) -> ProducerConfig:
 
 
 def parsed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    with producer_arguments(settings, lambda transactional_id: f"client-of-{transactional_id}") as arguments:
+    with producer_arguments(
+        settings, lambda transactional_id: f"client-of-{transactional_id}"
+    ) as arguments:
         return arguments
 
 
-# -- limits --------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -122,13 +126,15 @@ def test_a_wrong_value_is_refused_by_name(setting: str, wrong: Any) -> None:
 
 def test_lists_become_read_only() -> None:
     interceptor, observer = ProducerInterceptor(), ProducerObserver()
-    made = config(interceptors=[interceptor], observers=iter([observer]), topic_compression={"t": ["zstd", 3]})
+    made = config(
+        interceptors=[interceptor], observers=iter([observer]), topic_compression={"t": ["zstd", 3]}
+    )
     assert made.interceptors == (interceptor,) and made.observers == (observer,)
     with pytest.raises(TypeError):
         made.topic_compression["u"] = "lz4"  # type: ignore[index]
 
 
-# -- one against another -------------------------------------------------------------------------------------------
+# -- one against another ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,18 +144,48 @@ def test_lists_become_read_only() -> None:
         ({"acks": 0}, "acks=0: idempotence needs acks='all'"),
         ({"retries": 0}, "retries=0: idempotence"),
         ({"max_in_flight_requests_per_connection": 6}, "idempotence allows at most 5"),
-        ({"transactional_id": "t", "enable_idempotence": False}, "transactions need enable_idempotence=True"),
+        (
+            {"transactional_id": "t", "enable_idempotence": False},
+            "transactions need enable_idempotence=True",
+        ),
         ({"transactional_id": "t", "acks": 1}, "idempotence needs acks='all'"),
-        ({"delivery_timeout_ms": 30_004}, r"delivery_timeout_ms=30004: must be at least linger_ms \+ request_timeout_ms = 5 \+ 30000"),
+        (
+            {"delivery_timeout_ms": 30_004},
+            (
+                r"delivery_timeout_ms=30004: must be at least linger_ms \+ request_timeout_ms = "
+                r"5 \+ 30000"
+            ),
+        ),
         ({"buffer_memory": 16_383}, "buffer_memory=16383: must be at least batch_size=16384"),
-        ({"compression_type": "zstd", "compression_level": 5, "compression_zstd_level": 6}, "contradict"),
+        (
+            {"compression_type": "zstd", "compression_level": 5, "compression_zstd_level": 6},
+            "contradict",
+        ),
         ({"compression_type": "zstd", "compression_level": 23}, "compression_level=23: zstd takes"),
         ({"compression_type": "gzip", "compression_level": 0}, "compression_level=0: gzip takes"),
         ({"compression_level": 5}, "compression_level=5: none has no levels"),
-        ({"partitioner": RoundRobinPartitioner(), "partitioner_ignore_keys": True}, "partitioner_ignore_keys=True: is for the built-in choice"),
-        ({"partitioner": RoundRobinPartitioner(), "partitioner_availability_timeout_ms": 5}, "timeout_ms=5: is for the built-in"),
-        ({"partitioner": RoundRobinPartitioner(), "partitioner_adaptive_partitioning_enable": False}, "partitioner_adaptive.*built-in"),
-        ({"partitioner_availability_timeout_ms": 5, "partitioner_adaptive_partitioning_enable": False}, "has no effect"),
+        (
+            {"partitioner": RoundRobinPartitioner(), "partitioner_ignore_keys": True},
+            "partitioner_ignore_keys=True: is for the built-in choice",
+        ),
+        (
+            {"partitioner": RoundRobinPartitioner(), "partitioner_availability_timeout_ms": 5},
+            "timeout_ms=5: is for the built-in",
+        ),
+        (
+            {
+                "partitioner": RoundRobinPartitioner(),
+                "partitioner_adaptive_partitioning_enable": False,
+            },
+            "partitioner_adaptive.*built-in",
+        ),
+        (
+            {
+                "partitioner_availability_timeout_ms": 5,
+                "partitioner_adaptive_partitioning_enable": False,
+            },
+            "has no effect",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -177,7 +213,11 @@ def test_what_goes_together_is_taken(settings: dict[str, Any]) -> None:
 
 
 def test_the_codec_of_a_topic() -> None:
-    plain = config(compression_type="gzip", compression_gzip_level=7, topic_compression={"a": ("zstd", 9), "b": "lz4", "c": "none", "d": "gzip"})
+    plain = config(
+        compression_type="gzip",
+        compression_gzip_level=7,
+        topic_compression={"a": ("zstd", 9), "b": "lz4", "c": "none", "d": "gzip"},
+    )
     assert plain.compression_of("other") == ("gzip", 7)
     assert plain.compression_of("a") == ("zstd", 9)
     assert plain.compression_of("b") == ("lz4", 9)
@@ -201,11 +241,13 @@ def test_codecs_and_levels_are_those_that_can_be_written(codec: Codec) -> None:
             return False
         return True
 
-    assert {level for level in around if takes(level)} == {level for level in around if can_be_written(level)}
+    assert {level for level in around if takes(level)} == {
+        level for level in around if can_be_written(level)
+    }
     assert len(CODECS) == len(Codec) == len(LEVELS)
 
 
-# -- as Java writes it ---------------------------------------------------------------------------------------------
+# -- as Java writes it -----------------------------------------------------------------------------
 
 
 def test_text_becomes_what_the_setting_is() -> None:
@@ -226,7 +268,13 @@ def test_text_becomes_what_the_setting_is() -> None:
     )
     made = ProducerConfig(**arguments)
     assert made.bootstrap_servers == ("a:9092", "b:9092")
-    assert (made.acks, made.retries, made.linger_ms, made.enable_idempotence, made.partitioner_ignore_keys) == (-1, 5, 0.5, True, False)
+    assert (
+        made.acks,
+        made.retries,
+        made.linger_ms,
+        made.enable_idempotence,
+        made.partitioner_ignore_keys,
+    ) == (-1, 5, 0.5, True, False)
     assert made.compression_of("t") == ("lz4", 4)
     assert (made.metadata_recovery_strategy, made.security_protocol) == ("rebootstrap", "PLAINTEXT")
     assert made.client_id == "client-of-mine"
@@ -251,7 +299,9 @@ def test_text_of_another_kind_is_refused(setting: str, text: str, kind: str) -> 
 
 def test_every_setting_can_be_given_with_dots() -> None:
     made = ProducerConfig()
-    given = {field.name.replace("_", "."): getattr(made, field.name) for field in fields(ProducerConfig)}
+    given = {
+        field.name.replace("_", "."): getattr(made, field.name) for field in fields(ProducerConfig)
+    }
     assert ProducerConfig(**parsed(given)) == made
 
 
@@ -302,7 +352,7 @@ def test_settings_that_make_no_sense() -> None:
         parsed({5: 1})  # type: ignore[dict-item]
 
 
-# -- classes and import paths --------------------------------------------------------------------------------------
+# -- classes and import paths ----------------------------------------------------------------------
 
 
 class Recording(ProducerInterceptor):
@@ -371,7 +421,11 @@ def test_classes_and_paths_become_configured_objects() -> None:
     assert isinstance(made.partitioner, RoundRobinPartitioner)
     first, second, *others = made.interceptors
     assert isinstance(first, Recording) and isinstance(second, Recording) and first is not second
-    assert first.settings is not None and first.settings["linger_ms"] == 7 and first.settings["client_id"] == "client-of-None"
+    assert (
+        first.settings is not None
+        and first.settings["linger_ms"] == 7
+        and first.settings["client_id"] == "client-of-None"
+    )
     assert others == [own, shared] and own.settings is None, "an object is set up by who made it"
     assert [type(observer) for observer in made.observers] == [Watching, Watching]
 
@@ -392,7 +446,9 @@ def test_javas_names_lead_to_ours() -> None:
 
 
 def test_empty_text_is_none() -> None:
-    arguments = parsed({"partitioner.class": "", "interceptor.classes": "", "value.serializer": f"{HERE}.shout"})
+    arguments = parsed(
+        {"partitioner.class": "", "interceptor.classes": "", "value.serializer": f"{HERE}.shout"}
+    )
     assert arguments["partitioner"] is None and arguments["interceptors"] == []
     assert arguments["value_serializer"] is shout
 
@@ -403,23 +459,37 @@ def test_empty_text_is_none() -> None:
         ({"key.serializer": "upper"}, "key_serializer='upper': must be an import path"),
         ({"key.serializer": "no.such.module.Thing"}, r"importing no\.such\.module failed"),
         ({"key.serializer": f"{HERE}.Nothing"}, "has no Nothing"),
-        ({"interceptor.classes": [f"{HERE}.NeedsArguments"]}, r"interceptors: NeedsArguments\(\) failed"),
-        ({"interceptor.classes": [BadConfigure]}, "interceptors: configure of BadConfigure failed: .*no such thing"),
+        (
+            {"interceptor.classes": [f"{HERE}.NeedsArguments"]},
+            r"interceptors: NeedsArguments\(\) failed",
+        ),
+        (
+            {"interceptor.classes": [BadConfigure]},
+            "interceptors: configure of BadConfigure failed: .*no such thing",
+        ),
         ({"interceptor.classes": "builtins.int"}, "interceptors: 0 is no ProducerInterceptor"),
         ({"observers": 5}, "observers=5: must be a list"),
     ],
 )
-def test_what_can_t_be_made_is_named_and_the_rest_is_closed(settings: dict[str, Any], message: str) -> None:
+def test_what_can_t_be_made_is_named_and_the_rest_is_closed(
+    settings: dict[str, Any], message: str
+) -> None:
     Watching.made.clear()
     with pytest.raises(ConfigError, match=message):
-        parsed({"observers": Watching} | settings if "observers" in settings else {"observers": [Watching]} | settings)
+        parsed(
+            {"observers": Watching} | settings
+            if "observers" in settings
+            else {"observers": [Watching]} | settings
+        )
     assert [watching.closed for watching in Watching.made] == [1] * len(Watching.made)
 
 
 def test_parts_are_closed_where_making_the_producer_fails() -> None:
     own = Recording()
     with pytest.raises(RuntimeError, match="later"):
-        with producer_arguments({"interceptors": [Recording, own]}, lambda transactional_id: "c") as arguments:
+        with producer_arguments(
+            {"interceptors": [Recording, own]}, lambda transactional_id: "c"
+        ) as arguments:
             made = arguments["interceptors"][0]
             raise RuntimeError("later")
     assert made.closed == 1 and own.closed == 0

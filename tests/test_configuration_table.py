@@ -1,4 +1,6 @@
-"""docs/configuration.md, the code and Java's ProducerConfig name the same settings with the same defaults."""
+"""docs/configuration.md, the code and Java's ProducerConfig name the same settings with the same
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,14 @@ PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 JAVAS = Path(__file__).with_name("java_producer_config.txt")
 # Those whose default in Java is another one; the page says so.
 OTHER_DEFAULTS = {
-    "bootstrap.servers", "client.id", "key.serializer", "value.serializer", "sasl.mechanism", "send.buffer.bytes", "receive.buffer.bytes",
-}  # fmt: skip
+    "bootstrap.servers",
+    "client.id",
+    "key.serializer",
+    "value.serializer",
+    "sasl.mechanism",
+    "send.buffer.bytes",
+    "receive.buffer.bytes",
+}
 IN_JAVAS_WORDS = {"None": "null", "True": "true", "False": "false", "()": '""'}
 
 
@@ -35,11 +43,17 @@ class Row(NamedTuple):
 
 
 def rows_of(text: str) -> list[Row]:
-    return [Row(*match) for match in re.findall(r"^\| `([^`]+)` \| `([^`]*)` \| (.+) \|$", text, re.MULTILINE)]
+    return [
+        Row(*match)
+        for match in re.findall(r"^\| `([^`]+)` \| `([^`]*)` \| (.+) \|$", text, re.MULTILINE)
+    ]
 
 
 def defaults() -> dict[str, object]:
-    return {field.name: field.default if field.default_factory is MISSING else field.default_factory() for field in fields(ProducerConfig)}
+    return {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(ProducerConfig)
+    }
 
 
 HERE, NOT_HERE = PAGE.read_text().split("\n## Not here\n")
@@ -55,7 +69,11 @@ def python_name(setting: str) -> str:
 def test_no_row_is_lost_by_this_test_and_none_comes_twice() -> None:
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     assert len(lines) == len(PRESENT) + len(LEFT_OUT)
-    assert [name for name, count in Counter(row.setting for row in (*PRESENT, *LEFT_OUT)).items() if count > 1] == []
+    assert [
+        name
+        for name, count in Counter(row.setting for row in (*PRESENT, *LEFT_OUT)).items()
+        if count > 1
+    ] == []
 
 
 def test_the_page_has_exactly_the_settings_of_the_code() -> None:
@@ -106,7 +124,12 @@ def test_defaults_are_javas() -> None:
 
 @pytest.mark.kafka
 def test_the_list_of_javas_settings_is_what_java_itself_prints() -> None:
-    command = [str(find_java()), "-cp", os.pathsep.join(str(jar) for jar in kafka_jars("4.1.0")), "org.apache.kafka.clients.producer.ProducerConfig"]
+    command = [
+        str(find_java()),
+        "-cp",
+        os.pathsep.join(str(jar) for jar in kafka_jars("4.1.0")),
+        "org.apache.kafka.clients.producer.ProducerConfig",
+    ]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     found = {}
     for block in printed.split('<h4><a id="')[1:]:

@@ -20,7 +20,21 @@ def test_name_and_retriable_are_those_of_kafka(code: ErrorCode) -> None:
 
 def test_codes_that_ask_for_new_metadata() -> None:
     """The subclasses of InvalidMetadataException in Kafka 4.1.0."""
-    assert {int(code) for code in ErrorCode if code.refresh_metadata} == {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
+    assert {int(code) for code in ErrorCode if code.refresh_metadata} == {
+        3,
+        5,
+        6,
+        9,
+        13,
+        56,
+        72,
+        74,
+        80,
+        83,
+        84,
+        100,
+        103,
+    }
     assert all(code.retriable for code in ErrorCode if code.refresh_metadata)
 
 

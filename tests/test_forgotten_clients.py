@@ -1,4 +1,6 @@
-"""Clients that are dropped without close(): they say so, with what is lost by it, and leave no task, socket or waiting caller behind."""
+"""Clients that are dropped without close(): they say so, with what is lost by it, and leave no
+task, socket or waiting caller behind.
+"""
 
 from __future__ import annotations
 
@@ -72,28 +74,36 @@ async def producer_with_records(servers: str) -> Producer:
 
 
 async def producer_in_transaction(servers: str) -> Producer:
-    producer: Producer = await started(Producer(servers, client_id="c", transactional_id="x", linger_ms=60_000))
+    producer: Producer = await started(
+        Producer(servers, client_id="c", transactional_id="x", linger_ms=60_000)
+    )
     await producer.begin_transaction()
     await producer.send("t", b"x")
     return producer
 
 
 async def producer_with_stored_records_in_a_transaction(servers: str) -> Producer:
-    producer: Producer = await started(Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}"))
+    producer: Producer = await started(
+        Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}")
+    )
     await producer.begin_transaction()
     await producer.send_and_wait("u", b"x")
     return producer
 
 
 async def producer_with_offsets_in_a_transaction(servers: str) -> Producer:
-    producer: Producer = await started(Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}"))
+    producer: Producer = await started(
+        Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}")
+    )
     await producer.begin_transaction()
     await producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "offsets")
     return producer
 
 
 async def producer_that_has_committed(servers: str) -> Producer:
-    producer: Producer = await started(Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}"))
+    producer: Producer = await started(
+        Producer(servers, client_id="c", transactional_id=f"x{next(numbers)}")
+    )
     async with producer.transaction():
         await producer.send("u", b"x")
     await producer.begin_transaction()
@@ -110,7 +120,15 @@ async def consumer_of_partitions(servers: str) -> Consumer:
 
 async def consumer_of_group(servers: str) -> Consumer:
     group = f"g{next(numbers)}"
-    consumer: Consumer = await started(Consumer("t", bootstrap_servers=servers, client_id="c", group_id=group, auto_offset_reset="earliest"))
+    consumer: Consumer = await started(
+        Consumer(
+            "t",
+            bootstrap_servers=servers,
+            client_id="c",
+            group_id=group,
+            auto_offset_reset="earliest",
+        )
+    )
     await consumer.getone()
     await consumer.commit_async()
     return consumer
@@ -122,20 +140,43 @@ async def admin(servers: str) -> Admin:
     return client
 
 
-HELD_UP = "its transaction holds up readers until the coordinator aborts it, after transaction_timeout_ms=60000"
+HELD_UP = (
+    "its transaction holds up readers until the coordinator aborts it, after "
+    "transaction_timeout_ms=60000"
+)
 KINDS = {
     "producer": Kind(producer_at_rest, "unclosed producer 'c'; use 'async with', or await close"),
-    "producer with records": Kind(producer_with_records, "unclosed producer 'c': 7 records that it has accepted are not delivered; use", True),
-    "producer in a transaction": Kind(producer_in_transaction, "unclosed producer 'c': 1 records that it has accepted are not", True),
+    "producer with records": Kind(
+        producer_with_records,
+        "unclosed producer 'c': 7 records that it has accepted are not delivered; use",
+        True,
+    ),
+    "producer in a transaction": Kind(
+        producer_in_transaction,
+        "unclosed producer 'c': 1 records that it has accepted are not",
+        True,
+    ),
     "producer with stored records in a transaction": Kind(
-        producer_with_stored_records_in_a_transaction, f"unclosed producer 'c': {HELD_UP}; use 'async with'", True
+        producer_with_stored_records_in_a_transaction,
+        f"unclosed producer 'c': {HELD_UP}; use 'async with'",
+        True,
     ),
     "producer with offsets in a transaction": Kind(
-        producer_with_offsets_in_a_transaction, f"unclosed producer 'c': {HELD_UP}; use 'async with'", True
+        producer_with_offsets_in_a_transaction,
+        f"unclosed producer 'c': {HELD_UP}; use 'async with'",
+        True,
     ),
-    "producer that has committed": Kind(producer_that_has_committed, "unclosed producer 'c'; use 'async with', or await close"),
-    "consumer": Kind(consumer_of_partitions, "unclosed consumer 'c'; use 'async with', or await close"),
-    "consumer in a group": Kind(consumer_of_group, "unclosed consumer 'c': group 'g[0-9]+' keeps its 1 partitions for it until", True),
+    "producer that has committed": Kind(
+        producer_that_has_committed, "unclosed producer 'c'; use 'async with', or await close"
+    ),
+    "consumer": Kind(
+        consumer_of_partitions, "unclosed consumer 'c'; use 'async with', or await close"
+    ),
+    "consumer in a group": Kind(
+        consumer_of_group,
+        "unclosed consumer 'c': group 'g[0-9]+' keeps its 1 partitions for it until",
+        True,
+    ),
     "admin": Kind(admin, "unclosed admin client 'c'; use 'async with', or await close"),
 }
 
@@ -188,7 +229,9 @@ def resource_warnings(caught: list[warnings.WarningMessage]) -> list[str]:
 @pytest.mark.parametrize("new_loop", LOOPS)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("how", ["last reference", "in a cycle"])
-def test_in_a_loop_that_goes_on(broker: ThreadedCluster, caplog: pytest.LogCaptureFixture, name: str, how: str, new_loop: Loop) -> None:
+def test_in_a_loop_that_goes_on(
+    broker: ThreadedCluster, caplog: pytest.LogCaptureFixture, name: str, how: str, new_loop: Loop
+) -> None:
     kind = KINDS[name]
 
     async def main() -> list[str]:
@@ -214,13 +257,19 @@ def test_in_a_loop_that_goes_on(broker: ThreadedCluster, caplog: pytest.LogCaptu
         until(lambda: connections(broker) == 0)
     assert re.match(kind.said, said)
     # Nothing else is said of it, such as that time was short.
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == ([said] if kind.logged else [])
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ] == ([said] if kind.logged else [])
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("kept", [False, True], ids=["dropped with the loop", "kept longer than the loop"])
-def test_in_a_loop_that_ends(broker: ThreadedCluster, name: str, kept: bool, new_loop: Loop) -> None:
+@pytest.mark.parametrize(
+    "kept", [False, True], ids=["dropped with the loop", "kept longer than the loop"]
+)
+def test_in_a_loop_that_ends(
+    broker: ThreadedCluster, name: str, kept: bool, new_loop: Loop
+) -> None:
     """As where an application ends, or fails, without closing."""
     kind = KINDS[name]
     outside: list[Any] = []
@@ -237,7 +286,9 @@ def test_in_a_loop_that_ends(broker: ThreadedCluster, name: str, kept: bool, new
         assert bool(resource_warnings(caught)) is not kept
         outside.clear()
     (said,) = resource_warnings(caught)
-    lost_before = name == "producer in a transaction" and kept  # its error said so, and nothing of it is ever seen
+    lost_before = (
+        name == "producer in a transaction" and kept
+    )  # its error said so, and nothing of it is ever seen
     assert re.match("unclosed producer 'c'" if lost_before else kind.said, said)
     until(lambda: connections(broker) == 0)
 
@@ -256,7 +307,10 @@ def test_deliveries_that_others_await_fail(broker: ThreadedCluster, new_loop: Lo
         async with asyncio.timeout(LIMIT_S):
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [ProducerClosedError] * 3
-        assert all(isinstance(delivery.exception(), ProducerClosedError) for delivery in deliveries) and len(called) == 1
+        assert (
+            all(isinstance(delivery.exception(), ProducerClosedError) for delivery in deliveries)
+            and len(called) == 1
+        )
         await tasks_end()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -275,7 +329,9 @@ def test_deliveries_can_be_looked_at_when_the_loop_is_closed(broker: ThreadedClu
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_client_whose_loop_is_closed_can_be_closed_in_another(broker: ThreadedCluster, name: str) -> None:
+def test_a_client_whose_loop_is_closed_can_be_closed_in_another(
+    broker: ThreadedCluster, name: str
+) -> None:
     """There is nothing to wait for any more."""
     client = asyncio.run(_make(KINDS[name], broker))
     asyncio.run(client.close())
@@ -290,7 +346,9 @@ async def _make(kind: Kind, broker: ThreadedCluster) -> Any:
 
 
 @pytest.mark.parametrize("client", [Producer, Consumer, Admin])
-def test_nothing_is_said_of_one_that_is_closed_or_was_never_started(broker: ThreadedCluster, client: Any) -> None:
+def test_nothing_is_said_of_one_that_is_closed_or_was_never_started(
+    broker: ThreadedCluster, client: Any
+) -> None:
     async def main() -> None:
         client(bootstrap_servers=broker.bootstrap_servers)
         failing = client(bootstrap_servers="127.0.0.1:1")
@@ -333,10 +391,21 @@ class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
 
 # By client: the settings that take a part, and those that take a list of them.
 PARTS: list[tuple[type[Any], list[str], list[str]]] = [
-    (Producer, ["key_serializer", "value_serializer", "partitioner"], ["interceptors", "observers"]),
+    (
+        Producer,
+        ["key_serializer", "value_serializer", "partitioner"],
+        ["interceptors", "observers"],
+    ),
     (Consumer, ["key_deserializer", "value_deserializer"], ["interceptors"]),
 ]
-ENDS = ["closed", "closed in another loop", "closed twice in others", "dropped", "dropped with its loop", "dropped after it"]
+ENDS = [
+    "closed",
+    "closed in another loop",
+    "closed twice in others",
+    "dropped",
+    "dropped with its loop",
+    "dropped after it",
+]
 
 
 def test_every_setting_that_takes_parts_is_in_the_table() -> None:
@@ -352,7 +421,9 @@ def test_parts_are_closed_once_however_the_client_ends(
     broker: ThreadedCluster, client: type[Any], single: list[str], listed: list[str], how: str
 ) -> None:
     parts = {name: Part() for name in (*single, *listed)}
-    settings: dict[str, Any] = {name: [part] if name in listed else part for name, part in parts.items()}
+    settings: dict[str, Any] = {
+        name: [part] if name in listed else part for name, part in parts.items()
+    }
     outside: list[Any] = []
 
     async def main() -> None:

@@ -26,7 +26,9 @@ class Suffix(ProducerInterceptor):
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
         self.seen.append(("acknowledged", metadata, error))
 
-    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
+    def on_send_error(
+        self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
+    ) -> None:
         self.seen.append(("send error", record, topic_partition, error))
 
     def close(self) -> None:
@@ -46,10 +48,14 @@ class Failing(ProducerInterceptor):
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
         self._maybe_fail()
 
-    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
+    def on_send_error(
+        self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
+    ) -> None:
         self._maybe_fail()
 
-    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
+    def on_delivery(
+        self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
+    ) -> None:
         self._maybe_fail()
 
     def close(self) -> None:
@@ -64,7 +70,9 @@ class Tracing(ProducerInterceptor):
     def __init__(self) -> None:
         self.seen: list[Any] = []
 
-    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
+    def on_delivery(
+        self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
+    ) -> None:
         self.seen.append((record, metadata, error))
 
 
@@ -91,7 +99,9 @@ def test_the_next_sees_the_last_good_record(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("result", [None, ("flights", "v"), "record"])
-def test_a_result_that_is_no_record_counts_as_a_failure(result: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_that_is_no_record_counts_as_a_failure(
+    result: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     class Wrong(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             return result  # type: ignore[no-any-return]

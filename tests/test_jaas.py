@@ -1,4 +1,6 @@
-"""Logins in Java's own way: what is read, and that a wrong one says what to write without telling the password."""
+"""Logins in Java's own way: what is read, and that a wrong one says what to write without telling
+the password.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,14 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         f'{PLAIN} required username="alice" password="s3cret";',
         f"  {PLAIN}  REQUIRED\n  username='alice'\n  password = 's3cret' ;  ",
         f"{PLAIN} required username=alice password=s3cret;",
-        f'// who\n{PLAIN} required /* the\nname */ username="alice" password="s3\\143ret" serviceName="x";',
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="s3cret" tokenauth="false";',
+        (
+            f'// who\n{PLAIN} required /* the\nname */ username="alice" password="s3\\143ret" '
+            'serviceName="x";'
+        ),
+        (
+            'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
+            'password="s3cret" tokenauth="false";'
+        ),
         f'kafkashaded.{PLAIN} required username="alice" password="s3cret";',
     ],
 )
@@ -30,7 +38,9 @@ def test_a_login_is_read(text: str) -> None:
 @given(st.text(), st.text())
 def test_any_name_and_password_come_back(username: str, password: str) -> None:
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (username, password)]
-    assert parse_jaas(f'{PLAIN} required username="{quoted[0]}" password="{quoted[1]}";') == Login(username, password)
+    assert parse_jaas(f'{PLAIN} required username="{quoted[0]}" password="{quoted[1]}";') == Login(
+        username, password
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,13 +49,31 @@ def test_any_name_and_password_come_back(username: str, password: str) -> None:
         ("", "must be like"),
         (f'{PLAIN} required username="alice" password="s3cret"', "must be like"),
         (f'{PLAIN} username="alice" password="s3cret";', "must be like"),
-        (f'{PLAIN} required username="alice" password="s3cret;', r"can't be understood from character \d+ on"),
-        (f'{PLAIN} required username "alice" password="s3cret";', "one login module with options name=value"),
-        (f'{PLAIN} required username="a" password="s3cret"; {PLAIN} required username="a" password="s3cret";', "one login module"),
+        (
+            f'{PLAIN} required username="alice" password="s3cret;',
+            r"can't be understood from character \d+ on",
+        ),
+        (
+            f'{PLAIN} required username "alice" password="s3cret";',
+            "one login module with options name=value",
+        ),
+        (
+            (
+                f'{PLAIN} required username="a" password="s3cret"; {PLAIN} required username="a" '
+                'password="s3cret";'
+            ),
+            "one login module",
+        ),
         (f'{PLAIN} required password="s3cret";', "username is missing"),
         (f'{PLAIN} required username="alice";', "password is missing"),
-        ('com.sun.security.auth.module.Krb5LoginModule required keyTab="s3cret";', "Krb5LoginModule is not supported, only PlainLoginModule and"),
-        ('x.ScramLoginModule required username="alice" password="s3cret" tokenauth=true;', "delegation tokens"),
+        (
+            'com.sun.security.auth.module.Krb5LoginModule required keyTab="s3cret";',
+            "Krb5LoginModule is not supported, only PlainLoginModule and",
+        ),
+        (
+            'x.ScramLoginModule required username="alice" password="s3cret" tokenauth=true;',
+            "delegation tokens",
+        ),
     ],
 )
 def test_a_wrong_one_is_explained_and_tells_no_secret(text: str, words: str) -> None:

@@ -1,4 +1,6 @@
-"""Metrics: Kafka's names, windows as in Kafka, no NaN, a bounded number of topics; observers: one's fault stays its own."""
+"""Metrics: Kafka's names, windows as in Kafka, no NaN, a bounded number of topics; observers: one's
+fault stays its own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, Observers, ProducerMetrics, ProducerObserver, RequestDone
+from aioprod.metrics import (
+    BatchDone,
+    BatchSent,
+    ObservedProducer,
+    Observers,
+    ProducerMetrics,
+    ProducerObserver,
+    RequestDone,
+)
 
 DONE = BatchDone("t", 0, 10, 1_000, 1, 0.004, 0.008, None)
 
@@ -20,7 +30,7 @@ def send_batches(metrics: ProducerMetrics, count: int, now: float, topic: str = 
         metrics.batch_sent(topic, 10, 500, 1_000, 0.002, now)
 
 
-# -- totals and averages -------------------------------------------------------------------------------------------------
+# -- totals and averages ---------------------------------------------------------------------------
 
 
 def test_a_batch_is_counted_for_the_producer_and_for_its_topic() -> None:
@@ -48,8 +58,12 @@ def test_outcomes_are_counted_apart() -> None:
     metrics.batch_failed("t", 2, 1.0)
     metrics.batch_split(1.0)
     for seen in (metrics.snapshot(1.0), metrics.snapshot_by_topic(1.0)["t"]):
-        assert [seen[f"record-{name}-total"] for name in ("send", "acknowledged", "retry", "error")] == [0, 5, 3, 2]
-        assert [seen[f"record-{name}-rate"] > 0 for name in ("send", "acknowledged", "retry", "error")] == [False, True, True, True]
+        assert [
+            seen[f"record-{name}-total"] for name in ("send", "acknowledged", "retry", "error")
+        ] == [0, 5, 3, 2]
+        assert [
+            seen[f"record-{name}-rate"] > 0 for name in ("send", "acknowledged", "retry", "error")
+        ] == [False, True, True, True]
     assert metrics.snapshot(1.0)["batch-split-total"] == 1
 
 
@@ -62,8 +76,16 @@ def test_requests_are_counted_for_their_node() -> None:
     metrics.throttled(2, 8, 1.0)
     metrics.throttled(1, 0, 1.0)
     seen, nodes = metrics.snapshot(1.0), metrics.snapshot_by_node(1.0)
-    assert (seen["records-per-request-avg"], seen["request-size-avg"], seen["request-size-max"]) == (30, 3_000, 4_000)
-    assert (seen["request-total"], seen["response-total"], seen["outgoing-byte-total"]) == (2, 2, 6_000)
+    assert (
+        seen["records-per-request-avg"],
+        seen["request-size-avg"],
+        seen["request-size-max"],
+    ) == (30, 3_000, 4_000)
+    assert (seen["request-total"], seen["response-total"], seen["outgoing-byte-total"]) == (
+        2,
+        2,
+        6_000,
+    )
     assert seen["request-latency-avg"] == pytest.approx(20)
     assert seen["request-latency-max"] == pytest.approx(30)
     assert (seen["produce-throttle-time-avg"], seen["produce-throttle-time-max"]) == (4, 8)
@@ -85,7 +107,11 @@ def test_waiting_is_counted_in_nanoseconds() -> None:
     assert seen["buffer-exhausted-total"] == 1
     assert seen["metadata-wait-time-ns-total"] == 0.25e9
     assert seen["flush-time-ns-total"] == 2e9
-    assert (seen["txn-init-time-ns-total"], seen["txn-commit-time-ns-total"], seen["txn-abort-time-ns-total"]) == (0.5e9, 2e9, 0)
+    assert (
+        seen["txn-init-time-ns-total"],
+        seen["txn-commit-time-ns-total"],
+        seen["txn-abort-time-ns-total"],
+    ) == (0.5e9, 2e9, 0)
 
 
 def test_connections_are_counted_and_those_that_are_open_are_known() -> None:
@@ -94,7 +120,11 @@ def test_connections_are_counted_and_those_that_are_open_are_known() -> None:
         metrics.connection_opened(1.0)
     metrics.connection_closed(1.0)
     seen = metrics.snapshot(1.0)
-    assert (seen["connection-creation-total"], seen["connection-close-total"], seen["connection-count"]) == (3, 1, 2)
+    assert (
+        seen["connection-creation-total"],
+        seen["connection-close-total"],
+        seen["connection-count"],
+    ) == (3, 1, 2)
 
 
 def busy() -> ProducerMetrics:
@@ -117,12 +147,24 @@ def busy() -> ProducerMetrics:
 
 def test_the_figures_of_the_only_topic_and_node_are_the_producers() -> None:
     metrics = busy()
-    whole, of_topic, of_node = metrics.snapshot(1.0), metrics.snapshot_by_topic(1.0)["t"], metrics.snapshot_by_node(1.0)[7]
-    assert (of_topic.pop("byte-total"), of_topic.pop("byte-rate"), of_topic.pop("compression-rate")) == (500, 500 / 30, 0.5)
+    whole, of_topic, of_node = (
+        metrics.snapshot(1.0),
+        metrics.snapshot_by_topic(1.0)["t"],
+        metrics.snapshot_by_node(1.0)[7],
+    )
+    assert (
+        of_topic.pop("byte-total"),
+        of_topic.pop("byte-rate"),
+        of_topic.pop("compression-rate"),
+    ) == (500, 500 / 30, 0.5)
     for part in (of_topic, of_node):
         assert part == {name: whole[name] for name in part}
         assert all(part.values())
-    assert (of_node["request-size-avg"], of_node["request-size-max"], of_node["outgoing-byte-total"]) == (500, 600, 1_000)
+    assert (
+        of_node["request-size-avg"],
+        of_node["request-size-max"],
+        of_node["outgoing-byte-total"],
+    ) == (500, 600, 1_000)
     assert of_node["request-latency-avg"] == pytest.approx(15)
     assert of_node["request-latency-max"] == pytest.approx(20)
 
@@ -136,7 +178,10 @@ def test_each_rate_belongs_to_a_total() -> None:
 
 
 def test_gauges_are_taken_over() -> None:
-    assert ProducerMetrics().snapshot(1.0, {"buffer-available-bytes": 7.0})["buffer-available-bytes"] == 7
+    assert (
+        ProducerMetrics().snapshot(1.0, {"buffer-available-bytes": 7.0})["buffer-available-bytes"]
+        == 7
+    )
 
 
 def test_nothing_is_nan_and_all_names_are_there_from_the_start() -> None:
@@ -150,7 +195,7 @@ def test_nothing_is_nan_and_all_names_are_there_from_the_start() -> None:
         assert all(type(value) is float and math.isfinite(value) for value in seen.values())
 
 
-# -- windows -------------------------------------------------------------------------------------------------------------
+# -- windows ---------------------------------------------------------------------------------------
 
 
 def test_the_first_events_make_no_absurd_rate() -> None:
@@ -166,7 +211,9 @@ def test_a_steady_stream_has_its_true_rate() -> None:
     for second in range(300):
         send_batches(metrics, 10, float(second))
         if second > 60:
-            assert metrics.snapshot(float(second))["record-send-rate"] == pytest.approx(100, rel=0.04)
+            assert metrics.snapshot(float(second))["record-send-rate"] == pytest.approx(
+                100, rel=0.04
+            )
     assert metrics.snapshot(300.0)["record-send-total"] == 30_000
 
 
@@ -182,7 +229,11 @@ def test_old_windows_leave_rates_averages_and_maxima_but_not_totals() -> None:
     assert later["record-queue-time-max"] == pytest.approx(100)
     assert later["record-send-rate"] == pytest.approx(10 / 30)
     silence = metrics.snapshot(92.0)
-    assert (silence["batch-size-avg"], silence["record-send-rate"], silence["record-send-total"]) == (0, 0, 20)
+    assert (
+        silence["batch-size-avg"],
+        silence["record-send-rate"],
+        silence["record-send-total"],
+    ) == (0, 0, 20)
     assert metrics.snapshot_by_topic(92.0)["t"]["record-send-total"] == 20
 
 
@@ -209,7 +260,7 @@ def test_a_clock_that_stands_still_or_goes_back_does_no_harm() -> None:
     assert metrics.snapshot(99.0)["record-send-rate"] == pytest.approx(10 / 30)
 
 
-# -- bounds --------------------------------------------------------------------------------------------------------------
+# -- bounds ----------------------------------------------------------------------------------------
 
 
 def test_an_idle_topic_and_node_expire() -> None:
@@ -271,7 +322,7 @@ def test_another_thread_may_read_at_any_time() -> None:
     assert metrics.snapshot(20.0)["record-send-total"] == 200_000
 
 
-# -- observers -----------------------------------------------------------------------------------------------------------
+# -- observers -------------------------------------------------------------------------------------
 
 
 class Recorder(ProducerObserver):
@@ -290,7 +341,9 @@ class Recorder(ProducerObserver):
     def on_request(self, event: RequestDone) -> None:
         self.seen.append(event)
 
-    def on_connection(self, node_id: int, address: str, opened: bool, error: Exception | None) -> None:
+    def on_connection(
+        self, node_id: int, address: str, opened: bool, error: Exception | None
+    ) -> None:
         self.seen.append((node_id, address, opened, error))
 
     def close(self) -> None:
@@ -327,10 +380,16 @@ def test_every_observer_hears_everything() -> None:
     observers.on_request(request)
     observers.on_batch_done(DONE)
     observers.close()
-    assert first.seen == second.seen == ["me", (1, "localhost:9092", True, None), sent, request, DONE, "closed"]
+    assert (
+        first.seen
+        == second.seen
+        == ["me", (1, "localhost:9092", True, None), sent, request, DONE, "closed"]
+    )
 
 
-def test_an_observer_that_fails_is_logged_once_until_it_works_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_fails_is_logged_once_until_it_works_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken, other = Broken(), Recorder()
     observers = Observers([broken, other])
     for _ in range(5):
@@ -352,12 +411,22 @@ def test_an_observer_is_not_called_for_what_it_does_not_watch() -> None:
     assert len(observers._batch_done) == 1
 
 
-# -- documentation -------------------------------------------------------------------------------------------------------
+# -- documentation ---------------------------------------------------------------------------------
 
 
 def test_the_documentation_names_each_metric_and_no_other() -> None:
     text = (Path(__file__).parent.parent / "docs" / "observability.md").read_text()
     table = text.partition("| name | meaning |")[2].partition("\n\n")[0]
-    described = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row.split("|")[1] if row else "")}
-    gauges = {"requests-in-flight", "buffer-total-bytes", "buffer-available-bytes", "waiting-threads", "metadata-age"}
+    described = {
+        name
+        for row in table.splitlines()
+        for name in re.findall(r"`([a-z-]+)`", row.split("|")[1] if row else "")
+    }
+    gauges = {
+        "requests-in-flight",
+        "buffer-total-bytes",
+        "buffer-available-bytes",
+        "waiting-threads",
+        "metadata-age",
+    }
     assert described == set(ProducerMetrics().snapshot(0.0)) | gauges

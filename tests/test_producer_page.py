@@ -304,9 +304,7 @@ def _of_a_delivery(error: str, topic: str = "t", value: bytes = b"", **settings:
 _of_a_delivery("RecordTooLargeError", value=bytes(2_000_000))
 _of_a_delivery("InvalidTopicError", topic="no topic")
 _of_a_delivery("InvalidPartitionError", arguments={"partition": 99})
-_of_a_delivery(
-    "MetadataTimeoutError", rule=(ApiKey.METADATA, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-)
+_of_a_delivery("MetadataTimeoutError", rule=(ApiKey.METADATA, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 _of_a_delivery("BrokerError", rule=(ApiKey.PRODUCE, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 _of_a_delivery("FatalProducerError", rule=(ApiKey.PRODUCE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 _of_a_delivery(

@@ -28,7 +28,9 @@ README = (ROOT / "README.md").read_text()
 
 
 def run_block(containing: str, bootstrap_servers: str = "") -> dict[str, Any]:
-    """Run the one Python block of the README that contains a text, with another broker's address in it."""
+    """Run the one Python block of the README that contains a text, with another broker's address in
+    it.
+    """
     return doc_blocks.run_block("README.md", README, containing, bootstrap_servers)
 
 
@@ -58,23 +60,39 @@ def test_the_files_that_contributing_names_are_there() -> None:
 
 async def test_the_fastapi_application_sends(broker: EmbeddedCluster) -> None:
     app = run_block("FastAPI(lifespan", broker.bootstrap_servers)["app"]
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client,
+    ):
         response = await client.post("/orders/17", content=b"two apples")
     assert response.json() == {"partition": 0, "offset": 0}
-    assert [(record.key, record.value) for record in broker.records("orders")] == [(b"17", b"two apples")]
+    assert [(record.key, record.value) for record in broker.records("orders")] == [
+        (b"17", b"two apples")
+    ]
 
 
 async def test_the_transaction_is_committed(broker: EmbeddedCluster) -> None:
     (source,) = [block for block in python_blocks(README) if "producer.transaction()" in block]
-    code = compile(source.replace("localhost:9092", broker.bootstrap_servers), "README.md", "exec", flags=_TOP_LEVEL_AWAIT)
+    code = compile(
+        source.replace("localhost:9092", broker.bootstrap_servers),
+        "README.md",
+        "exec",
+        flags=_TOP_LEVEL_AWAIT,
+    )
     broker.create_topic("orders")
     await eval(code, {"Producer": Producer, "TopicPartition": TopicPartition})
-    assert [len(broker.records(topic, committed_only=True)) for topic in ("payments", "shipments")] == [1, 1]
+    assert [
+        len(broker.records(topic, committed_only=True)) for topic in ("payments", "shipments")
+    ] == [1, 1]
     assert broker.committed_offsets("order-service") == {TopicPartition("orders", 0): 42}
 
 
-async def test_what_the_consumer_prints(broker: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    (source,) = [block for block in python_blocks(README) if "async for record in consumer" in block]
+async def test_what_the_consumer_prints(
+    broker: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source,) = [
+        block for block in python_blocks(README) if "async for record in consumer" in block
+    ]
     source = source.replace("localhost:9092", broker.bootstrap_servers)
     code = compile(f"{source.rstrip()}\n        break", "README.md", "exec", flags=_TOP_LEVEL_AWAIT)
     async with Producer(broker.bootstrap_servers) as producer:
@@ -84,9 +102,16 @@ async def test_what_the_consumer_prints(broker: EmbeddedCluster, capsys: pytest.
     assert broker.committed_offsets("billing") == {TopicPartition("orders", 0): 1}
 
 
-async def test_the_admin_client_makes_a_topic_and_finds_the_group(broker: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_admin_client_makes_a_topic_and_finds_the_group(
+    broker: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     (source,) = [block for block in python_blocks(README) if "import Admin" in block]
-    code = compile(source.replace("localhost:9092", broker.bootstrap_servers), "README.md", "exec", flags=_TOP_LEVEL_AWAIT)
+    code = compile(
+        source.replace("localhost:9092", broker.bootstrap_servers),
+        "README.md",
+        "exec",
+        flags=_TOP_LEVEL_AWAIT,
+    )
     broker.set_group_members("billing", 1, {"a": None})
     await eval(code, {})
     assert len(broker.topics["orders"].partitions) == 6
@@ -96,21 +121,38 @@ async def test_the_admin_client_makes_a_topic_and_finds_the_group(broker: Embedd
 async def test_the_table_arrives(broker: EmbeddedCluster) -> None:
     (source,) = [block for block in python_blocks(README) if "send_arrow" in block]
     namespace: dict[str, Any] = {"Producer": Producer}
-    await eval(compile(source.replace("localhost:9092", broker.bootstrap_servers), "README.md", "exec", flags=_TOP_LEVEL_AWAIT), namespace)
-    assert [(record.key, record.value) for record in broker.records("baskets")] == [(b"anna", b"two apples"), (b"bob", b"one pear")]
-    assert namespace["metadata"] == RecordMetadata("baskets", 0, 1, broker.records("baskets")[1].timestamp)
+    await eval(
+        compile(
+            source.replace("localhost:9092", broker.bootstrap_servers),
+            "README.md",
+            "exec",
+            flags=_TOP_LEVEL_AWAIT,
+        ),
+        namespace,
+    )
+    assert [(record.key, record.value) for record in broker.records("baskets")] == [
+        (b"anna", b"two apples"),
+        (b"bob", b"one pear"),
+    ]
+    assert namespace["metadata"] == RecordMetadata(
+        "baskets", 0, 1, broker.records("baskets")[1].timestamp
+    )
 
 
 def test_the_script_sends(threaded_broker: ThreadedCluster) -> None:
     run_block("asyncio.run(main())", threaded_broker.bootstrap_servers)
-    assert [record.value for record in threaded_broker.records("readings")] == [str(number).encode() for number in range(1000)]
+    assert [record.value for record in threaded_broker.records("readings")] == [
+        str(number).encode() for number in range(1000)
+    ]
 
 
 async def test_the_test_passes() -> None:
     await run_block("test_an_order_survives")["test_an_order_survives_a_change_of_leader"]()
 
 
-def test_the_spark_example_shows_records(spark: SparkSession, threaded_broker: ThreadedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_spark_example_shows_records(
+    spark: SparkSession, threaded_broker: ThreadedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def send() -> None:
         async with Producer(threaded_broker.bootstrap_servers) as producer:
             await producer.send_and_wait("orders", b"two apples", key=b"17")
@@ -129,8 +171,15 @@ def test_the_extras_and_the_command_that_the_readme_names_exist() -> None:
 
 
 def test_ci_runs_the_readmes_commands() -> None:
-    (command,) = re.findall(r"^(python -m pip install .*) && (python -m pytest -n 3 --dist loadgroup)$", README, re.MULTILINE)
+    (command,) = re.findall(
+        r"^(python -m pip install .*) && (python -m pytest -n 3 --dist loadgroup)$",
+        README,
+        re.MULTILINE,
+    )
     script = (ROOT / ".ci" / "run").read_text()
     for part in command:
         assert part.removeprefix("python ") in script
-    assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], timeout=10, check=False).returncode == 0
+    assert (
+        subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], timeout=10, check=False).returncode
+        == 0
+    )

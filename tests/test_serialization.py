@@ -1,4 +1,6 @@
-"""Keys and values become the bytes that Java's serializers write, and an error says what was given, what was expected, and where to change it."""
+"""Keys and values become the bytes that Java's serializers write, and an error says what was given,
+what was expected, and where to change it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def value(serializer: Serializer | None, data: Any) -> bytes | None:
     return serialize(serializer, "value_serializer", "flights", (), data)
 
 
-# -- without a serializer ------------------------------------------------------------------------------------------
+# -- without a serializer --------------------------------------------------------------------------
 
 
 def test_bytes_pass_as_they_are() -> None:
@@ -54,11 +56,17 @@ def test_what_can_change_is_copied() -> None:
 
 @pytest.mark.parametrize("setting", ["key_serializer", "value_serializer"])
 def test_other_types_are_refused_with_the_setting_that_helps(setting: str) -> None:
-    with pytest.raises(SerializationError, match=rf"{setting.removesuffix('_serializer')} is of type str, bytes is expected: .*{setting}"):
+    with pytest.raises(
+        SerializationError,
+        match=(
+            rf"{setting.removesuffix('_serializer')} is of type str, bytes is expected: "
+            rf".*{setting}"
+        ),
+    ):
         serialize(None, setting, "flights", (), "text")
 
 
-# -- with one ------------------------------------------------------------------------------------------------------
+# -- with one --------------------------------------------------------------------------------------
 
 
 def test_a_serializer_gets_topic_headers_and_data() -> None:
@@ -77,7 +85,10 @@ def test_an_error_names_the_class_given_the_class_expected_and_the_setting() -> 
     with pytest.raises(SerializationError) as caught:
         serialize(StringSerializer(), "key_serializer", "flights", (), 5)
     text = str(caught.value)
-    assert all(part in text for part in ("key_serializer", "StringSerializer", "type int", "str is expected", "flights"))
+    assert all(
+        part in text
+        for part in ("key_serializer", "StringSerializer", "type int", "str is expected", "flights")
+    )
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value.__cause__, TypeError)
 
@@ -101,7 +112,13 @@ def test_a_result_that_is_no_bytes_is_refused(result: Any) -> None:
     def wrong(topic: str, headers: Headers, data: Any) -> Any:
         return result
 
-    with pytest.raises(SerializationError, match=rf"value_serializer.*wrong.*returned {type(result).__name__}, bytes or None is expected"):
+    with pytest.raises(
+        SerializationError,
+        match=(
+            rf"value_serializer.*wrong.*returned {type(result).__name__}, bytes or None is "
+            r"expected"
+        ),
+    ):
         value(wrong, "x")
 
 
@@ -125,7 +142,7 @@ def test_cancelling_is_no_serialization_error() -> None:
         value(stop, "x")
 
 
-# -- those that come along -----------------------------------------------------------------------------------------
+# -- those that come along -------------------------------------------------------------------------
 
 NUMBERS = [
     (ShortSerializer(), -2, b"\xff\xfe"),
@@ -159,7 +176,16 @@ def test_a_number_that_does_not_fit_is_refused(serializer: Serializer, data: Any
         value(serializer, data)
 
 
-@pytest.mark.parametrize("serializer", [ShortSerializer(), IntegerSerializer(), LongSerializer(), FloatSerializer(), DoubleSerializer()])
+@pytest.mark.parametrize(
+    "serializer",
+    [
+        ShortSerializer(),
+        IntegerSerializer(),
+        LongSerializer(),
+        FloatSerializer(),
+        DoubleSerializer(),
+    ],
+)
 @pytest.mark.parametrize("data", [True, "1", b"1", [1]])
 def test_what_is_no_number_is_refused(serializer: Serializer, data: Any) -> None:
     with pytest.raises(SerializationError, match=r"(int|float) .*is expected|int is expected"):
@@ -195,7 +221,10 @@ def test_void_takes_none_only() -> None:
         value(VoidSerializer(), b"")
 
 
-@pytest.mark.parametrize("made", [pytest.param(kind, id=name.rpartition(".")[2]) for name, kind in JAVA_SERIALIZERS.items()])
+@pytest.mark.parametrize(
+    "made",
+    [pytest.param(kind, id=name.rpartition(".")[2]) for name, kind in JAVA_SERIALIZERS.items()],
+)
 def test_none_is_a_null_for_each(made: type) -> None:
     assert value(made(), None) is None
 
@@ -204,7 +233,10 @@ def test_json() -> None:
     assert value(JsonSerializer(), {"b": [1, None], "a": "ü"}) == '{"a":"ü","b":[1,null]}'.encode()
     assert value(JsonSerializer(sort_keys=False), {"b": 1, "a": 2}) == b'{"b":1,"a":2}'
     assert value(JsonSerializer(), None) is None
-    assert value(JsonSerializer(default=str), uuid.UUID(int=0)) == b'"00000000-0000-0000-0000-000000000000"'
+    assert (
+        value(JsonSerializer(default=str), uuid.UUID(int=0))
+        == b'"00000000-0000-0000-0000-000000000000"'
+    )
 
 
 @pytest.mark.parametrize("data", [float("nan"), float("inf"), b"bytes", {1, 2}])
@@ -213,13 +245,19 @@ def test_json_refuses_what_json_has_no_form_for(data: Any) -> None:
         value(JsonSerializer(), data)
 
 
-@given(st.recursive(st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20))
+@given(
+    st.recursive(
+        st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=20,
+    )
+)
 def test_json_reads_back(data: Any) -> None:
     stored = value(JsonSerializer(), data)
     assert stored is not None and json.loads(stored) == data
 
 
-# -- headers -------------------------------------------------------------------------------------------------------
+# -- headers ---------------------------------------------------------------------------------------
 
 
 def test_headers_keep_order_and_duplicates_and_can_no_longer_change() -> None:

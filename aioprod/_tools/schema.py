@@ -7,14 +7,15 @@ A definition, one file per API, looks like this::
     request 3-13 flexible 9+
       acks: int16                               a field in all versions
       transactional_id: string? = null          nullable, with a default
-      topics: []TopicData                       an array of a struct, whose fields follow one step further in
-        name: string 3-12 ignorable             only in versions 3 to 12; in the others its value is left out silently
+      topics: []TopicData                an array of a struct, whose fields follow indented
+        name: string 3-12 ignorable      in versions 3 to 12 only; left out of others silently
         rack: string?7+                         nullable from version 7
         cluster_id: string? 12+ tag 0           a tagged field
       struct Shared                             a struct that several fields use
         id: int32
 
-Versions default to those of what encloses the field. A field without a default has its type's zero value.
+Versions default to those of what encloses the field. A field without a default has its type's zero
+value.
 """
 
 from __future__ import annotations
@@ -23,14 +24,32 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-PRIMITIVES = frozenset({"bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid", "string", "bytes", "records"})
+PRIMITIVES = frozenset(
+    {
+        "bool",
+        "int8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "float64",
+        "uuid",
+        "string",
+        "bytes",
+        "records",
+    }
+)
 _NULLABLE = frozenset({"string", "bytes", "records"})
 
 _FIELD = re.compile(
     r"(?P<name>\w+): (?P<array>\[\])?(?P<type>\w+)(?P<nullable>\?(?P<null_from>\d+\+)?)?"
-    r"(?: (?P<versions>\d+(?:-\d+|\+)?))?(?: tag (?P<tag>\d+))?(?: = (?P<default>\S+))?(?P<ignorable> ignorable)?$"
+    r"(?: (?P<versions>\d+(?:-\d+|\+)?))?(?: tag (?P<tag>\d+))?(?: = "
+    r"(?P<default>\S+))?(?P<ignorable> ignorable)?$"
 )
-_MESSAGE = re.compile(r"(?P<kind>request|response) (?P<versions>\d+(?:-\d+)?)(?: flexible (?P<flexible>\d+)\+)?$")
+_MESSAGE = re.compile(
+    r"(?P<kind>request|response) (?P<versions>\d+(?:-\d+)?)(?: flexible (?P<flexible>\d+)\+)?$"
+)
 _API = re.compile(r"api (?P<name>\w+) key (?P<key>\d+)$")
 
 
@@ -48,7 +67,10 @@ class Versions:
     @classmethod
     def parse(cls, text: str, within: Versions) -> Versions:
         first, separator, last = text.removesuffix("+").partition("-")
-        versions = cls(int(first), int(last) if separator else within.last if text.endswith("+") else int(first))
+        versions = cls(
+            int(first),
+            int(last) if separator else within.last if text.endswith("+") else int(first),
+        )
         if not within.first <= versions.first <= versions.last <= within.last:
             raise SchemaError(f"versions {text} are not within {within.first}-{within.last}")
         return versions
@@ -59,7 +81,9 @@ class Versions:
 
 @dataclass
 class Field:
-    """One field of a struct. ``nullable_from`` is the first version in which it may be null, ``default`` is as written."""
+    """One field of a struct. ``nullable_from`` is the first version in which it may be null,
+    ``default`` is as written.
+    """
 
     name: str
     type: str
@@ -87,7 +111,9 @@ class Struct:
 
 @dataclass
 class Message:
-    """A request or a response; ``structs`` are the nested ones, each after those that it uses itself."""
+    """A request or a response; ``structs`` are the nested ones, each after those that it uses
+    itself.
+    """
 
     api_name: str
     api_key: int
@@ -126,13 +152,24 @@ def parse_api(text: str) -> Api:
     head, *messages = _tree(text)
     match = _API.match(head.text)
     if match is None or len(messages) != 2:
-        raise SchemaError(f"an api line, a request and a response are wanted, not {head.text!r} and {len(messages)} more")
-    request, response = (_parse_message(line, match["name"], int(match["key"])) for line in messages)
+        raise SchemaError(
+            f"an api line, a request and a response are wanted, not {head.text!r} and "
+            f"{len(messages)} more"
+        )
+    request, response = (
+        _parse_message(line, match["name"], int(match["key"])) for line in messages
+    )
     if (request.kind, response.kind) != ("request", "response"):
         raise SchemaError(f"{match['name']}: the request comes first, then the response")
-    names = [struct.name for message in (request, response) for struct in [*message.structs, message.root]]
+    names = [
+        struct.name
+        for message in (request, response)
+        for struct in [*message.structs, message.root]
+    ]
     if clashes := {name for name in names if names.count(name) > 1}:
-        raise SchemaError(f"{match['name']}: more than one struct is called {', '.join(sorted(clashes))}")
+        raise SchemaError(
+            f"{match['name']}: more than one struct is called {', '.join(sorted(clashes))}"
+        )
     return Api(match["name"], int(match["key"]), request, response)
 
 
@@ -172,7 +209,15 @@ def _parse_message(line: _Line, api_name: str, api_key: int) -> Message:
     root = Struct(api_name + match["kind"].capitalize(), versions)
     _parse_fields([child for child in line.children if child not in shared], root, structs)
     flexible = match["flexible"]
-    return Message(api_name, api_key, match["kind"], versions, int(flexible) if flexible else None, root, _dependencies_first(root, structs))
+    return Message(
+        api_name,
+        api_key,
+        match["kind"],
+        versions,
+        int(flexible) if flexible else None,
+        root,
+        _dependencies_first(root, structs),
+    )
 
 
 def _parse_fields(lines: list[_Line], struct: Struct, structs: dict[str, Struct]) -> None:
@@ -181,7 +226,9 @@ def _parse_fields(lines: list[_Line], struct: Struct, structs: dict[str, Struct]
         struct.fields.append(parsed)
         if line.children:
             if not parsed.is_struct or parsed.type in structs:
-                raise SchemaError(f"{line.text!r} can't have fields, or its struct is defined twice")
+                raise SchemaError(
+                    f"{line.text!r} can't have fields, or its struct is defined twice"
+                )
             structs[parsed.type] = Struct(parsed.type, parsed.versions)
             _parse_fields(line.children, structs[parsed.type], structs)
         elif parsed.is_struct and parsed.type not in structs:
@@ -195,14 +242,29 @@ def _parse_field(text: str, within: Versions) -> Field:
     versions = Versions.parse(match["versions"], within) if match["versions"] else within
     nullable_from = None
     if match["nullable"]:
-        nullable_from = Versions.parse(match["null_from"], versions).first if match["null_from"] else versions.first
+        nullable_from = (
+            Versions.parse(match["null_from"], versions).first
+            if match["null_from"]
+            else versions.first
+        )
     if nullable_from is not None and not match["array"] and match["type"] in PRIMITIVES - _NULLABLE:
         raise SchemaError(f"{text!r}: only strings, bytes, records, arrays and structs can be null")
     tag = int(match["tag"]) if match["tag"] else None
-    if tag is not None and nullable_from is not None and (match["array"] or match["type"] not in PRIMITIVES):
+    if (
+        tag is not None
+        and nullable_from is not None
+        and (match["array"] or match["type"] not in PRIMITIVES)
+    ):
         raise SchemaError(f"{text!r}: no API has a tagged array or struct that can be null")
     return Field(
-        match["name"], match["type"], match["array"] is not None, versions, nullable_from, match["default"], tag, match["ignorable"] is not None
+        match["name"],
+        match["type"],
+        match["array"] is not None,
+        versions,
+        nullable_from,
+        match["default"],
+        tag,
+        match["ignorable"] is not None,
     )
 
 

@@ -20,7 +20,14 @@ from aioprod.admin.quotas import ClientQuotaEntity, QuotaMatch
 from aioprod.admin.records import TO_THE_END, ProducerState
 from aioprod.admin.replicas import ElectionType, PartitionReassignment
 from aioprod.admin.results import Results
-from aioprod.admin.topics import CreatedTopic, NewPartitions, NewTopic, PartitionDescription, TopicDescription, TopicListing
+from aioprod.admin.topics import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+)
 from aioprod.admin.transactions import FencedProducer, TransactionDescription, TransactionListing
 
 __all__ = [

@@ -26,14 +26,28 @@ from aioprod.secrecy import hide_arguments
 _client_numbers = itertools.count(1)
 
 
-class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, ClusterCalls, TransactionCalls, ReplicaCalls, QuotaCalls):
-    """Looks at a cluster and changes it: topics, settings, groups and their offsets, records, transactions, replicas, quotas.
+class Admin(
+    TopicCalls,
+    ConfigCalls,
+    GroupCalls,
+    OffsetCalls,
+    RecordCalls,
+    ClusterCalls,
+    TransactionCalls,
+    ReplicaCalls,
+    QuotaCalls,
+):
+    """Looks at a cluster and changes it: topics, settings, groups and their offsets, records,
+    transactions, replicas, quotas.
 
-    Make it anywhere (the constructor touches no event loop), use it in one event loop, share it between any number of tasks.
+    Make it anywhere (the constructor touches no event loop), use it in one event loop, share it
+    between any number of tasks.
 
-    Calls about one thing raise its error. Calls about several give :class:`aioprod.admin.Results`: each item has its own result or error. What may
-    pass (a moved controller, coordinator or leader, a lost connection, a quota) is tried again until ``timeout_ms``, by default
-    ``default_api_timeout_ms``; then the error is a :class:`aioprod.KafkaTimeoutError` that names the last reason.
+    Calls about one thing raise its error. Calls about several give :class:`aioprod.admin.Results`:
+    each item has its own result or error. What may pass (a moved controller, coordinator or leader,
+    a lost connection, a quota) is tried again until ``timeout_ms``, by default
+    ``default_api_timeout_ms``; then the error is a :class:`aioprod.KafkaTimeoutError` that names
+    the last reason.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
@@ -46,21 +60,29 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
 
     @hide_arguments
     def __init__(
-        self, bootstrap_servers: str | Iterable[str] = "localhost:9092", *, rng: random.Random | None = None, **settings: Unpack[AdminSettings]
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        rng: random.Random | None = None,
+        **settings: Unpack[AdminSettings],
     ) -> None:
         check_names(AdminConfig, settings)
         check_sources(None, rng)
         settings.setdefault("client_id", _client_id())
-        self.config = AdminConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
+        self.config = AdminConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        )
         self._driver = AdminDriver(self.config, rng or random.Random())
 
     @classmethod
     @hide_arguments
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """Make an admin client from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "request.timeout.ms": "5000"}``.
+        """Make an admin client from Kafka's own names and values, such as ``{"bootstrap.servers":
+        "...", "request.timeout.ms": "5000"}``.
 
         Raises:
-            ConfigError: as the constructor does; and for a setting of Java's that is not there, which says why.
+            ConfigError: as the constructor does; and for a setting of Java's that is not there,
+                which says why.
         """
         with client_arguments(ADMIN, settings, lambda given: _client_id()) as arguments:
             return cls(**arguments)
@@ -76,7 +98,8 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, OffsetCalls, RecordCalls, Clust
                 which brokers there are.
             AuthenticationError: the broker refuses the credentials.
             AdminClosedError: it was closed before, or meanwhile.
-            WrongEventLoopError: it was started in another event loop, or before this process was forked.
+            WrongEventLoopError: it was started in another event loop, or before this process was
+                forked.
         """
         await self._driver.start()
 

@@ -10,7 +10,10 @@ from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
-from aioprod.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from aioprod.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.types import TopicPartition
 
@@ -33,7 +36,8 @@ class ClusterDescription:
 
     Attributes:
         cluster_id: its name for itself; None where it has none.
-        controller: the controller, or, with KRaft, the broker that requests to it go to; None where there is none now.
+        controller: the controller, or, with KRaft, the broker that requests to it go to; None where
+            there is none now.
         nodes: the brokers that run, by their ids' order.
         authorized_operations: what this client may do with the cluster; None where not asked for.
     """
@@ -81,7 +85,9 @@ class ClusterCalls:
 
     _driver: AdminDriver
 
-    async def describe_cluster(self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None) -> ClusterDescription:
+    async def describe_cluster(
+        self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+    ) -> ClusterDescription:
         """Tell the brokers that run, and which of them is the controller.
 
         Args:
@@ -98,16 +104,29 @@ class ClusterCalls:
             except UnsupportedVersionError:  # before 2.8
                 if include_authorized_operations:
                     raise
-            told = await self._driver.from_any(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-            return _cluster(told.cluster_id, told.controller_id, [Node(each.node_id, each.host, each.port, each.rack) for each in told.brokers])
+            told = await self._driver.from_any(
+                MetadataRequest(topics=[], allow_auto_topic_creation=False)
+            )
+            return _cluster(
+                told.cluster_id,
+                told.controller_id,
+                [Node(each.node_id, each.host, each.port, each.rack) for each in told.brokers],
+            )
 
         return await self._driver.once("describe_cluster", ask, timeout_ms)
 
     async def _describe(self, with_operations: bool) -> ClusterDescription:
-        told = await self._driver.from_any(DescribeClusterRequest(include_cluster_authorized_operations=with_operations))
+        told = await self._driver.from_any(
+            DescribeClusterRequest(include_cluster_authorized_operations=with_operations)
+        )
         check(told.error_code, "describe_cluster", told.error_message)
         nodes = [Node(each.broker_id, each.host, each.port, each.rack) for each in told.brokers]
-        return _cluster(told.cluster_id, told.controller_id, nodes, operations(told.cluster_authorized_operations))
+        return _cluster(
+            told.cluster_id,
+            told.controller_id,
+            nodes,
+            operations(told.cluster_authorized_operations),
+        )
 
     async def describe_log_dirs(
         self, brokers: Iterable[int], *, timeout_ms: float | None = None
@@ -122,7 +141,9 @@ class ClusterCalls:
             BrokerError: such as CLUSTER_AUTHORIZATION_FAILED; by looking at the broker in question.
         """
 
-        async def ask(attempt: Attempt[int]) -> Mapping[int, dict[str, LogDirDescription] | KafkaError]:
+        async def ask(
+            attempt: Attempt[int],
+        ) -> Mapping[int, dict[str, LogDirDescription] | KafkaError]:
             async def at(node_id: int) -> dict[str, LogDirDescription]:
                 connection = await self._driver.node(node_id)
                 reply = await connection.request(DescribeLogDirsRequest(topics=None))
@@ -135,7 +156,10 @@ class ClusterCalls:
 
 
 def _cluster(
-    cluster_id: str | None, controller_id: int, nodes: Iterable[Node], allowed: frozenset[AclOperation] | None = None
+    cluster_id: str | None,
+    controller_id: int,
+    nodes: Iterable[Node],
+    allowed: frozenset[AclOperation] | None = None,
 ) -> ClusterDescription:
     by_id = {node.node_id: node for node in sorted(nodes, key=lambda node: node.node_id)}
     return ClusterDescription(cluster_id, by_id.get(controller_id), tuple(by_id.values()), allowed)
@@ -148,11 +172,15 @@ def _log_dirs(reply: DescribeLogDirsResponse) -> list[LogDirDescription]:
             None if told.total_bytes == _UNKNOWN_BYTES else told.total_bytes,
             None if told.usable_bytes == _UNKNOWN_BYTES else told.usable_bytes,
             {
-                TopicPartition(topic.name, each.partition_index): ReplicaLog(each.partition_size, each.offset_lag, each.is_future_key)
+                TopicPartition(topic.name, each.partition_index): ReplicaLog(
+                    each.partition_size, each.offset_lag, each.is_future_key
+                )
                 for topic in told.topics
                 for each in topic.partitions
             },
-            error if isinstance(error := outcome(told.error_code, told.log_dir, None, None), KafkaError) else None,
+            error
+            if isinstance(error := outcome(told.error_code, told.log_dir, None, None), KafkaError)
+            else None,
         )
         for told in reply.results
     ]

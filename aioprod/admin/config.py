@@ -15,7 +15,8 @@ class AdminConfig(ClientConfig):
 
     Attributes:
         connections_max_idle_ms: as elsewhere, but five minutes (``connections.max.idle.ms``).
-        default_api_timeout_ms: longest time for a call that is given no ``timeout_ms``, with all its tries (``default.api.timeout.ms``).
+        default_api_timeout_ms: longest time for a call that is given no ``timeout_ms``, with all
+            its tries (``default.api.timeout.ms``).
 
     Raises:
         ConfigError: a value is out of its limits.
@@ -58,7 +59,9 @@ ADMIN = Form(
     "admin client",
     absent={
         **SECURITY_ABSENT,
-        "bootstrap.controllers": "requests go to brokers, which pass them on to the controllers (KIP-919 is not there)",
+        "bootstrap.controllers": (
+            "requests go to brokers, which pass them on to the controllers (KIP-919 is not there)"
+        ),
         "enable.metrics.push": "metrics are not pushed to brokers (KIP-714)",
         "metric.reporters": "it names Java classes",
         "metrics.num.samples": "an admin client keeps no metrics",

@@ -12,8 +12,16 @@ from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.connection import Connection
-from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult
-from aioprod.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from aioprod.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from aioprod.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 V = TypeVar("V")
 EnumT = TypeVar("EnumT", bound=IntEnum)
@@ -138,7 +146,9 @@ ConfigValue = str | int | float | bool
 ConfigChange = ConfigValue | Append | Subtract | None
 """A value to set, or :class:`Append`, :class:`Subtract`, or None to go back to the default."""
 
-_AskResources = Callable[[Connection, list[ConfigResource]], Awaitable[Mapping[ConfigResource, V | KafkaError]]]
+_AskResources = Callable[
+    [Connection, list[ConfigResource]], Awaitable[Mapping[ConfigResource, V | KafkaError]]
+]
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
@@ -189,27 +199,38 @@ class ConfigCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; of several resources, by looking at the one in question.
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; of several resources, by looking at the
+                one in question.
         """
         wanted = None if names is None else list(names)
 
-        async def ask(connection: Connection, asked: list[ConfigResource]) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+        async def ask(
+            connection: Connection, asked: list[ConfigResource]
+        ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
             reply = await connection.request(
                 DescribeConfigsRequest(
-                    resources=[DescribeConfigsResource(each.type, each.name, wanted) for each in asked],
+                    resources=[
+                        DescribeConfigsResource(each.type, each.name, wanted) for each in asked
+                    ],
                     include_synonyms=include_synonyms,
                     include_documentation=include_documentation,
                 )
             )
             outcomes: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
             for told in reply.results:
-                resource = ConfigResource(ConfigResourceType(told.resource_type), told.resource_name)
+                resource = ConfigResource(
+                    ConfigResourceType(told.resource_type), told.resource_name
+                )
                 entries = {each.name: _entry(each) for each in told.configs}
-                outcomes[resource] = outcome(told.error_code, f"settings of {resource}", told.error_message, entries)
+                outcomes[resource] = outcome(
+                    told.error_code, f"settings of {resource}", told.error_message, entries
+                )
             return outcomes
 
         if isinstance(resources, ConfigResource):
-            return (await self._of_resources("describe_configs", [resources], ask, timeout_ms))[resources]
+            return (await self._of_resources("describe_configs", [resources], ask, timeout_ms))[
+                resources
+            ]
         return await self._of_resources("describe_configs", resources, ask, timeout_ms)
 
     async def incremental_alter_configs(
@@ -219,10 +240,12 @@ class ConfigCalls:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[ConfigResource, None]:
-        """Change single settings of topics, brokers or groups; the others stay as they are (KIP-339).
+        """Change single settings of topics, brokers or groups; the others stay as they are
+        (KIP-339).
 
-        ``{ConfigResource.topic("orders"): {"retention.ms": 1000, "cleanup.policy": Append("compact"), "segment.ms": None}}`` sets the first, adds
-        to the second and takes the third back to its default.
+        ``{ConfigResource.topic("orders"): {"retention.ms": 1000, "cleanup.policy":
+        Append("compact"), "segment.ms": None}}`` sets the first, adds to the second and takes the
+        third back to its default.
 
         Args:
             changes: per resource what is to be changed.
@@ -231,35 +254,61 @@ class ConfigCalls:
 
         Raises:
             ConfigError: a value is of no type that a setting can have.
-            BrokerError: such as INVALID_CONFIG; by looking at the resource in question, or by ``check()``.
+            BrokerError: such as INVALID_CONFIG; by looking at the resource in question, or by
+                ``check()``.
         """
         checked = check_mapping("changes", changes, "ConfigResource")
-        written = {resource: [_change(name, change) for name, change in its.items()] for resource, its in checked.items()}
+        written = {
+            resource: [_change(name, change) for name, change in its.items()]
+            for resource, its in checked.items()
+        }
 
-        async def ask(connection: Connection, asked: list[ConfigResource]) -> dict[ConfigResource, KafkaError | None]:
-            resources = [AlterConfigsResource(each.type, each.name, written[each]) for each in asked]
-            reply = await connection.request(IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only))
+        async def ask(
+            connection: Connection, asked: list[ConfigResource]
+        ) -> dict[ConfigResource, KafkaError | None]:
+            resources = [
+                AlterConfigsResource(each.type, each.name, written[each]) for each in asked
+            ]
+            reply = await connection.request(
+                IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
+            )
             outcomes: dict[ConfigResource, KafkaError | None] = {}
             for told in reply.responses:
-                resource = ConfigResource(ConfigResourceType(told.resource_type), told.resource_name)
-                outcomes[resource] = outcome(told.error_code, f"settings of {resource}", told.error_message, None)
+                resource = ConfigResource(
+                    ConfigResourceType(told.resource_type), told.resource_name
+                )
+                outcomes[resource] = outcome(
+                    told.error_code, f"settings of {resource}", told.error_message, None
+                )
             return outcomes
 
         return await self._of_resources("incremental_alter_configs", written, ask, timeout_ms)
 
     async def _of_resources(
-        self, call: str, resources: Iterable[ConfigResource], ask: _AskResources[V], timeout_ms: float | None
+        self,
+        call: str,
+        resources: Iterable[ConfigResource],
+        ask: _AskResources[V],
+        timeout_ms: float | None,
     ) -> Results[ConfigResource, V]:
         """Ask each broker for its own settings, and any for the others."""
         places = {resource: _broker_of(resource) for resource in resources}
 
-        async def ask_all(attempt: Attempt[ConfigResource]) -> Mapping[ConfigResource, V | KafkaError]:
+        async def ask_all(
+            attempt: Attempt[ConfigResource],
+        ) -> Mapping[ConfigResource, V | KafkaError]:
             async def at(node_id: int | None) -> Mapping[ConfigResource, V | KafkaError]:
-                connection = await (self._driver.any_broker() if node_id is None else self._driver.node(node_id))
-                return await ask(connection, [each for each in attempt.items if places[each] == node_id])
+                connection = await (
+                    self._driver.any_broker() if node_id is None else self._driver.node(node_id)
+                )
+                return await ask(
+                    connection, [each for each in attempt.items if places[each] == node_id]
+                )
 
             outcomes: dict[ConfigResource, V | KafkaError] = {}
-            for node_id, answers in (await side_by_side({places[each] for each in attempt.items}, at)).items():
+            for node_id, answers in (
+                await side_by_side({places[each] for each in attempt.items}, at)
+            ).items():
                 if isinstance(answers, KafkaError):
                     outcomes |= {each: answers for each in attempt.items if places[each] == node_id}
                 else:
@@ -295,8 +344,14 @@ def _change(name: str, change: ConfigChange) -> AlterableConfig:
 def _broker_of(resource: object) -> int | None:
     """The broker that has to be asked; None for any."""
     if not isinstance(resource, ConfigResource):
-        raise ConfigError(f"resource {resource!r}: must be a ConfigResource, such as ConfigResource.topic('orders')")
-    if resource.type not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) or not resource.name:
+        raise ConfigError(
+            f"resource {resource!r}: must be a ConfigResource, such as "
+            "ConfigResource.topic('orders')"
+        )
+    if (
+        resource.type not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+        or not resource.name
+    ):
         return None
     if not resource.name.isdecimal():
         raise ConfigError(f"{resource}: the name of a broker must be its node id")
@@ -311,11 +366,16 @@ def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
         told.read_only,
         told.is_sensitive,
         known(ConfigType, told.config_type),
-        tuple(ConfigSynonym(each.name, each.value, known(ConfigSource, each.source)) for each in told.synonyms),
+        tuple(
+            ConfigSynonym(each.name, each.value, known(ConfigSource, each.source))
+            for each in told.synonyms
+        ),
         told.documentation,
     )
 
 
 def known(kind: type[EnumT], number: int) -> EnumT:
-    """The member of this number; the one of 0 (unknown) for a number that a newer broker may have."""
+    """The member of this number; the one of 0 (unknown) for a number that a newer broker may
+    have.
+    """
     return kind(number) if number in kind.__members__.values() else kind(0)

@@ -1,7 +1,9 @@
-"""How an admin client's requests find their broker, and are sent again until each item has its outcome.
+"""How an admin client's requests find their broker, and are sent again until each item has its
+outcome.
 
-A call is about items (topics, groups, partitions ...). An *attempt* asks for all that have no outcome yet; what fails in a way that may pass is
-asked for again, after a pause and with fresh metadata, until the call's limit.
+A call is about items (topics, groups, partitions ...). An *attempt* asks for all that have no
+outcome yet; what fails in a way that may pass is asked for again, after a pause and with fresh
+metadata, until the call's limit.
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ _UNKNOWN_TOPIC_LIMIT_S = 0.5
 _UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _IN_DOUBT = "(an attempt before had no answer: it may have been the cause)"
 # Retriable for a client that sends or reads; here they are answers.
-_FINAL = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+_FINAL = (
+    ErrorCode.ELECTION_NOT_NEEDED,
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ class AdminDriver:
         self._closing = asyncio.Event()
         self._released: asyncio.Future[None] | None = None
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect and learn the brokers; may be called again after a failure."""
@@ -98,7 +104,9 @@ class AdminDriver:
                 raise _closed()
             if self._started:
                 return
-            async with self.home.starting(lambda: _closed() if self._closing.is_set() else None, self._brokers.close):
+            async with self.home.starting(
+                lambda: _closed() if self._closing.is_set() else None, self._brokers.close
+            ):
                 self._brokers.open()
                 await self._metadata.first((), "default_api_timeout_ms")
             self._metadata.start()
@@ -115,7 +123,9 @@ class AdminDriver:
         self.home.check()
         if self._released is None:
             self.home.end_start()
-            self._released = asyncio.get_running_loop().create_task(self.abandon(), name="aioprod-close")
+            self._released = asyncio.get_running_loop().create_task(
+                self.abandon(), name="aioprod-close"
+            )
         await asyncio.shield(self._released)
 
     def abandon(self) -> Coroutine[Any, Any, None]:
@@ -138,11 +148,18 @@ class AdminDriver:
         if self._closing.is_set():
             raise _closed()
         if not self._started:
-            raise AdminClosedError("the admin client is not started: use 'async with Admin(...)' or await start()")
+            raise AdminClosedError(
+                "the admin client is not started: use 'async with Admin(...)' or await start()"
+            )
 
-    # -- tries ---------------------------------------------------------------------------------------------------
+    # -- tries -------------------------------------------------------------------------------------
 
-    async def once(self, call: str, ask: Callable[[Attempt[str]], Awaitable[V]], timeout_ms: float | None = None) -> V:
+    async def once(
+        self,
+        call: str,
+        ask: Callable[[Attempt[str]], Awaitable[V]],
+        timeout_ms: float | None = None,
+    ) -> V:
         """The answer to one question; its error is raised."""
 
         async def ask_once(attempt: Attempt[str]) -> Mapping[str, V | KafkaError]:
@@ -150,7 +167,9 @@ class AdminDriver:
 
         return (await self.each(call, (call,), ask_once, timeout_ms))[call]
 
-    async def each(self, call: str, items: Iterable[K], ask: Ask[K, V], timeout_ms: float | None = None) -> Results[K, V]:
+    async def each(
+        self, call: str, items: Iterable[K], ask: Ask[K, V], timeout_ms: float | None = None
+    ) -> Results[K, V]:
         """The outcome of each item.
 
         Args:
@@ -172,7 +191,11 @@ class AdminDriver:
             async with asyncio.timeout_at(begun + limit_ms / 1000) as timer:
                 while tries.pending:
                     left_ms = limit_ms - (loop.time() - begun) * 1000
-                    attempt = Attempt(list(tries.pending), tries.count + 1, max(1, int(min(left_ms, self.config.request_timeout_ms))))
+                    attempt = Attempt(
+                        list(tries.pending),
+                        tries.count + 1,
+                        max(1, int(min(left_ms, self.config.request_timeout_ms))),
+                    )
                     tries.take(await _answers(ask, attempt), loop.time() - begun)
                     if tries.pending:
                         await self._prepare_retry(tries.count)
@@ -196,7 +219,7 @@ class AdminDriver:
         with contextlib.suppress(KafkaError):
             await self._metadata.refresh(())
 
-    # -- where to ------------------------------------------------------------------------------------------------
+    # -- where to ----------------------------------------------------------------------------------
 
     async def any_broker(self) -> Connection:
         """A connection to some broker."""
@@ -211,7 +234,9 @@ class AdminDriver:
         return await self._brokers.ask_any(ask)
 
     async def controller(self) -> Connection:
-        """A connection to the controller; with KRaft that is some broker, which passes the request on."""
+        """A connection to the controller; with KRaft that is some broker, which passes the request
+        on.
+        """
         snapshot = self._metadata.snapshot
         if snapshot.controller_id in snapshot.nodes:
             return await self._brokers.connection(snapshot.controller_id)
@@ -222,15 +247,25 @@ class AdminDriver:
         return await self._brokers.connection(node_id)
 
     async def from_coordinator(
-        self, kind: CoordinatorType, key: str, attempt: Attempt[K], prepare: Callable[[Connection], tuple[Request[ResponseT], int]]
+        self,
+        kind: CoordinatorType,
+        key: str,
+        attempt: Attempt[K],
+        prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
     ) -> ResponseT:
-        """What the coordinator of a group or transactional id says. After a failed attempt it is looked for anew."""
+        """What the coordinator of a group or transactional id says. After a failed attempt it is
+        looked for anew.
+        """
         if attempt.number > 1:
             self._coordinators.forget(kind, key)
         return await self._coordinators.request(kind, key, prepare)
 
     async def from_leaders(
-        self, partitions: Iterable[TopicPartition], ask: Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]]
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[
+            [int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]
+        ],
     ) -> dict[TopicPartition, V | KafkaError]:
         """What each partition's leader says; ``ask`` gets a leader's node id and its partitions."""
         wanted = list(partitions)
@@ -248,11 +283,19 @@ class AdminDriver:
             return await ask(node_id, by_node[node_id])
 
         for node_id, answers in (await side_by_side(by_node, at)).items():
-            outcomes |= dict.fromkeys(by_node[node_id], answers) if isinstance(answers, KafkaError) else answers
+            outcomes |= (
+                dict.fromkeys(by_node[node_id], answers)
+                if isinstance(answers, KafkaError)
+                else answers
+            )
         return outcomes
 
-    async def from_every_broker(self, call: str, at: Callable[[Connection], Awaitable[list[V]]], timeout_ms: float | None) -> list[V]:
-        """What all brokers that run have to say, together; one that leaves the cluster meanwhile is not waited for."""
+    async def from_every_broker(
+        self, call: str, at: Callable[[Connection], Awaitable[list[V]]], timeout_ms: float | None
+    ) -> list[V]:
+        """What all brokers that run have to say, together; one that leaves the cluster meanwhile is
+        not waited for.
+        """
         found: dict[int, list[V]] = {}
 
         async def one(node_id: int) -> list[V]:
@@ -298,14 +341,25 @@ class _Tries(Generic[K, V]):
         """An attempt's answers, so many seconds after the call began."""
         self.count += 1
         for item in list(self.pending):
-            answer = answers[item] if item in answers else ProtocolError(f"{self._call}: the broker's answer leaves out {item}")
+            answer = (
+                answers[item]
+                if item in answers
+                else ProtocolError(f"{self._call}: the broker's answer leaves out {item}")
+            )
             if isinstance(answer, KafkaError) and _may_pass(answer, seconds):
                 self._last[item] = answer
-                if not isinstance(answer, BrokerError) or answer.code is ErrorCode.REQUEST_TIMED_OUT:
+                if (
+                    not isinstance(answer, BrokerError)
+                    or answer.code is ErrorCode.REQUEST_TIMED_OUT
+                ):
                     self._unanswered.add(item)
                 continue
             del self.pending[item]
-            if isinstance(answer, BrokerError) and item in self._unanswered and _IN_DOUBT not in str(answer):
+            if (
+                isinstance(answer, BrokerError)
+                and item in self._unanswered
+                and _IN_DOUBT not in str(answer)
+            ):
                 answer.args = (f"{answer} {_IN_DOUBT}",)
             self._found[item] = answer
 
@@ -314,7 +368,9 @@ class _Tries(Generic[K, V]):
         for item in self.pending:
             why = self._last.get(item) or "there was no answer, so it may still be done"
             about = "" if item == self._call else f" {item}"
-            self._found[item] = KafkaTimeoutError(f"{self._call}{about}: not done within {limit}; {why}")
+            self._found[item] = KafkaTimeoutError(
+                f"{self._call}{about}: not done within {limit}; {why}"
+            )
 
 
 async def _answers(ask: Ask[K, V], attempt: Attempt[K]) -> Mapping[K, V | KafkaError]:
@@ -339,12 +395,19 @@ def _leader(snapshot: ClusterSnapshot, tp: TopicPartition) -> PartitionInfo | Ka
         return BrokerError(topic.error, f"topic {tp.topic}")
     info = next((info for info in topic.partitions if info.partition == tp.partition), None)
     if info is None:
-        return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place(tp)} (the topic has {len(topic.partitions)} partitions)")
+        return BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{place(tp)} (the topic has {len(topic.partitions)} partitions)",
+        )
     return info if info.leader >= 0 else BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, place(tp))
 
 
-async def side_by_side(items: Iterable[K], ask: Callable[[K], Awaitable[V]]) -> dict[K, V | KafkaError]:
-    """Ask for each item at the same time, as far as that is sensible; an item's error is its outcome."""
+async def side_by_side(
+    items: Iterable[K], ask: Callable[[K], Awaitable[V]]
+) -> dict[K, V | KafkaError]:
+    """Ask for each item at the same time, as far as that is sensible; an item's error is its
+    outcome.
+    """
     room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
     async def one(item: K) -> V | KafkaError:
@@ -366,7 +429,9 @@ def single(answers: list[V], what: str) -> V:
 
 
 def outcome(code: int, what: str, text: str | None, result: V) -> V | KafkaError:
-    """``result`` where the code is that of success, else the error, with the broker's own text in it."""
+    """``result`` where the code is that of success, else the error, with the broker's own text in
+    it.
+    """
     return result if code == ErrorCode.NONE else refusal(code, what, text)
 
 

@@ -1,4 +1,6 @@
-"""Consumer groups, classic ones and those of KIP-848: who is in them, what they read, and their end."""
+"""Consumer groups, classic ones and those of KIP-848: who is in them, what they read, and their
+end.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,25 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
 from aioprod.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
-from aioprod.protocol.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from aioprod.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from aioprod.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from aioprod.protocol.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumerGroup,
+)
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from aioprod.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from aioprod.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from aioprod.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from aioprod.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.types import TopicPartition
 
@@ -33,9 +49,12 @@ class GroupListing:
     """A group among all.
 
     Attributes:
-        type: ``"classic"``, ``"consumer"`` (KIP-848), ``"share"`` ...; empty where the broker (before 3.8) does not tell.
-        protocol_type: what its members are for, ``"consumer"`` for those of topics; empty where it has only offsets.
-        state: such as ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``; empty where the broker (before 2.6) does not tell.
+        type: ``"classic"``, ``"consumer"`` (KIP-848), ``"share"`` ...; empty where the broker
+            (before 3.8) does not tell.
+        protocol_type: what its members are for, ``"consumer"`` for those of topics; empty where it
+            has only offsets.
+        state: such as ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``; empty where the broker
+            (before 2.6) does not tell.
     """
 
     group_id: str
@@ -103,13 +122,18 @@ class GroupCalls:
     _driver: AdminDriver
 
     async def list_groups(
-        self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_ms: float | None = None
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        timeout_ms: float | None = None,
     ) -> dict[str, GroupListing]:
         """Tell all groups, by their ids.
 
         Args:
             states: only those in one of these, such as ``"Stable"`` (brokers from 2.6 on).
-            types: only those of one of these, ``"classic"`` or ``"consumer"`` (brokers from 3.8 on).
+            types: only those of one of these, ``"classic"`` or ``"consumer"`` (brokers from 3.8
+                on).
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -121,25 +145,43 @@ class GroupCalls:
         async def at(connection: Connection) -> list[GroupListing]:
             reply = await connection.request(request)
             check(reply.error_code, f"groups of {connection.address}")
-            return [GroupListing(each.group_id, each.group_type.lower(), each.protocol_type, each.group_state) for each in reply.groups]
+            return [
+                GroupListing(
+                    each.group_id, each.group_type.lower(), each.protocol_type, each.group_state
+                )
+                for each in reply.groups
+            ]
 
         found = await self._driver.from_every_broker("list_groups", at, timeout_ms)
         return {each.group_id: each for each in sorted(found, key=lambda each: each.group_id)}
 
     @overload
     async def describe_consumer_groups(  # type: ignore[overload-overlap]
-        self, group_ids: str, *, include_authorized_operations: bool = ..., timeout_ms: float | None = ...
+        self,
+        group_ids: str,
+        *,
+        include_authorized_operations: bool = ...,
+        timeout_ms: float | None = ...,
     ) -> GroupDescription: ...
 
     @overload
     async def describe_consumer_groups(
-        self, group_ids: Iterable[str], *, include_authorized_operations: bool = ..., timeout_ms: float | None = ...
+        self,
+        group_ids: Iterable[str],
+        *,
+        include_authorized_operations: bool = ...,
+        timeout_ms: float | None = ...,
     ) -> Results[str, GroupDescription]: ...
 
     async def describe_consumer_groups(
-        self, group_ids: str | Iterable[str], *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+        self,
+        group_ids: str | Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout_ms: float | None = None,
     ) -> GroupDescription | Results[str, GroupDescription]:
-        """Tell who is in groups, and what each member reads; of classic groups and of those of KIP-848.
+        """Tell who is in groups, and what each member reads; of classic groups and of those of
+        KIP-848.
 
         Args:
             group_ids: one, whose error is raised, or several, of which each has its own result.
@@ -151,13 +193,22 @@ class GroupCalls:
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, GroupDescription | KafkaError]:
-            return await side_by_side(attempt.items, lambda group_id: self._describe_group(group_id, include_authorized_operations, attempt))
+            return await side_by_side(
+                attempt.items,
+                lambda group_id: self._describe_group(
+                    group_id, include_authorized_operations, attempt
+                ),
+            )
 
         if isinstance(group_ids, str):
-            return (await self._driver.each("describe_consumer_groups", [group_ids], ask, timeout_ms))[group_ids]
+            return (
+                await self._driver.each("describe_consumer_groups", [group_ids], ask, timeout_ms)
+            )[group_ids]
         return await self._driver.each("describe_consumer_groups", group_ids, ask, timeout_ms)
 
-    async def _describe_group(self, group_id: str, with_operations: bool, attempt: Attempt[str]) -> GroupDescription:
+    async def _describe_group(
+        self, group_id: str, with_operations: bool, attempt: Attempt[str]
+    ) -> GroupDescription:
         try:
             return await self._describe_new_group(group_id, with_operations, attempt)
         except UnsupportedVersionError:
@@ -167,21 +218,31 @@ class GroupCalls:
                 raise
         return await self._describe_classic_group(group_id, with_operations, attempt)
 
-    async def _describe_new_group(self, group_id: str, with_operations: bool, attempt: Attempt[str]) -> GroupDescription:
+    async def _describe_new_group(
+        self, group_id: str, with_operations: bool, attempt: Attempt[str]
+    ) -> GroupDescription:
         def prepare(connection: Connection) -> tuple[ConsumerGroupDescribeRequest, int]:
             request = ConsumerGroupDescribeRequest([group_id], with_operations)
             return request, connection.pick_version(ConsumerGroupDescribeRequest)
 
-        reply: ConsumerGroupDescribeResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+        reply: ConsumerGroupDescribeResponse = await self._driver.from_coordinator(
+            CoordinatorType.GROUP, group_id, attempt, prepare
+        )
         told = single(reply.groups, f"group {group_id}")
         check(told.error_code, f"group {group_id}", told.error_message)
         return _new_group(told)
 
-    async def _describe_classic_group(self, group_id: str, with_operations: bool, attempt: Attempt[str]) -> GroupDescription:
+    async def _describe_classic_group(
+        self, group_id: str, with_operations: bool, attempt: Attempt[str]
+    ) -> GroupDescription:
         def prepare(connection: Connection) -> tuple[DescribeGroupsRequest, int]:
-            return DescribeGroupsRequest([group_id], with_operations), connection.pick_version(DescribeGroupsRequest)
+            return DescribeGroupsRequest([group_id], with_operations), connection.pick_version(
+                DescribeGroupsRequest
+            )
 
-        reply: DescribeGroupsResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+        reply: DescribeGroupsResponse = await self._driver.from_coordinator(
+            CoordinatorType.GROUP, group_id, attempt, prepare
+        )
         told = single(reply.groups, f"group {group_id}")
         check(told.error_code, f"group {group_id}", told.error_message)
         if told.group_state == _DEAD:  # as brokers before 4.0 say it (KIP-1043)
@@ -194,9 +255,13 @@ class GroupCalls:
     ) -> None: ...
 
     @overload
-    async def delete_consumer_groups(self, group_ids: Iterable[str], *, timeout_ms: float | None = ...) -> Results[str, None]: ...
+    async def delete_consumer_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: float | None = ...
+    ) -> Results[str, None]: ...
 
-    async def delete_consumer_groups(self, group_ids: str | Iterable[str], *, timeout_ms: float | None = None) -> Results[str, None] | None:
+    async def delete_consumer_groups(
+        self, group_ids: str | Iterable[str], *, timeout_ms: float | None = None
+    ) -> Results[str, None] | None:
         """Delete groups that have no members, with their offsets (KIP-229).
 
         Args:
@@ -210,22 +275,29 @@ class GroupCalls:
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
             async def delete(group_id: str) -> None:
                 def prepare(connection: Connection) -> tuple[DeleteGroupsRequest, int]:
-                    return DeleteGroupsRequest([group_id]), connection.pick_version(DeleteGroupsRequest)
+                    return DeleteGroupsRequest([group_id]), connection.pick_version(
+                        DeleteGroupsRequest
+                    )
 
-                reply: DeleteGroupsResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+                reply: DeleteGroupsResponse = await self._driver.from_coordinator(
+                    CoordinatorType.GROUP, group_id, attempt, prepare
+                )
                 told = single(reply.results, f"group {group_id}")
                 check(told.error_code, f"group {group_id}")
 
             return await side_by_side(attempt.items, delete)
 
         if isinstance(group_ids, str):
-            return (await self._driver.each("delete_consumer_groups", [group_ids], ask, timeout_ms))[group_ids]
+            return (
+                await self._driver.each("delete_consumer_groups", [group_ids], ask, timeout_ms)
+            )[group_ids]
         return await self._driver.each("delete_consumer_groups", group_ids, ask, timeout_ms)
 
     async def remove_members_from_consumer_group(
         self, group_id: str, group_instance_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, None]:
-        """Take static members (KIP-345) out of a group at once, instead of waiting for their session to end.
+        """Take static members (KIP-345) out of a group at once, instead of waiting for their
+        session to end.
 
         Args:
             group_id: the group.
@@ -233,25 +305,39 @@ class GroupCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_MEMBER_ID; by looking at the member in question, or by ``check()``.
+            BrokerError: such as UNKNOWN_MEMBER_ID; by looking at the member in question, or by
+                ``check()``.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[LeaveGroupRequest, int]:
                 version = connection.pick_version(LeaveGroupRequest)
                 if version < _SEVERAL_MEMBERS_FROM:
-                    raise UnsupportedVersionError(f"{connection.address} is too old for removing static members")
-                members = [MemberIdentity(group_instance_id=instance_id) for instance_id in attempt.items]
+                    raise UnsupportedVersionError(
+                        f"{connection.address} is too old for removing static members"
+                    )
+                members = [
+                    MemberIdentity(group_instance_id=instance_id) for instance_id in attempt.items
+                ]
                 return LeaveGroupRequest(group_id=group_id, members=members), version
 
-            reply: LeaveGroupResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            reply: LeaveGroupResponse = await self._driver.from_coordinator(
+                CoordinatorType.GROUP, group_id, attempt, prepare
+            )
             check(reply.error_code, f"group {group_id}")
             return {
-                told.group_instance_id or "": outcome(told.error_code, f"group {group_id}, member {told.group_instance_id}", None, None)
+                told.group_instance_id or "": outcome(
+                    told.error_code,
+                    f"group {group_id}, member {told.group_instance_id}",
+                    None,
+                    None,
+                )
                 for told in reply.members
             }
 
-        return await self._driver.each("remove_members_from_consumer_group", group_instance_ids, ask, timeout_ms)
+        return await self._driver.each(
+            "remove_members_from_consumer_group", group_instance_ids, ask, timeout_ms
+        )
 
 
 def _new_group(told: DescribedConsumerGroup) -> GroupDescription:
@@ -291,7 +377,9 @@ def _classic_group(told: DescribedGroup) -> GroupDescription:
             group_instance_id=each.group_instance_id,
             client_id=each.client_id,
             host=each.client_host,
-            assignment=frozenset(decode_assignment(each.member_assignment).partitions if reads_topics else ()),
+            assignment=frozenset(
+                decode_assignment(each.member_assignment).partitions if reads_topics else ()
+            ),
         )
         for each in told.members
     )
@@ -307,4 +395,8 @@ def _classic_group(told: DescribedGroup) -> GroupDescription:
 
 
 def _partitions(assignment: Assignment) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(each.topic_name, number) for each in assignment.topic_partitions for number in each.partitions)
+    return frozenset(
+        TopicPartition(each.topic_name, number)
+        for each in assignment.topic_partitions
+        for number in each.partitions
+    )

@@ -16,7 +16,11 @@ from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.consumer_protocol import group_by_topic
 from aioprod.protocol.group_offsets import HAS_MEMBERS, fetch_offsets, topics_to_commit
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from aioprod.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -33,7 +37,9 @@ _CONSUMER = -1  # instead of a follower's node id
 
 
 class OffsetSpec(IntEnum):
-    """A place in a partition that has a name; where it is, :meth:`aioprod.Admin.list_offsets` tells."""
+    """A place in a partition that has a name; where it is, :meth:`aioprod.Admin.list_offsets`
+    tells.
+    """
 
     LATEST = -1
     EARLIEST = -2
@@ -73,7 +79,8 @@ class OffsetCalls:
 
         Args:
             group_id: the group.
-            partitions: only these; None in the answer for one without an offset. All that have one, where not given.
+            partitions: only these; None in the answer for one without an offset. All that have one,
+                where not given.
             require_stable: wait until transactions that write offsets are decided (KIP-447).
             timeout_ms: limit on the whole call.
 
@@ -87,15 +94,22 @@ class OffsetCalls:
             return fetch_offsets(group_id, wanted, version, require_stable=require_stable), version
 
         async def ask(attempt: Attempt[str]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-            reply: OffsetFetchResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            reply: OffsetFetchResponse = await self._driver.from_coordinator(
+                CoordinatorType.GROUP, group_id, attempt, prepare
+            )
             return _committed(group_id, reply)
 
         return await self._driver.once(f"offsets of group {group_id}", ask, timeout_ms)
 
     async def alter_consumer_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], *, timeout_ms: float | None = None
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Set where a group goes on reading. It must have no members; one that does not exist is made.
+        """Set where a group goes on reading. It must have no members; one that does not exist is
+        made.
 
         Args:
             group_id: the group.
@@ -104,16 +118,23 @@ class OffsetCalls:
 
         Raises:
             ConfigError: something is no partition, or no offset from 0 on.
-            BrokerError: such as UNKNOWN_MEMBER_ID (the group has members); by looking at the partition in question, or by ``check()``.
+            BrokerError: such as UNKNOWN_MEMBER_ID (the group has members); by looking at the
+                partition in question, or by ``check()``.
         """
         wanted = check_offsets(offsets)
 
-        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
+        async def ask(
+            attempt: Attempt[TopicPartition],
+        ) -> Mapping[TopicPartition, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
                 topics = topics_to_commit({tp: wanted[tp] for tp in attempt.items})
-                return OffsetCommitRequest(group_id=group_id, topics=topics), connection.pick_version(OffsetCommitRequest)
+                return OffsetCommitRequest(
+                    group_id=group_id, topics=topics
+                ), connection.pick_version(OffsetCommitRequest)
 
-            reply: OffsetCommitResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            reply: OffsetCommitResponse = await self._driver.from_coordinator(
+                CoordinatorType.GROUP, group_id, attempt, prepare
+            )
             return {
                 tp: _written(group_id, tp, each.error_code)
                 for topic in reply.topics
@@ -124,9 +145,14 @@ class OffsetCalls:
         return await self._driver.each("alter_consumer_group_offsets", wanted, ask, timeout_ms)
 
     async def delete_consumer_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Forget what a group has committed for partitions of topics that no member reads (KIP-496).
+        """Forget what a group has committed for partitions of topics that no member reads
+        (KIP-496).
 
         Args:
             group_id: the group.
@@ -134,18 +160,27 @@ class OffsetCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC; by looking at the partition in question, or by ``check()``.
+            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC; by looking at the
+                partition in question, or by ``check()``.
         """
 
-        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
+        async def ask(
+            attempt: Attempt[TopicPartition],
+        ) -> Mapping[TopicPartition, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[OffsetDeleteRequest, int]:
                 topics = [
-                    OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
+                    OffsetDeleteRequestTopic(
+                        topic, [OffsetDeleteRequestPartition(number) for number in numbers]
+                    )
                     for topic, numbers in group_by_topic(attempt.items).items()
                 ]
-                return OffsetDeleteRequest(group_id, topics), connection.pick_version(OffsetDeleteRequest)
+                return OffsetDeleteRequest(group_id, topics), connection.pick_version(
+                    OffsetDeleteRequest
+                )
 
-            reply: OffsetDeleteResponse = await self._driver.from_coordinator(CoordinatorType.GROUP, group_id, attempt, prepare)
+            reply: OffsetDeleteResponse = await self._driver.from_coordinator(
+                CoordinatorType.GROUP, group_id, attempt, prepare
+            )
             check(reply.error_code, f"group {group_id}")
             return {
                 tp: _written(group_id, tp, each.error_code)
@@ -154,7 +189,9 @@ class OffsetCalls:
                 for tp in (TopicPartition(topic.name, each.partition_index),)
             }
 
-        return await self._driver.each("delete_consumer_group_offsets", check_partitions(partitions), ask, timeout_ms)
+        return await self._driver.each(
+            "delete_consumer_group_offsets", check_partitions(partitions), ask, timeout_ms
+        )
 
     async def list_offsets(
         self,
@@ -166,29 +203,53 @@ class OffsetCalls:
         """Look up places in partitions.
 
         Args:
-            specs: per partition an :class:`OffsetSpec`, or milliseconds since 1970 for the first record at or after that time.
-            isolation_level: with ``"read_committed"`` the end is that of the last finished transaction.
+            specs: per partition an :class:`OffsetSpec`, or milliseconds since 1970 for the first
+                record at or after that time.
+            isolation_level: with ``"read_committed"`` the end is that of the last finished
+                transaction.
             timeout_ms: limit on the whole call.
 
         Raises:
             ConfigError: ``isolation_level`` is neither of the two.
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in question, or by ``check()``.
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in
+                question, or by ``check()``.
         """
         given = check_by_partition("specs", specs)
         level = ISOLATION_LEVELS.get(isolation_level)
         if level is None:
-            raise ConfigError(f"isolation_level={isolation_level!r}: must be read_uncommitted or read_committed")
+            raise ConfigError(
+                f"isolation_level={isolation_level!r}: must be read_uncommitted or read_committed"
+            )
 
-        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
-            async def at(node_id: int, partitions: list[TopicPartition]) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
+        async def ask(
+            attempt: Attempt[TopicPartition],
+        ) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
+            async def at(
+                node_id: int, partitions: list[TopicPartition]
+            ) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
                 connection = await self._driver.node(node_id)
                 topics = [
-                    ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=int(given[TopicPartition(topic, number)])) for number in numbers])
+                    ListOffsetsTopic(
+                        topic,
+                        [
+                            ListOffsetsPartition(
+                                number, timestamp=int(given[TopicPartition(topic, number)])
+                            )
+                            for number in numbers
+                        ],
+                    )
                     for topic, numbers in group_by_topic(partitions).items()
                 ]
-                reply = await connection.request(ListOffsetsRequest(_CONSUMER, level, topics, timeout_ms=attempt.timeout_ms))
+                reply = await connection.request(
+                    ListOffsetsRequest(_CONSUMER, level, topics, timeout_ms=attempt.timeout_ms)
+                )
                 return {
-                    tp: outcome(each.error_code, f"offset of {place(tp)}", None, OffsetResult(each.offset, each.timestamp, each.leader_epoch))
+                    tp: outcome(
+                        each.error_code,
+                        f"offset of {place(tp)}",
+                        None,
+                        OffsetResult(each.offset, each.timestamp, each.leader_epoch),
+                    )
                     for topic in reply.topics
                     for each in topic.partitions
                     for tp in (TopicPartition(topic.name, each.partition_index),)
@@ -199,7 +260,9 @@ class OffsetCalls:
         return await self._driver.each("list_offsets", given, ask, timeout_ms)
 
 
-def _committed(group_id: str, reply: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:
+def _committed(
+    group_id: str, reply: OffsetFetchResponse
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     answer = reply.groups[0] if reply.groups else reply
     check(answer.error_code, f"offsets of group {group_id}")
@@ -208,11 +271,21 @@ def _committed(group_id: str, reply: OffsetFetchResponse) -> dict[TopicPartition
             tp = TopicPartition(topic.name, each.partition_index)
             check(each.error_code, f"offsets of group {group_id} for {place(tp)}")
             known = each.committed_offset >= 0
-            found[tp] = OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch) if known else None
+            found[tp] = (
+                OffsetAndMetadata(
+                    each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                )
+                if known
+                else None
+            )
     return found
 
 
 def _written(group_id: str, tp: TopicPartition, code: int) -> KafkaError | None:
     if code == ErrorCode.NONE:
         return None
-    return refusal(code, f"group {group_id}, {place(tp)}", "it has members: stop them first" if code in HAS_MEMBERS else None)
+    return refusal(
+        code,
+        f"group {group_id}, {place(tp)}",
+        "it has members: stop them first" if code in HAS_MEMBERS else None,
+    )

@@ -9,8 +9,16 @@ from typing import NamedTuple
 from aioprod.admin.driver import AdminDriver, Attempt, check, outcome
 from aioprod.admin.results import Results
 from aioprod.errors import ConfigError, KafkaError
-from aioprod.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from aioprod.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from aioprod.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from aioprod.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
 
 _EXACT, _DEFAULT, _ANY = range(3)
 _KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
@@ -25,7 +33,8 @@ class QuotaMatch(Enum):
 
 
 class ClientQuotaEntity(NamedTuple):
-    """Whom a limit is for: a name, ``QuotaMatch.DEFAULT`` for all that have none by name, or None where it does not depend on it.
+    """Whom a limit is for: a name, ``QuotaMatch.DEFAULT`` for all that have none by name, or None
+    where it does not depend on it.
 
     Attributes:
         user: the principal that logged in.
@@ -39,7 +48,13 @@ class ClientQuotaEntity(NamedTuple):
 
     def __str__(self) -> str:
         named = {field: who for field, who in self._asdict().items() if who is not None}
-        return ", ".join(f"{field}={who.name if isinstance(who, QuotaMatch) else who}" for field, who in named.items()) or "nobody"
+        return (
+            ", ".join(
+                f"{field}={who.name if isinstance(who, QuotaMatch) else who}"
+                for field, who in named.items()
+            )
+            or "nobody"
+        )
 
 
 class QuotaCalls:
@@ -48,12 +63,18 @@ class QuotaCalls:
     _driver: AdminDriver
 
     async def describe_client_quotas(
-        self, entity: ClientQuotaEntity | None = None, *, strict: bool = False, timeout_ms: float | None = None
+        self,
+        entity: ClientQuotaEntity | None = None,
+        *,
+        strict: bool = False,
+        timeout_ms: float | None = None,
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Tell limits, by whom they are for and their names, such as ``producer_byte_rate`` (brokers from 2.6 on).
+        """Tell limits, by whom they are for and their names, such as ``producer_byte_rate``
+        (brokers from 2.6 on).
 
         Args:
-            entity: only those that are for all that it says, where ``QuotaMatch.ANY`` stands for whatever is said; all limits where None.
+            entity: only those that are for all that it says, where ``QuotaMatch.ANY`` stands for
+                whatever is said; all limits where None.
             strict: only those that depend on nothing else.
             timeout_ms: limit on the whole call.
 
@@ -61,13 +82,19 @@ class QuotaCalls:
             BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
         """
         said = {} if entity is None else entity._asdict()
-        components = [ComponentData(_KINDS[field], *_match(who)) for field, who in said.items() if who is not None]
+        components = [
+            ComponentData(_KINDS[field], *_match(who))
+            for field, who in said.items()
+            if who is not None
+        ]
 
         async def ask(attempt: Attempt[str]) -> dict[ClientQuotaEntity, dict[str, float]]:
             reply = await self._driver.from_any(DescribeClientQuotasRequest(components, strict))
             check(reply.error_code, "describe_client_quotas", reply.error_message)
             return {
-                _entity((part.entity_type, part.entity_name) for part in told.entity): {value.key: value.value for value in told.values}
+                _entity((part.entity_type, part.entity_name) for part in told.entity): {
+                    value.key: value.value for value in told.values
+                }
                 for told in reply.entries or ()
             }
 
@@ -80,28 +107,45 @@ class QuotaCalls:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[ClientQuotaEntity, None]:
-        """Set limits or, by None, take them away; those that are not named stay (brokers from 2.6 on).
+        """Set limits or, by None, take them away; those that are not named stay (brokers from 2.6
+        on).
 
         Args:
-            limits: such as ``{ClientQuotaEntity(client_id="batch"): {"producer_byte_rate": 1_000_000, "request_percentage": None}}``.
+            limits: such as ``{ClientQuotaEntity(client_id="batch"): {"producer_byte_rate":
+                1_000_000, "request_percentage": None}}``.
             validate_only: only find out whether it could be done.
             timeout_ms: limit on the whole call.
 
         Raises:
             ConfigError: an entity is for ``QuotaMatch.ANY``.
-            BrokerError: such as INVALID_REQUEST for an unknown limit; by looking at the entity in question, or by ``check()``.
+            BrokerError: such as INVALID_REQUEST for an unknown limit; by looking at the entity in
+                question, or by ``check()``.
         """
         if any(QuotaMatch.ANY in entity for entity in limits):
-            raise ConfigError("alter_client_quotas: a limit can't be for QuotaMatch.ANY; QuotaMatch.DEFAULT is for all that have none by name")
-        entries = {entity: EntryData(_entity_data(entity), [_change(*limit) for limit in its.items()]) for entity, its in limits.items()}
+            raise ConfigError(
+                "alter_client_quotas: a limit can't be for QuotaMatch.ANY; "
+                "QuotaMatch.DEFAULT is for all that have none by name"
+            )
+        entries = {
+            entity: EntryData(_entity_data(entity), [_change(*limit) for limit in its.items()])
+            for entity, its in limits.items()
+        }
 
-        async def ask(attempt: Attempt[ClientQuotaEntity]) -> Mapping[ClientQuotaEntity, KafkaError | None]:
+        async def ask(
+            attempt: Attempt[ClientQuotaEntity],
+        ) -> Mapping[ClientQuotaEntity, KafkaError | None]:
             connection = await self._driver.controller()
-            reply = await connection.request(AlterClientQuotasRequest([entries[entity] for entity in attempt.items], validate_only))
+            reply = await connection.request(
+                AlterClientQuotasRequest(
+                    [entries[entity] for entity in attempt.items], validate_only
+                )
+            )
             answers: dict[ClientQuotaEntity, KafkaError | None] = {}
             for told in reply.entries:
                 entity = _entity((part.entity_type, part.entity_name) for part in told.entity)
-                answers[entity] = outcome(told.error_code, f"limits of {entity}", told.error_message, None)
+                answers[entity] = outcome(
+                    told.error_code, f"limits of {entity}", told.error_message, None
+                )
             return answers
 
         return await self._driver.each("alter_client_quotas", entries, ask, timeout_ms)
@@ -115,11 +159,19 @@ def _match(who: str | QuotaMatch) -> tuple[int, str | None]:
 
 def _entity_data(entity: ClientQuotaEntity) -> list[EntityData]:
     parts = entity._asdict().items()
-    return [EntityData(_KINDS[field], who if isinstance(who, str) else None) for field, who in parts if who is not None]
+    return [
+        EntityData(_KINDS[field], who if isinstance(who, str) else None)
+        for field, who in parts
+        if who is not None
+    ]
 
 
 def _entity(parts: Iterable[tuple[str, str | None]]) -> ClientQuotaEntity:
-    named = {_FIELDS[kind]: QuotaMatch.DEFAULT if name is None else name for kind, name in parts if kind in _FIELDS}
+    named = {
+        _FIELDS[kind]: QuotaMatch.DEFAULT if name is None else name
+        for kind, name in parts
+        if kind in _FIELDS
+    }
     return ClientQuotaEntity(**named)
 
 

@@ -10,7 +10,11 @@ from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.errors import KafkaError
 from aioprod.protocol.consumer_protocol import group_by_topic
-from aioprod.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from aioprod.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from aioprod.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from aioprod.protocol.messages.describe_producers import ProducerState as ToldProducer
 from aioprod.types import TopicPartition
@@ -47,28 +51,44 @@ class RecordCalls:
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> Results[TopicPartition, int]:
-        """Delete the records in front of an offset (KIP-107); gives the offset at which each partition begins now.
+        """Delete the records in front of an offset (KIP-107); gives the offset at which each
+        partition begins now.
 
         Args:
             before: per partition the first offset to keep; -1 (``TO_THE_END``) deletes everything.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (``cleanup.policy`` does not delete); by looking at the partition in
-                question, or by ``check()``.
+            BrokerError: such as OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (``cleanup.policy`` does not
+                delete); by looking at the partition in question, or by ``check()``.
         """
         wanted = check_by_partition("before", before)
 
-        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
-            async def at(node_id: int, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int | KafkaError]:
+        async def ask(
+            attempt: Attempt[TopicPartition],
+        ) -> Mapping[TopicPartition, int | KafkaError]:
+            async def at(
+                node_id: int, partitions: list[TopicPartition]
+            ) -> Mapping[TopicPartition, int | KafkaError]:
                 connection = await self._driver.node(node_id)
                 topics = [
-                    DeleteRecordsTopic(topic, [DeleteRecordsPartition(number, wanted[TopicPartition(topic, number)]) for number in numbers])
+                    DeleteRecordsTopic(
+                        topic,
+                        [
+                            DeleteRecordsPartition(number, wanted[TopicPartition(topic, number)])
+                            for number in numbers
+                        ],
+                    )
                     for topic, numbers in group_by_topic(partitions).items()
                 ]
                 reply = await connection.request(DeleteRecordsRequest(topics, attempt.timeout_ms))
                 return {
-                    tp: outcome(each.error_code, f"records of {place(tp)} before offset {wanted[tp]}", None, each.low_watermark)
+                    tp: outcome(
+                        each.error_code,
+                        f"records of {place(tp)} before offset {wanted[tp]}",
+                        None,
+                        each.low_watermark,
+                    )
                     for topic in reply.topics
                     for each in topic.partitions
                     for tp in (TopicPartition(topic.name, each.partition_index),)
@@ -88,17 +108,32 @@ class RecordCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in question, or by ``check()``.
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in
+                question, or by ``check()``.
         """
 
-        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
-            async def at(node_id: int, wanted: list[TopicPartition]) -> Mapping[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
+        async def ask(
+            attempt: Attempt[TopicPartition],
+        ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
+            async def at(
+                node_id: int, wanted: list[TopicPartition]
+            ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
                 connection = await self._driver.node(node_id)
                 reply = await connection.request(
-                    DescribeProducersRequest([TopicRequest(topic, numbers) for topic, numbers in group_by_topic(wanted).items()])
+                    DescribeProducersRequest(
+                        [
+                            TopicRequest(topic, numbers)
+                            for topic, numbers in group_by_topic(wanted).items()
+                        ]
+                    )
                 )
                 return {
-                    tp: outcome(each.error_code, f"producers of {place(tp)}", each.error_message, tuple(map(_producer, each.active_producers)))
+                    tp: outcome(
+                        each.error_code,
+                        f"producers of {place(tp)}",
+                        each.error_message,
+                        tuple(map(_producer, each.active_producers)),
+                    )
                     for topic in reply.topics
                     for each in topic.partitions
                     for tp in (TopicPartition(topic.name, each.partition_index),)
@@ -106,7 +141,9 @@ class RecordCalls:
 
             return await self._driver.from_leaders(attempt.items, at)
 
-        return await self._driver.each("describe_producers", check_partitions(partitions), ask, timeout_ms)
+        return await self._driver.each(
+            "describe_producers", check_partitions(partitions), ask, timeout_ms
+        )
 
 
 def _producer(told: ToldProducer) -> ProducerState:

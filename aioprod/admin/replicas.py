@@ -17,13 +17,22 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsTopics
+from aioprod.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from aioprod.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from aioprod.types import TopicPartition
 
 
 class ElectionType(IntEnum):
-    """Who is to lead: the first of a partition's replicas (PREFERRED), or, where none in sync is left, any that runs (UNCLEAN: records are lost)."""
+    """Who is to lead: the first of a partition's replicas (PREFERRED), or, where none in sync is
+    left, any that runs (UNCLEAN: records are lost).
+    """
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -31,7 +40,9 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """A partition that is being moved: node ids of all its replicas for now, of those that come and of those that go."""
+    """A partition that is being moved: node ids of all its replicas for now, of those that come and
+    of those that go.
+    """
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -44,20 +55,29 @@ class ReplicaCalls:
     _driver: AdminDriver
 
     async def elect_leaders(
-        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
+        self,
+        election_type: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: float | None = None,
     ) -> Results[TopicPartition, bool]:
-        """Let partitions have the leader that they should have (KIP-460); gives whether there was a need to.
+        """Let partitions have the leader that they should have (KIP-460); gives whether there was a
+        need to.
 
         Args:
             election_type: who is to lead.
-            partitions: which; all partitions of the cluster where not given, and the result then has those where there was a need.
+            partitions: which; all partitions of the cluster where not given, and the result then
+                has those where there was a need.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as PREFERRED_LEADER_NOT_AVAILABLE; by looking at the partition in question, or by ``check()``.
+            BrokerError: such as PREFERRED_LEADER_NOT_AVAILABLE; by looking at the partition in
+                question, or by ``check()``.
         """
 
-        async def elect(wanted: list[TopicPartitions] | None, timeout: int) -> dict[TopicPartition, bool | KafkaError]:
+        async def elect(
+            wanted: list[TopicPartitions] | None, timeout: int
+        ) -> dict[TopicPartition, bool | KafkaError]:
             connection = await self._driver.controller()
             reply = await connection.request(ElectLeadersRequest(election_type, wanted, timeout))
             return _elected(reply)
@@ -65,35 +85,62 @@ class ReplicaCalls:
         async def everywhere(attempt: Attempt[str]) -> dict[TopicPartition, bool | KafkaError]:
             return await elect(None, attempt.timeout_ms)
 
-        async def at(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, bool | KafkaError]:
-            return await elect([TopicPartitions(topic, numbers) for topic, numbers in group_by_topic(attempt.items).items()], attempt.timeout_ms)
+        async def at(
+            attempt: Attempt[TopicPartition],
+        ) -> Mapping[TopicPartition, bool | KafkaError]:
+            return await elect(
+                [
+                    TopicPartitions(topic, numbers)
+                    for topic, numbers in group_by_topic(attempt.items).items()
+                ],
+                attempt.timeout_ms,
+            )
 
         if partitions is None:
-            return Results("elect_leaders", await self._driver.once("elect_leaders", everywhere, timeout_ms))
-        return await self._driver.each("elect_leaders", check_partitions(partitions), at, timeout_ms)
+            return Results(
+                "elect_leaders", await self._driver.once("elect_leaders", everywhere, timeout_ms)
+            )
+        return await self._driver.each(
+            "elect_leaders", check_partitions(partitions), at, timeout_ms
+        )
 
     async def alter_partition_reassignments(
-        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: float | None = None
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Begin to move partitions to other brokers (KIP-455); :meth:`list_partition_reassignments` tells when it is done.
+        """Begin to move partitions to other brokers (KIP-455); :meth:`list_partition_reassignments`
+        tells when it is done.
 
         Args:
-            reassignments: per partition the node ids that are to have it, the preferred leader first; None stops a move that is under way.
+            reassignments: per partition the node ids that are to have it, the preferred leader
+                first; None stops a move that is under way.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS; by looking at the partition in question, or by
-                ``check()``.
+            BrokerError: such as INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS; by looking
+                at the partition in question, or by ``check()``.
         """
         wanted = check_by_partition("reassignments", reassignments)
 
-        async def ask(attempt: Attempt[TopicPartition]) -> Mapping[TopicPartition, KafkaError | None]:
+        async def ask(
+            attempt: Attempt[TopicPartition],
+        ) -> Mapping[TopicPartition, KafkaError | None]:
             connection = await self._driver.controller()
             topics = [
-                ReassignableTopic(topic, [_reassignable(number, wanted[TopicPartition(topic, number)]) for number in numbers])
+                ReassignableTopic(
+                    topic,
+                    [
+                        _reassignable(number, wanted[TopicPartition(topic, number)])
+                        for number in numbers
+                    ],
+                )
                 for topic, numbers in group_by_topic(attempt.items).items()
             ]
-            reply = await connection.request(AlterPartitionReassignmentsRequest(timeout_ms=attempt.timeout_ms, topics=topics))
+            reply = await connection.request(
+                AlterPartitionReassignmentsRequest(timeout_ms=attempt.timeout_ms, topics=topics)
+            )
             check(reply.error_code, "alter_partition_reassignments", reply.error_message)
             return {
                 tp: outcome(each.error_code, f"replicas of {place(tp)}", each.error_message, None)
@@ -117,11 +164,20 @@ class ReplicaCalls:
             BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
         """
         by_topic = None if partitions is None else group_by_topic(check_partitions(partitions))
-        wanted = None if by_topic is None else [ListPartitionReassignmentsTopics(topic, numbers) for topic, numbers in by_topic.items()]
+        wanted = (
+            None
+            if by_topic is None
+            else [
+                ListPartitionReassignmentsTopics(topic, numbers)
+                for topic, numbers in by_topic.items()
+            ]
+        )
 
         async def ask(attempt: Attempt[str]) -> dict[TopicPartition, PartitionReassignment]:
             connection = await self._driver.controller()
-            reply = await connection.request(ListPartitionReassignmentsRequest(attempt.timeout_ms, wanted))
+            reply = await connection.request(
+                ListPartitionReassignmentsRequest(attempt.timeout_ms, wanted)
+            )
             check(reply.error_code, "list_partition_reassignments", reply.error_message)
             return {
                 TopicPartition(topic.name, each.partition_index): PartitionReassignment(
@@ -143,7 +199,9 @@ def _elected(reply: ElectLeadersResponse) -> dict[TopicPartition, bool | KafkaEr
             if each.error_code == ErrorCode.ELECTION_NOT_NEEDED:
                 found[tp] = False
             else:
-                found[tp] = outcome(each.error_code, f"leader of {place(tp)}", each.error_message, True)
+                found[tp] = outcome(
+                    each.error_code, f"leader of {place(tp)}", each.error_message, True
+                )
     return found
 
 

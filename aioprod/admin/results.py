@@ -20,8 +20,9 @@ V = TypeVar("V")
 class Results(Mapping[K, V]):
     """A mapping from each item to its result.
 
-    ``results[item]`` gives the item's result, or raises its error; so do ``values()`` and ``items()`` when they come to it. One failed item does
-    not hide the others. Errors that nobody looked at are logged when the results are dropped.
+    ``results[item]`` gives the item's result, or raises its error; so do ``values()`` and
+    ``items()`` when they come to it. One failed item does not hide the others. Errors that nobody
+    looked at are logged when the results are dropped.
 
     Args:
         call: what was asked for, for the log.
@@ -57,15 +58,24 @@ class Results(Mapping[K, V]):
     def errors(self) -> dict[K, KafkaError]:
         """The items that failed, each with its error."""
         self._looked = True
-        return {item: outcome for item, outcome in self._outcomes.items() if isinstance(outcome, KafkaError)}
+        return {
+            item: outcome
+            for item, outcome in self._outcomes.items()
+            if isinstance(outcome, KafkaError)
+        }
 
     @property
     def successes(self) -> dict[K, V]:
         """The items that did not fail, each with its result."""
-        return {item: outcome for item, outcome in self._outcomes.items() if not isinstance(outcome, KafkaError)}
+        return {
+            item: outcome
+            for item, outcome in self._outcomes.items()
+            if not isinstance(outcome, KafkaError)
+        }
 
     def check(self) -> Self:
-        """Raise the first item's error, with a note of the others; these same results where nothing failed.
+        """Raise the first item's error, with a note of the others; these same results where nothing
+        failed.
 
         Raises:
             KafkaError: an item failed.
@@ -76,7 +86,12 @@ class Results(Mapping[K, V]):
         first = next(iter(errors.values())).with_traceback(None)
         if len(errors) > 1:
             failed = ", ".join(str(item) for item in list(errors)[:_NAMED])
-            first.__notes__ = [f"{len(errors)} of {len(self)} failed: {failed}{', ...' if len(errors) > _NAMED else ''}"]
+            first.__notes__ = [
+                (
+                    f"{len(errors)} of {len(self)} failed: "
+                    f"{failed}{', ...' if len(errors) > _NAMED else ''}"
+                )
+            ]
         raise first
 
     def __del__(self) -> None:

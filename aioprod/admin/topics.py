@@ -14,7 +14,11 @@ from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
-from aioprod.protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
+from aioprod.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from aioprod.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -23,7 +27,12 @@ from aioprod.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from aioprod.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 
 _BY_STATE_FROM = 6
 _BROKERS_DEFAULT = -1
@@ -35,7 +44,8 @@ class NewTopic:
 
     Attributes:
         num_partitions: how many; -1 for the broker's ``num.partitions``.
-        replication_factor: how many brokers have each; -1 for the broker's ``default.replication.factor``.
+        replication_factor: how many brokers have each; -1 for the broker's
+            ``default.replication.factor``.
         configs: settings of its own, such as ``{"retention.ms": 3_600_000}``.
         assignments: node ids of the replicas of partition 0, 1, ...; the two numbers then stay -1.
     """
@@ -53,7 +63,8 @@ class CreatedTopic:
 
     Attributes:
         topic_id: its id (KIP-516); None for brokers before 2.8.
-        num_partitions, replication_factor: as it has them; -1 where the broker (before 2.4) does not tell.
+        num_partitions, replication_factor: as it has them; -1 where the broker (before 2.4) does
+            not tell.
         configs: all its settings; empty where the broker does not tell.
     """
 
@@ -119,7 +130,8 @@ class NewPartitions:
 
     Attributes:
         total_count: partitions that it will have.
-        assignments: node ids of the replicas of each partition that is added; the cluster chooses where there are none.
+        assignments: node ids of the replicas of each partition that is added; the cluster chooses
+            where there are none.
     """
 
     total_count: int
@@ -132,37 +144,62 @@ class TopicCalls:
     _driver: AdminDriver
 
     @overload
-    async def create_topics(self, topics: NewTopic, *, validate_only: bool = ..., timeout_ms: float | None = ...) -> CreatedTopic: ...
+    async def create_topics(
+        self, topics: NewTopic, *, validate_only: bool = ..., timeout_ms: float | None = ...
+    ) -> CreatedTopic: ...
 
     @overload
     async def create_topics(
-        self, topics: Iterable[NewTopic], *, validate_only: bool = ..., timeout_ms: float | None = ...
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = ...,
+        timeout_ms: float | None = ...,
     ) -> Results[str, CreatedTopic]: ...
 
     async def create_topics(
-        self, topics: NewTopic | Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: float | None = None
+        self,
+        topics: NewTopic | Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
     ) -> CreatedTopic | Results[str, CreatedTopic]:
         """Make topics.
 
         Args:
-            topics: one, whose error is raised, or several, of which each has its own result by its name.
+            topics: one, whose error is raised, or several, of which each has its own result by its
+                name.
             validate_only: only find out whether they could be made.
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError: a setting's value is of no type that a setting can have; something is no NewTopic; a name comes twice.
+            ConfigError: a setting's value is of no type that a setting can have; something is no
+                NewTopic; a name comes twice.
             BrokerError: such as TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
         """
-        asked_for = [_creatable(topic) for topic in ([topics] if isinstance(topics, NewTopic) else topics)]
+        asked_for = [
+            _creatable(topic) for topic in ([topics] if isinstance(topics, NewTopic) else topics)
+        ]
         wanted = {topic.name: topic for topic in asked_for}
         if len(wanted) < len(asked_for):
-            raise ConfigError(f"create_topics: a name comes twice: {', '.join(topic.name for topic in asked_for)}")
+            raise ConfigError(
+                f"create_topics: a name comes twice: {', '.join(topic.name for topic in asked_for)}"
+            )
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, CreatedTopic | KafkaError]:
             connection = await self._driver.controller()
             asked = [wanted[name] for name in attempt.items]
-            reply = await connection.request(CreateTopicsRequest(asked, timeout_ms=attempt.timeout_ms, validate_only=validate_only))
-            return {told.name: outcome(told.error_code, f"topic {told.name}", told.error_message, _created(told)) for told in reply.topics}
+            reply = await connection.request(
+                CreateTopicsRequest(
+                    asked, timeout_ms=attempt.timeout_ms, validate_only=validate_only
+                )
+            )
+            return {
+                told.name: outcome(
+                    told.error_code, f"topic {told.name}", told.error_message, _created(told)
+                )
+                for told in reply.topics
+            }
 
         results = await self._driver.each("create_topics", wanted, ask, timeout_ms)
         return results[topics.name] if isinstance(topics, NewTopic) else results
@@ -171,13 +208,18 @@ class TopicCalls:
     async def delete_topics(self, topics: str, *, timeout_ms: float | None = ...) -> None: ...  # type: ignore[overload-overlap]
 
     @overload
-    async def delete_topics(self, topics: Iterable[str], *, timeout_ms: float | None = ...) -> Results[str, None]: ...
+    async def delete_topics(
+        self, topics: Iterable[str], *, timeout_ms: float | None = ...
+    ) -> Results[str, None]: ...
 
-    async def delete_topics(self, topics: str | Iterable[str], *, timeout_ms: float | None = None) -> Results[str, None] | None:
+    async def delete_topics(
+        self, topics: str | Iterable[str], *, timeout_ms: float | None = None
+    ) -> Results[str, None] | None:
         """Delete topics and all their records.
 
         Args:
-            topics: the name of one, whose error is raised, or of several, of which each has its own result.
+            topics: the name of one, whose error is raised, or of several, of which each has its own
+                result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -192,36 +234,59 @@ class TopicCalls:
             else:
                 request.topic_names = attempt.items
             reply = await connection.request(request)
-            return {told.name or "": outcome(told.error_code, f"topic {told.name}", told.error_message, None) for told in reply.responses}
+            return {
+                told.name or "": outcome(
+                    told.error_code, f"topic {told.name}", told.error_message, None
+                )
+                for told in reply.responses
+            }
 
         if isinstance(topics, str):
             return (await self._driver.each("delete_topics", [topics], ask, timeout_ms))[topics]
         return await self._driver.each("delete_topics", topics, ask, timeout_ms)
 
     async def create_partitions(
-        self, partitions: Mapping[str, int | NewPartitions], *, validate_only: bool = False, timeout_ms: float | None = None
+        self,
+        partitions: Mapping[str, int | NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
     ) -> Results[str, None]:
         """Let topics grow. Keyed records go to other partitions than before from then on.
 
         Args:
-            partitions: per topic how many partitions it is to have (more than now), or :class:`NewPartitions`.
+            partitions: per topic how many partitions it is to have (more than now), or
+                :class:`NewPartitions`.
             validate_only: only find out whether it could be done.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as INVALID_PARTITIONS; by looking at the topic in question, or by ``check()``.
+            BrokerError: such as INVALID_PARTITIONS; by looking at the topic in question, or by
+                ``check()``.
         """
-        wanted = {name: _growth(name, new) for name, new in check_mapping("partitions", partitions, "topic names").items()}
+        wanted = {
+            name: _growth(name, new)
+            for name, new in check_mapping("partitions", partitions, "topic names").items()
+        }
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
             connection = await self._driver.controller()
             asked = [wanted[name] for name in attempt.items]
-            reply = await connection.request(CreatePartitionsRequest(asked, timeout_ms=attempt.timeout_ms, validate_only=validate_only))
-            return {told.name: outcome(told.error_code, f"topic {told.name}", told.error_message, None) for told in reply.results}
+            reply = await connection.request(
+                CreatePartitionsRequest(
+                    asked, timeout_ms=attempt.timeout_ms, validate_only=validate_only
+                )
+            )
+            return {
+                told.name: outcome(told.error_code, f"topic {told.name}", told.error_message, None)
+                for told in reply.results
+            }
 
         return await self._driver.each("create_partitions", wanted, ask, timeout_ms)
 
-    async def list_topics(self, *, list_internal: bool = False, timeout_ms: float | None = None) -> dict[str, TopicListing]:
+    async def list_topics(
+        self, *, list_internal: bool = False, timeout_ms: float | None = None
+    ) -> dict[str, TopicListing]:
         """Tell all topics that this client may see, by name.
 
         Args:
@@ -230,29 +295,51 @@ class TopicCalls:
         """
 
         async def ask(attempt: Attempt[str]) -> dict[str, TopicListing]:
-            reply = await self._driver.from_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
-            listed = [TopicListing(told.name or "", _id(told.topic_id), told.is_internal) for told in reply.topics]
-            return {each.name: each for each in sorted(listed, key=lambda each: each.name) if list_internal or not each.internal}
+            reply = await self._driver.from_any(
+                MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            )
+            listed = [
+                TopicListing(told.name or "", _id(told.topic_id), told.is_internal)
+                for told in reply.topics
+            ]
+            return {
+                each.name: each
+                for each in sorted(listed, key=lambda each: each.name)
+                if list_internal or not each.internal
+            }
 
         return await self._driver.once("list_topics", ask, timeout_ms)
 
     @overload
     async def describe_topics(  # type: ignore[overload-overlap]
-        self, topics: str, *, include_authorized_operations: bool = ..., timeout_ms: float | None = ...
+        self,
+        topics: str,
+        *,
+        include_authorized_operations: bool = ...,
+        timeout_ms: float | None = ...,
     ) -> TopicDescription: ...
 
     @overload
     async def describe_topics(
-        self, topics: Iterable[str], *, include_authorized_operations: bool = ..., timeout_ms: float | None = ...
+        self,
+        topics: Iterable[str],
+        *,
+        include_authorized_operations: bool = ...,
+        timeout_ms: float | None = ...,
     ) -> Results[str, TopicDescription]: ...
 
     async def describe_topics(
-        self, topics: str | Iterable[str], *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+        self,
+        topics: str | Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout_ms: float | None = None,
     ) -> TopicDescription | Results[str, TopicDescription]:
         """Tell topics' partitions, with their leaders and replicas.
 
         Args:
-            topics: the name of one, whose error is raised, or of several, of which each has its own result.
+            topics: the name of one, whose error is raised, or of several, of which each has its own
+                result.
             include_authorized_operations: also tell what this client may do with each.
             timeout_ms: limit on the whole call.
 
@@ -268,7 +355,12 @@ class TopicCalls:
             )
             reply = await self._driver.from_any(request)
             check(reply.error_code, "describe_topics")
-            return {told.name or "": outcome(told.error_code, f"topic {told.name}", None, _described(told, reply)) for told in reply.topics}
+            return {
+                told.name or "": outcome(
+                    told.error_code, f"topic {told.name}", None, _described(told, reply)
+                )
+                for told in reply.topics
+            }
 
         if isinstance(topics, str):
             return (await self._driver.each("describe_topics", [topics], ask, timeout_ms))[topics]
@@ -282,16 +374,35 @@ def _creatable(topic: object) -> CreatableTopic:
         name=topic.name,
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
-        assignments=[CreatableReplicaAssignment(number, list(replicas)) for number, replicas in enumerate(topic.assignments)],
-        configs=[CreatableTopicConfig(name, config_text(name, value)) for name, value in topic.configs.items()],
+        assignments=[
+            CreatableReplicaAssignment(number, list(replicas))
+            for number, replicas in enumerate(topic.assignments)
+        ],
+        configs=[
+            CreatableTopicConfig(name, config_text(name, value))
+            for name, value in topic.configs.items()
+        ],
     )
 
 
 def _created(told: CreatableTopicResult) -> CreatedTopic:
     entries = [
-        ConfigEntry(each.name, each.value, known(ConfigSource, each.config_source), each.read_only, each.is_sensitive) for each in told.configs or ()
+        ConfigEntry(
+            each.name,
+            each.value,
+            known(ConfigSource, each.config_source),
+            each.read_only,
+            each.is_sensitive,
+        )
+        for each in told.configs or ()
     ]
-    return CreatedTopic(told.name, _id(told.topic_id), told.num_partitions, told.replication_factor, {each.name: each for each in entries})
+    return CreatedTopic(
+        told.name,
+        _id(told.topic_id),
+        told.num_partitions,
+        told.replication_factor,
+        {each.name: each for each in entries},
+    )
 
 
 def _growth(name: str, new: int | NewPartitions) -> CreatePartitionsTopic:
@@ -302,7 +413,10 @@ def _growth(name: str, new: int | NewPartitions) -> CreatePartitionsTopic:
 
 
 def _described(told: MetadataResponseTopic, reply: MetadataResponse) -> TopicDescription:
-    nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in reply.brokers}
+    nodes = {
+        broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+        for broker in reply.brokers
+    }
     partitions = [
         PartitionDescription(
             each.partition_index,
@@ -315,7 +429,9 @@ def _described(told: MetadataResponseTopic, reply: MetadataResponse) -> TopicDes
         for each in sorted(told.partitions, key=lambda each: each.partition_index)
     ]
     allowed = operations(told.topic_authorized_operations)
-    return TopicDescription(told.name or "", _id(told.topic_id), told.is_internal, tuple(partitions), allowed)
+    return TopicDescription(
+        told.name or "", _id(told.topic_id), told.is_internal, tuple(partitions), allowed
+    )
 
 
 def _id(told: uuid.UUID) -> uuid.UUID | None:

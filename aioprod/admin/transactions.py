@@ -11,7 +11,10 @@ from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.errors import KafkaError
 from aioprod.net.connection import Connection
-from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from aioprod.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.types import TopicPartition
@@ -21,7 +24,9 @@ _NO_DURATION = -1
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id among all; its state is such as ``"Ongoing"``, ``"PrepareCommit"``, ``"CompleteAbort"``, ``"Empty"``."""
+    """A transactional id among all; its state is such as ``"Ongoing"``, ``"PrepareCommit"``,
+    ``"CompleteAbort"``, ``"Empty"``.
+    """
 
     transactional_id: str
     producer_id: int
@@ -75,23 +80,32 @@ class TransactionCalls:
         Args:
             states: only those in one of these.
             producer_ids: only those of one of these.
-            duration_ms: only those whose transaction is open for longer (KIP-994; brokers from 3.8 on).
-            pattern: only ids that this regular expression (of RE2/J) matches as a whole (brokers from 4.1 on).
+            duration_ms: only those whose transaction is open for longer (KIP-994; brokers from 3.8
+                on).
+            pattern: only ids that this regular expression (of RE2/J) matches as a whole (brokers
+                from 4.1 on).
             timeout_ms: limit on the whole call.
 
         Raises:
             KafkaTimeoutError: a broker did not answer: its transactions are unknown.
-            UnsupportedVersionError, ProtocolError: a broker is too old for it, or for one of the filters.
+            UnsupportedVersionError, ProtocolError: a broker is too old for it, or for one of the
+                filters.
         """
         request = ListTransactionsRequest(list(states), list(producer_ids), duration_ms, pattern)
 
         async def at(connection: Connection) -> list[TransactionListing]:
             reply = await connection.request(request)
             check(reply.error_code, f"transactions of {connection.address}")
-            return [TransactionListing(each.transactional_id, each.producer_id, each.transaction_state) for each in reply.transaction_states]
+            return [
+                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
+                for each in reply.transaction_states
+            ]
 
         found = await self._driver.from_every_broker("list_transactions", at, timeout_ms)
-        return {each.transactional_id: each for each in sorted(found, key=lambda each: each.transactional_id)}
+        return {
+            each.transactional_id: each
+            for each in sorted(found, key=lambda each: each.transactional_id)
+        }
 
     @overload
     async def describe_transactions(  # type: ignore[overload-overlap]
@@ -106,10 +120,12 @@ class TransactionCalls:
     async def describe_transactions(
         self, transactional_ids: str | Iterable[str], *, timeout_ms: float | None = None
     ) -> TransactionDescription | Results[str, TransactionDescription]:
-        """Tell the state of transactional ids and what their open transactions have written to (KIP-664; brokers from 3.0 on).
+        """Tell the state of transactional ids and what their open transactions have written to
+        (KIP-664; brokers from 3.0 on).
 
         Args:
-            transactional_ids: one, whose error is raised, or several, of which each has its own result.
+            transactional_ids: one, whose error is raised, or several, of which each has its own
+                result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -119,7 +135,9 @@ class TransactionCalls:
         async def ask(attempt: Attempt[str]) -> Mapping[str, TransactionDescription | KafkaError]:
             async def describe(transactional_id: str) -> TransactionDescription:
                 def prepare(connection: Connection) -> tuple[DescribeTransactionsRequest, int]:
-                    return DescribeTransactionsRequest([transactional_id]), connection.pick_version(DescribeTransactionsRequest)
+                    return DescribeTransactionsRequest([transactional_id]), connection.pick_version(
+                        DescribeTransactionsRequest
+                    )
 
                 reply: DescribeTransactionsResponse = await self._driver.from_coordinator(
                     CoordinatorType.TRANSACTION, transactional_id, attempt, prepare
@@ -129,7 +147,11 @@ class TransactionCalls:
             return await side_by_side(attempt.items, describe)
 
         if isinstance(transactional_ids, str):
-            return (await self._driver.each("describe_transactions", [transactional_ids], ask, timeout_ms))[transactional_ids]
+            return (
+                await self._driver.each(
+                    "describe_transactions", [transactional_ids], ask, timeout_ms
+                )
+            )[transactional_ids]
         return await self._driver.each("describe_transactions", transactional_ids, ask, timeout_ms)
 
     @overload
@@ -138,15 +160,19 @@ class TransactionCalls:
     ) -> FencedProducer: ...
 
     @overload
-    async def fence_producers(self, transactional_ids: Iterable[str], *, timeout_ms: float | None = ...) -> Results[str, FencedProducer]: ...
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout_ms: float | None = ...
+    ) -> Results[str, FencedProducer]: ...
 
     async def fence_producers(
         self, transactional_ids: str | Iterable[str], *, timeout_ms: float | None = None
     ) -> FencedProducer | Results[str, FencedProducer]:
-        """Shut out whoever uses transactional ids now; a transaction of theirs that is open is aborted.
+        """Shut out whoever uses transactional ids now; a transaction of theirs that is open is
+        aborted.
 
         Args:
-            transactional_ids: one, whose error is raised, or several, of which each has its own result.
+            transactional_ids: one, whose error is raised, or several, of which each has its own
+                result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -157,7 +183,9 @@ class TransactionCalls:
             async def fence(transactional_id: str) -> FencedProducer:
                 def prepare(connection: Connection) -> tuple[InitProducerIdRequest, int]:
                     # It never begins a transaction: the time-out is of no matter.
-                    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=attempt.timeout_ms)
+                    request = InitProducerIdRequest(
+                        transactional_id=transactional_id, transaction_timeout_ms=attempt.timeout_ms
+                    )
                     return request, connection.pick_version(InitProducerIdRequest)
 
                 reply: InitProducerIdResponse = await self._driver.from_coordinator(
@@ -169,11 +197,15 @@ class TransactionCalls:
             return await side_by_side(attempt.items, fence)
 
         if isinstance(transactional_ids, str):
-            return (await self._driver.each("fence_producers", [transactional_ids], ask, timeout_ms))[transactional_ids]
+            return (
+                await self._driver.each("fence_producers", [transactional_ids], ask, timeout_ms)
+            )[transactional_ids]
         return await self._driver.each("fence_producers", transactional_ids, ask, timeout_ms)
 
 
-def _described(transactional_id: str, reply: DescribeTransactionsResponse) -> TransactionDescription:
+def _described(
+    transactional_id: str, reply: DescribeTransactionsResponse
+) -> TransactionDescription:
     told = single(reply.transaction_states, f"transactional id {transactional_id}")
     check(told.error_code, f"transactional id {transactional_id}")
     return TransactionDescription(
@@ -183,5 +215,7 @@ def _described(transactional_id: str, reply: DescribeTransactionsResponse) -> Tr
         told.producer_epoch,
         told.transaction_timeout_ms,
         told.transaction_start_time_ms if told.transaction_start_time_ms >= 0 else None,
-        frozenset(TopicPartition(each.topic, number) for each in told.topics for number in each.partitions),
+        frozenset(
+            TopicPartition(each.topic, number) for each in told.topics for number in each.partitions
+        ),
     )

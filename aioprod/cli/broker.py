@@ -22,21 +22,77 @@ def add_broker(commands: Commands[Parser]) -> None:
     broker = commands.add_parser(
         "broker",
         help="run the embedded broker for development (keeps everything in memory)",
-        description="Runs the embedded broker until Ctrl-C. It keeps everything in memory and forgets it at the end.",
+        description=(
+            "Runs the embedded broker until Ctrl-C. It keeps everything in memory and forgets it "
+            "at the end."
+        ),
         allow_abbrev=False,
     )
-    broker.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    broker.add_argument("--port", type=port, default=9092, help="of the first node, others take the next; 0 for free ones (default: %(default)s)")
-    broker.add_argument("--nodes", type=positive_int, default=1, metavar="N", help="how many nodes (default: %(default)s)")
-    broker.add_argument("--partitions", type=positive_int, default=1, metavar="N", help="of topics created by use (default: %(default)s)")
-    broker.add_argument("--topic", type=_topic, action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic; may be given again")
-    broker.add_argument("--json", action="store_true", help="print the addresses as one line of JSON")
+    broker.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    broker.add_argument(
+        "--port",
+        type=port,
+        default=9092,
+        help="of the first node, others take the next; 0 for free ones (default: %(default)s)",
+    )
+    broker.add_argument(
+        "--nodes",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="how many nodes (default: %(default)s)",
+    )
+    broker.add_argument(
+        "--partitions",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="of topics created by use (default: %(default)s)",
+    )
+    broker.add_argument(
+        "--topic",
+        type=_topic,
+        action="append",
+        default=[],
+        metavar="NAME:PARTITIONS",
+        help="create this topic; may be given again",
+    )
+    broker.add_argument(
+        "--json", action="store_true", help="print the addresses as one line of JSON"
+    )
     security = broker.add_argument_group("TLS and SASL")
-    security.add_argument("--tls-certificate", type=Path, metavar="FILE", help="speak TLS, with this certificate chain in PEM")
-    security.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key; without it the key is in the same file")
-    security.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="clients must have a certificate of this authority")
-    security.add_argument("--users", type=Path, metavar="FILE", help="ask for a login by PLAIN or SCRAM; a line NAME:PASSWORD for each user")
-    security.add_argument("--mechanism", action="append", metavar="NAME", help="offer only this SASL mechanism; may be given again")
+    security.add_argument(
+        "--tls-certificate",
+        type=Path,
+        metavar="FILE",
+        help="speak TLS, with this certificate chain in PEM",
+    )
+    security.add_argument(
+        "--tls-key",
+        type=Path,
+        metavar="FILE",
+        help="its private key; without it the key is in the same file",
+    )
+    security.add_argument(
+        "--tls-client-ca",
+        type=Path,
+        metavar="FILE",
+        help="clients must have a certificate of this authority",
+    )
+    security.add_argument(
+        "--users",
+        type=Path,
+        metavar="FILE",
+        help="ask for a login by PLAIN or SCRAM; a line NAME:PASSWORD for each user",
+    )
+    security.add_argument(
+        "--mechanism",
+        action="append",
+        metavar="NAME",
+        help="offer only this SASL mechanism; may be given again",
+    )
     broker.set_defaults(run=_broker, parser=broker)
 
 
@@ -52,7 +108,13 @@ def _broker(arguments: argparse.Namespace) -> int:
         print(f"aioprod broker: {error}", file=sys.stderr)
         return USAGE_ERROR
     except OSError as error:
-        print(f"aioprod broker: can't listen on {arguments.host}:{arguments.port}: {error.strerror or error}", file=sys.stderr)
+        print(
+            (
+                f"aioprod broker: can't listen on {arguments.host}:{arguments.port}: "
+                f"{error.strerror or error}"
+            ),
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -77,19 +139,39 @@ async def _serve(arguments: argparse.Namespace) -> None:
     security = _security(arguments)
     try:
         cluster = EmbeddedCluster(
-            nodes=arguments.nodes, host=arguments.host, port=arguments.port, num_partitions=arguments.partitions, security=security
+            nodes=arguments.nodes,
+            host=arguments.host,
+            port=arguments.port,
+            num_partitions=arguments.partitions,
+            security=security,
         )
         for name, partitions in arguments.topic:
             cluster.create_topic(name, partitions)
     except KafkaError as error:
         raise _UsageError(str(error)) from None
     async with cluster:
-        protocol = ("SASL_" if security.offered else "") + ("SSL" if security.ssl_context else "PLAINTEXT" if security.offered else "")
+        protocol = ("SASL_" if security.offered else "") + (
+            "SSL" if security.ssl_context else "PLAINTEXT" if security.offered else ""
+        )
         if arguments.json:
-            print(json.dumps({"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": protocol or "PLAINTEXT"}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "bootstrap_servers": cluster.bootstrap_servers,
+                        "security_protocol": protocol or "PLAINTEXT",
+                    }
+                ),
+                flush=True,
+            )
         else:
             kind = f" by {protocol}" if protocol else ""
-            print(f"Broker on {cluster.bootstrap_servers}{kind}, everything in memory only. Ctrl-C ends it.", flush=True)
+            print(
+                (
+                    f"Broker on {cluster.bootstrap_servers}{kind}, everything in memory only. "
+                    "Ctrl-C ends it."
+                ),
+                flush=True,
+            )
         await ended.wait()
 
 
@@ -103,7 +185,11 @@ def _security(arguments: argparse.Namespace) -> BrokerSecurity:
         raise _UsageError("--mechanism needs --users")
     mechanisms = tuple(arguments.mechanism) if arguments.mechanism else None
     try:
-        return BrokerSecurity(ssl_context=_tls_context(arguments), users=_users(arguments.users), mechanisms=mechanisms)
+        return BrokerSecurity(
+            ssl_context=_tls_context(arguments),
+            users=_users(arguments.users),
+            mechanisms=mechanisms,
+        )
     except ConfigError as error:
         raise _UsageError(str(error)) from None
 
@@ -132,7 +218,9 @@ def _users(path: Path | None) -> dict[str, str]:
     users = {}
     for number, line in enumerate(lines, start=1):
         name, colon, password = line.partition(":")
-        if line and not (colon and name and password):  # the line is not shown: it may hold a password
+        if line and not (
+            colon and name and password
+        ):  # the line is not shown: it may hold a password
             raise _UsageError(f"line {number} of --users {path} is not NAME:PASSWORD")
         if line:
             users[name] = password

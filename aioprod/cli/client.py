@@ -1,4 +1,6 @@
-"""What the commands that talk to a cluster have in common: where it is, the client's settings, how they end."""
+"""What the commands that talk to a cluster have in common: where it is, the client's settings, how
+they end.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 def add_client_options(parser: Parser) -> None:
     """Add the options by which a command finds its cluster."""
     client = parser.add_argument_group("cluster")
-    client.add_argument("-b", "--bootstrap-servers", metavar="HOST:PORT", help="of some brokers, with commas (default: localhost:9092)")
+    client.add_argument(
+        "-b",
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="of some brokers, with commas (default: localhost:9092)",
+    )
     client.add_argument(
         "-X",
         "--config",
@@ -43,10 +50,16 @@ def add_client_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the client by Kafka's name, such as security.protocol=SASL_SSL; may be given again",
+        help=(
+            "a setting of the client by Kafka's name, such as security.protocol=SASL_SSL; may be "
+            "given again"
+        ),
     )
     client.add_argument(
-        "--config-file", type=Path, metavar="FILE", help="such settings, one NAME=VALUE a line; those of other kinds of clients are passed over"
+        "--config-file",
+        type=Path,
+        metavar="FILE",
+        help="such settings, one NAME=VALUE a line; those of other clients are ignored",
     )
 
 
@@ -63,8 +76,11 @@ def command(parser: Parser, work: Work) -> None:
     parser.set_defaults(run=lambda options: run(parser.prog, lambda: begin(options)), parser=parser)
 
 
-def client_settings(options: argparse.Namespace, form: Form, defaults: Mapping[str, object] | None = None) -> dict[str, object]:
-    """The settings for one kind of client, for its ``from_config``: of the file, then of ``-X``, then of ``-b``.
+def client_settings(
+    options: argparse.Namespace, form: Form, defaults: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """The settings for one kind of client, for its ``from_config``: of the file, then of ``-X``,
+    then of ``-b``.
 
     Args:
         options: of the command line.
@@ -86,7 +102,9 @@ def client_settings(options: argparse.Namespace, form: Form, defaults: Mapping[s
         }
     given |= dict(options.config)
     settings = {form.find(name): value for name, value in (defaults or {}).items()}
-    settings |= {name if not form.knows(name) else form.find(name): value for name, value in given.items()}
+    settings |= {
+        name if not form.knows(name) else form.find(name): value for name, value in given.items()
+    }
     if options.bootstrap_servers is not None:
         settings[form.find(_SERVERS)] = options.bootstrap_servers
     return settings
@@ -100,7 +118,8 @@ def _others_know(name: str) -> bool:
 
 
 def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Carry out a command; whatever ends it is at most one line on standard error. Ctrl-C cancels the work, which then has five seconds.
+    """Carry out a command; whatever ends it is at most one line on standard error. Ctrl-C cancels
+    the work, which then has five seconds.
 
     Returns:
         The exit status.
@@ -153,7 +172,10 @@ def table(rows: Sequence[Sequence[object]]) -> str:
     """Rows in columns, of which the first row has the names; None is a dash."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in texts
+    )
 
 
 def show(value: object) -> None:
@@ -174,7 +196,8 @@ def counted(records: int) -> str:
 
 
 class Progress:
-    """Tells on standard error how many records there are: each second while it goes on, where that is a terminal and the records are not in it.
+    """Tells on standard error how many records there are: each second while it goes on, where that
+    is a terminal and the records are not in it.
 
     Args:
         verb: what is done to them, such as ``read``.
@@ -194,7 +217,9 @@ class Progress:
         if self._goes_on and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + _PROGRESS_EACH_S
             self._line_begin = _SAME_LINE
-            print(f"{_SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr)
+            print(
+                f"{_SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr
+            )
 
     def end(self, records: int, rest: str = "") -> None:
         """So many in all."""

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 def add_cluster(commands: Commands[Parser]) -> None:
     """Add the command."""
-    cluster = commands.add_parser("cluster", help="show a cluster's brokers", description="Shows the brokers that run.", allow_abbrev=False)
+    cluster = commands.add_parser(
+        "cluster",
+        help="show a cluster's brokers",
+        description="Shows the brokers that run.",
+        allow_abbrev=False,
+    )
     cluster.add_argument("--json", action="store_true", help="print JSON")
     command(cluster, _describe)
 
@@ -39,6 +44,14 @@ async def _describe(options: argparse.Namespace) -> int:
         })  # fmt: skip
         return 0
     print(f"cluster {described.cluster_id}")
-    rows = [(node.node_id, f"{node.host}:{node.port}", node.rack, "controller" if node == described.controller else "") for node in described.nodes]
+    rows = [
+        (
+            node.node_id,
+            f"{node.host}:{node.port}",
+            node.rack,
+            "controller" if node == described.controller else "",
+        )
+        for node in described.nodes
+    ]
     print(table([("BROKER", "ADDRESS", "RACK", ""), *rows]))
     return 0

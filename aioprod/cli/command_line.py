@@ -21,18 +21,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the entry point ``aioprod``.
 
     Returns:
-        The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C ended it.
+        The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C
+            ended it.
     """
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
         parser: Parser = options.parser
-        parser.error(unknown_text("option" if unknown[0].startswith("-") else "argument", unknown[0], parser.option_names()))
+        parser.error(
+            unknown_text(
+                "option" if unknown[0].startswith("-") else "argument",
+                unknown[0],
+                parser.option_names(),
+            )
+        )
     run: Callable[[argparse.Namespace], int] = options.run
     return run(options)
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="aioprod", description="The asyncio-native Apache Kafka client for Python.", allow_abbrev=False)
+    parser = Parser(
+        prog="aioprod",
+        description="The asyncio-native Apache Kafka client for Python.",
+        allow_abbrev=False,
+    )
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     for add in _COMMANDS:
         add(commands)

@@ -43,7 +43,12 @@ def add_consume(commands: Commands[Parser]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("-g", "--group", metavar="GROUP", help="share the partitions with this group's members, and commit what was printed")
+    parser.add_argument(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        help="share the partitions with this group's members, and commit what was printed",
+    )
     parser.add_argument(
         "-f",
         "--from",
@@ -51,20 +56,38 @@ def add_consume(commands: Commands[Parser]) -> None:
         type=Start.parse,
         default=BEGINNING,
         metavar="WHERE",
-        help="beginning, end, an offset, -N for the last N of each partition, or a time such as 2026-01-31T08:00:00Z; with --group only the first "
+        help="beginning, end, an offset, -N for the last N of each partition, or a time such as "
+        "2026-01-31T08:00:00Z; with --group only the first "
         "two, for partitions without a committed offset (default: %(default)s)",
     )
-    parser.add_argument("-p", "--partition", type=natural_int, action="append", metavar="N", help="only this one; may be given again")
-    parser.add_argument("-n", "--count", type=positive_int, metavar="N", help="end after so many records")
-    parser.add_argument("-e", "--exit", action="store_true", help="end where the partitions end when it begins to read")
+    parser.add_argument(
+        "-p",
+        "--partition",
+        type=natural_int,
+        action="append",
+        metavar="N",
+        help="only this one; may be given again",
+    )
+    parser.add_argument(
+        "-n", "--count", type=positive_int, metavar="N", help="end after so many records"
+    )
+    parser.add_argument(
+        "-e",
+        "--exit",
+        action="store_true",
+        help="end where the partitions end when it begins to read",
+    )
     parser.add_argument(
         "--format",
         default="json",
         metavar="PATTERN",
-        help="json, or a pattern of %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, %%K its length, %%v value, %%V its length, "
+        help="json, or a pattern of %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
+        "%%K its length, %%v value, %%V its length, "
         "%%h headers, and \\n, \\t, \\xHH as in C (default: %(default)s)",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="don't say how many records were read")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="don't say how many records were read"
+    )
     command(parser, _consume)
 
 
@@ -84,7 +107,9 @@ class Start(NamedTuple):
         try:
             return cls(TIME, timestamp(text))
         except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentTypeError(f"must be beginning, end, an offset, -N or a time, which {error}") from None
+            raise argparse.ArgumentTypeError(
+                f"must be beginning, end, an offset, -N or a time, which {error}"
+            ) from None
 
 
 async def _consume(options: argparse.Namespace) -> int:
@@ -92,8 +117,13 @@ async def _consume(options: argparse.Namespace) -> int:
     from aioprod.cli.formats import FormatError, json_line, pattern
     from aioprod.properties import CONSUMER
 
-    if options.group is not None and (options.partition is not None or options.start.kind not in (BEGINNING, END) or options.exit):
-        raise UsageError("--group goes with neither --partition nor --exit, and with --from beginning or end only")
+    if options.group is not None and (
+        options.partition is not None or options.start.kind not in (BEGINNING, END) or options.exit
+    ):
+        raise UsageError(
+            "--group goes with neither --partition nor --exit, and with --from beginning or "
+            "end only"
+        )
     try:
         formatter = json_line if options.format == "json" else pattern(options.format)
     except FormatError as error:
@@ -122,7 +152,9 @@ async def _consume(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _begin(consumer: Consumer, options: argparse.Namespace, printing: Printing) -> dict[TopicPartition, int] | None:
+async def _begin(
+    consumer: Consumer, options: argparse.Namespace, printing: Printing
+) -> dict[TopicPartition, int] | None:
     """Choose what is read; where to end, if anywhere."""
     from aioprod.types import TopicPartition
 
@@ -130,8 +162,14 @@ async def _begin(consumer: Consumer, options: argparse.Namespace, printing: Prin
     for topic in options.topics:
         present = await _partitions_of(consumer, topic)
         if missing := set(options.partition or ()) - present:
-            raise UsageError(f"topic {topic} has no partition {min(missing)}: its partitions are 0 to {len(present) - 1}")
-        partitions += [TopicPartition(topic, number) for number in sorted(present if options.partition is None else set(options.partition))]
+            raise UsageError(
+                f"topic {topic} has no partition {min(missing)}: its partitions are 0 to "
+                f"{len(present) - 1}"
+            )
+        partitions += [
+            TopicPartition(topic, number)
+            for number in sorted(present if options.partition is None else set(options.partition))
+        ]
     if options.group is not None:
         consumer.subscribe(options.topics, listener=_committing(printing))
         return None
@@ -142,7 +180,9 @@ async def _begin(consumer: Consumer, options: argparse.Namespace, printing: Prin
 
 
 def _committing(printing: Printing) -> RebalanceListener:
-    """A listener that commits before partitions go to another member, so that it does not print what was printed."""
+    """A listener that commits before partitions go to another member, so that it does not print
+    what was printed.
+    """
     from aioprod import RebalanceListener
 
     class Committing(RebalanceListener):
@@ -150,7 +190,13 @@ def _committing(printing: Printing) -> RebalanceListener:
             await printing.commit()
 
         def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
-            log.warning("%d partitions are another member's already: their last records may be printed again", len(partitions))
+            log.warning(
+                (
+                    "%d partitions are another member's already: their last records may be "
+                    "printed again"
+                ),
+                len(partitions),
+            )
 
     return Committing()
 
@@ -165,7 +211,9 @@ async def _partitions_of(consumer: Consumer, topic: str) -> frozenset[int]:
     return present
 
 
-async def _offsets(consumer: Consumer, partitions: Sequence[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+async def _offsets(
+    consumer: Consumer, partitions: Sequence[TopicPartition], start: Start
+) -> dict[TopicPartition, int]:
     """Where reading begins; a record that is gone, or not there yet, means the nearest."""
     if start.kind == BEGINNING:
         return await consumer.beginning_offsets(partitions)
@@ -174,10 +222,19 @@ async def _offsets(consumer: Consumer, partitions: Sequence[TopicPartition], sta
         return ends
     if start.kind == TIME:
         found = await consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
-        return {partition: place.offset if (place := found[partition]) is not None else ends[partition] for partition in partitions}
+        return {
+            partition: place.offset if (place := found[partition]) is not None else ends[partition]
+            for partition in partitions
+        }
     begins = await consumer.beginning_offsets(partitions)
-    wanted = {partition: start.number if start.kind == OFFSET else ends[partition] - start.number for partition in partitions}
-    return {partition: min(max(wanted[partition], begins[partition]), ends[partition]) for partition in partitions}
+    wanted = {
+        partition: start.number if start.kind == OFFSET else ends[partition] - start.number
+        for partition in partitions
+    }
+    return {
+        partition: min(max(wanted[partition], begins[partition]), ends[partition])
+        for partition in partitions
+    }
 
 
 class Printing:
@@ -187,7 +244,9 @@ class Printing:
         printed: how many records.
     """
 
-    def __init__(self, consumer: Consumer, formatter: Formatter, progress: Progress, *, commits: bool) -> None:
+    def __init__(
+        self, consumer: Consumer, formatter: Formatter, progress: Progress, *, commits: bool
+    ) -> None:
         self._consumer = consumer
         self._format = formatter
         self._progress = progress
@@ -207,7 +266,11 @@ class Printing:
             most = _AT_ONCE if count is None else min(_AT_ONCE, count - self.printed)
             records = await self._consumer.getmany(most, _LOOK_MS)
             if ends is not None:
-                records = [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
+                records = [
+                    record
+                    for record in records
+                    if record.offset < ends[TopicPartition(record.topic, record.partition)]
+                ]
             await self._print(records)
             self._progress.at(self.printed)
             if time.monotonic() - self._committed_at >= _COMMIT_EACH_S:
@@ -226,11 +289,15 @@ class Printing:
             return
         self._half_printed = True
         # In a thread, as whoever reads the output may keep us waiting, and the group must not.
-        writing = asyncio.ensure_future(in_thread(partial(_write, sys.stdout.fileno(), b"".join(map(self._format, records)))))
+        writing = asyncio.ensure_future(
+            in_thread(partial(_write, sys.stdout.fileno(), b"".join(map(self._format, records))))
+        )
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            await asyncio.wait([writing], timeout=_PRINT_LIMIT_S)  # Ctrl-C in the middle: mostly it is done in a moment
+            await asyncio.wait(
+                [writing], timeout=_PRINT_LIMIT_S
+            )  # Ctrl-C in the middle: mostly it is done in a moment
             raise
         finally:
             if writing.done() and writing.exception() is None:
@@ -240,7 +307,9 @@ class Printing:
             writing.cancel()
 
     async def commit(self) -> None:
-        """Commit what was printed; the positions say it, unless it is not known how much of the last records was printed."""
+        """Commit what was printed; the positions say it, unless it is not known how much of the
+        last records was printed.
+        """
         from aioprod.errors import CommitFailedError, RebalanceInProgressError
 
         if not self._uncommitted or self._half_printed:

@@ -14,18 +14,46 @@ def add_demo(commands: Commands[Parser]) -> None:
     demo = commands.add_parser(
         "demo",
         help="send real flights through Kafka and Spark and draw their delays",
-        description="Sends the 336,776 flights that left New York in 2013 to Kafka, computes their delays by carrier and hour with Spark, "
-        "checks the totals against the CSV and saves a picture. Without options a broker is started in this process.",
+        description="Sends the 336,776 flights that left New York in 2013 to Kafka, computes their "
+        "delays by carrier and hour with Spark, "
+        "checks the totals against the CSV and saves a picture. Without options a broker is "
+        "started in this process.",
         allow_abbrev=False,
     )
     where = demo.add_mutually_exclusive_group()
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this running cluster")
-    where.add_argument("--real-kafka", action="store_true", help="start a real Kafka 4.1 (44 MB are downloaded the first time)")
-    demo.add_argument("--cluster", action="store_true", help="Spark as a master with two workers, and Kafka as three nodes unless it is given")
-    demo.add_argument("--flights", type=positive_int, metavar="N", help="send only the first N flights of the year")
-    demo.add_argument("--rate", type=positive_float, metavar="R", help="send at most R records per second")
-    demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="where the results go (default: %(default)s)")
-    demo.add_argument("--topic-prefix", default="", metavar="TEXT", help="put before the topics' names; they must be empty")
+    where.add_argument(
+        "--real-kafka",
+        action="store_true",
+        help="start a real Kafka 4.1 (44 MB are downloaded the first time)",
+    )
+    demo.add_argument(
+        "--cluster",
+        action="store_true",
+        help="Spark as a master with two workers, and Kafka as three nodes unless it is given",
+    )
+    demo.add_argument(
+        "--flights",
+        type=positive_int,
+        metavar="N",
+        help="send only the first N flights of the year",
+    )
+    demo.add_argument(
+        "--rate", type=positive_float, metavar="R", help="send at most R records per second"
+    )
+    demo.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo-out"),
+        metavar="DIR",
+        help="where the results go (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--topic-prefix",
+        default="",
+        metavar="TEXT",
+        help="put before the topics' names; they must be empty",
+    )
     demo.add_argument("--follow", action="store_true", help="go on reading the topic until Ctrl-C")
     demo.set_defaults(run=_demo, parser=demo)
 

@@ -15,7 +15,17 @@ from aioprod.types import ConsumerRecord, Header, ProducerRecord
 Formatter = Callable[[ConsumerRecord], bytes]
 
 _FIELD = re.compile(r"%(.)", re.DOTALL)
-_NAMES = {"key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp", "topic", "offset"}
+_NAMES = {
+    "key",
+    "key_base64",
+    "value",
+    "value_base64",
+    "headers",
+    "partition",
+    "timestamp",
+    "topic",
+    "offset",
+}
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -25,11 +35,20 @@ class FormatError(ValueError):
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """A record as a line of JSON. Bytes that are no UTF-8 are in ``key_base64``, ``value_base64``, or, in headers, an object with ``base64``."""
-    line: dict[str, object] = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "timestamp": record.timestamp}
+    """A record as a line of JSON. Bytes that are no UTF-8 are in ``key_base64``, ``value_base64``,
+    or, in headers, an object with ``base64``.
+    """
+    line: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
     for name, data in (("key", record.key), ("value", record.value)):
         text = _text(data)
-        line[name if isinstance(text, str | None) else f"{name}_base64"] = text if isinstance(text, str | None) else text["base64"]
+        line[name if isinstance(text, str | None) else f"{name}_base64"] = (
+            text if isinstance(text, str | None) else text["base64"]
+        )
     if record.headers:
         line["headers"] = [[name, _text(data)] for name, data in record.headers]
     return _encode(line).encode() + b"\n"
@@ -47,8 +66,9 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
 def record_of_line(topic: str, line: bytes) -> ProducerRecord:
     """A line of JSON as a record to send: what :func:`json_line` writes, or what people write.
 
-    ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` may be there; a value or key that is an object, a list or a number is sent as the
-    JSON that it is. ``topic`` and ``offset`` are not looked at.
+    ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` may be there; a value or key
+    that is an object, a list or a number is sent as the JSON that it is. ``topic`` and ``offset``
+    are not looked at.
 
     Raises:
         FormatError: it is none.
@@ -92,7 +112,9 @@ def _decoded(coded: object, name: str) -> bytes:
 
 def _number(told: Mapping[str, Any], name: str) -> int | None:
     number = told.get(name)
-    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+    if number is not None and (
+        not isinstance(number, int) or isinstance(number, bool) or number < 0
+    ):
         raise FormatError(f"{name}={number!r}: must be a whole number of at least 0")
     return number
 
@@ -101,7 +123,10 @@ def _headers(told: object) -> tuple[Header, ...]:
     if told is None:
         return ()
     pairs = list(told.items()) if isinstance(told, dict) else told
-    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
+        for pair in pairs
+    ):
         raise FormatError('headers must be {"name": "value"} or [["name", "value"], ...]')
     return tuple((name, _header_value(name, data)) for name, data in pairs)
 
@@ -125,7 +150,9 @@ _FIELDS: Mapping[str, Formatter] = {
     "s": lambda record: record.value or b"",
     "V": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
     "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-    "h": lambda record: b",".join(name.encode() + b"=" + (b"NULL" if data is None else data) for name, data in record.headers),
+    "h": lambda record: b",".join(
+        name.encode() + b"=" + (b"NULL" if data is None else data) for name, data in record.headers
+    ),
     "%": lambda record: b"%",
 }
 
@@ -133,8 +160,9 @@ _FIELDS: Mapping[str, Formatter] = {
 def pattern(text: str) -> Formatter:
     """A function that writes records by a pattern.
 
-    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%k`` key, ``%K`` its length, ``%v`` (or ``%s``) value,
-    ``%V`` (or ``%S``) its length, ``%h`` headers, ``%%`` a percent sign; ``\\n``, ``\\t``, ``\\xHH`` and so on as in C. A length is -1 for a null.
+    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%k`` key,
+    ``%K`` its length, ``%v`` (or ``%s``) value, ``%V`` (or ``%S``) its length, ``%h`` headers,
+    ``%%`` a percent sign; ``\\n``, ``\\t``, ``\\xHH`` and so on as in C. A length is -1 for a null.
 
     Raises:
         FormatError: there is no such field.
@@ -158,5 +186,7 @@ def _constant(text: str) -> Formatter:
 def _field(name: str) -> Formatter:
     field = _FIELDS.get(name)
     if field is None:
-        raise FormatError(f"unknown field %{name} (known: {', '.join('%' + each for each in _FIELDS)})")
+        raise FormatError(
+            f"unknown field %{name} (known: {', '.join('%' + each for each in _FIELDS)})"
+        )
     return field

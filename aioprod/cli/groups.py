@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def add_groups(commands: Commands[Parser]) -> None:
     """Add the command."""
-    groups = commands.add_parser("groups", help="list, describe and delete consumer groups, and set their offsets", allow_abbrev=False)
+    groups = commands.add_parser(
+        "groups",
+        help="list, describe and delete consumer groups, and set their offsets",
+        allow_abbrev=False,
+    )
     actions = groups.add_subparsers(dest="action", required=True, parser_class=Parser)
     _add_list(actions)
     _add_describe(actions)
@@ -29,21 +33,37 @@ def add_groups(commands: Commands[Parser]) -> None:
 
 def _add_list(actions: Commands[Parser]) -> None:
     parser = actions.add_parser("list", help="print all groups", allow_abbrev=False)
-    parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only those in it, such as Stable or Empty; may be given again")
-    parser.add_argument("--type", action="append", default=[], metavar="TYPE", help="only classic or consumer ones; may be given again")
+    parser.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="STATE",
+        help="only those in it, such as Stable or Empty; may be given again",
+    )
+    parser.add_argument(
+        "--type",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        help="only classic or consumer ones; may be given again",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _list)
 
 
 def _add_describe(actions: Commands[Parser]) -> None:
-    parser = actions.add_parser("describe", help="show groups' members, and how far they have read", allow_abbrev=False)
+    parser = actions.add_parser(
+        "describe", help="show groups' members, and how far they have read", allow_abbrev=False
+    )
     parser.add_argument("groups", nargs="+", metavar="GROUP")
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _describe)
 
 
 def _add_delete(actions: Commands[Parser]) -> None:
-    parser = actions.add_parser("delete", help="delete groups without members, with their offsets", allow_abbrev=False)
+    parser = actions.add_parser(
+        "delete", help="delete groups without members, with their offsets", allow_abbrev=False
+    )
     parser.add_argument("groups", nargs="+", metavar="GROUP")
     command(parser, _delete)
 
@@ -52,9 +72,21 @@ async def _list(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
         listed = await admin.list_groups(states=options.state, types=options.type)
     if options.json:
-        show([{"group": each.group_id, "type": each.type, "protocol_type": each.protocol_type, "state": each.state} for each in listed.values()])
+        show(
+            [
+                {
+                    "group": each.group_id,
+                    "type": each.type,
+                    "protocol_type": each.protocol_type,
+                    "state": each.state,
+                }
+                for each in listed.values()
+            ]
+        )
     elif listed:
-        rows = [(each.group_id, each.type, each.protocol_type, each.state) for each in listed.values()]
+        rows = [
+            (each.group_id, each.type, each.protocol_type, each.state) for each in listed.values()
+        ]
         print(table([("GROUP", "TYPE", "PROTOCOL", "STATE"), *rows]))
     return 0
 
@@ -76,7 +108,11 @@ class _Progress(NamedTuple):
     @property
     def lag(self) -> int | None:
         """Records that are still to be read."""
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+        return (
+            None
+            if self.committed is None or self.end is None
+            else max(0, self.end - self.committed)
+        )
 
 
 async def _describe(options: argparse.Namespace) -> int:
@@ -86,7 +122,10 @@ async def _describe(options: argparse.Namespace) -> int:
     if options.json:
         show([_as_json(group, progress) for group, progress in found])
     else:
-        print("\n\n".join(_as_text(group, progress) for group, progress in found), end="\n" if found else "")
+        print(
+            "\n\n".join(_as_text(group, progress) for group, progress in found),
+            end="\n" if found else "",
+        )
     return report(options, described.errors.values())
 
 
@@ -111,12 +150,25 @@ async def _progress(admin: Admin, group: GroupDescription) -> list[_Progress]:
 
 
 def _as_text(group: GroupDescription, progress: list[_Progress]) -> str:
-    heading = f"{group.group_id}  {group.type}  {group.state}  {len(group.members)} members" + (f"  {group.assignor}" if group.assignor else "")
+    heading = f"{group.group_id}  {group.type}  {group.state}  {len(group.members)} members" + (
+        f"  {group.assignor}" if group.assignor else ""
+    )
     rows = [
-        (*each.partition, each.committed, each.end, each.lag, each.member and each.member.client_id, each.member and each.member.host)
+        (
+            *each.partition,
+            each.committed,
+            each.end,
+            each.lag,
+            each.member and each.member.client_id,
+            each.member and each.member.host,
+        )
         for each in progress
     ]
-    return heading + ("\n" + table([("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"), *rows]) if rows else "")
+    return heading + (
+        "\n" + table([("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"), *rows])
+        if rows
+        else ""
+    )
 
 
 def _as_json(group: GroupDescription, progress: list[_Progress]) -> dict[str, object]:

@@ -20,7 +20,12 @@ class Parser(argparse.ArgumentParser):
 
     def option_names(self) -> list[str]:
         """The long options."""
-        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        return [
+            name
+            for action in self._actions
+            for name in action.option_strings
+            if name.startswith("--")
+        ]
 
     def error(self, message: str) -> NoReturn:
         """End with status 2 and one line on standard error."""
@@ -95,5 +100,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def unescape(text: str) -> str:
-    """Text in which a backslash and what follows it stand for one character; an unknown pair stays as it is."""
-    return re.sub(r"\\(?:x([0-9a-fA-F]{2})|([ntr0\\]))", lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES[found[2]], text)
+    """Text in which a backslash and what follows it stand for one character; an unknown pair stays
+    as it is.
+    """
+    return re.sub(
+        r"\\(?:x([0-9a-fA-F]{2})|([ntr0\\]))",
+        lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES[found[2]],
+        text,
+    )

@@ -36,17 +36,32 @@ def add_produce(commands: Commands[Parser]) -> None:
         "--format",
         choices=("value", "json"),
         default="value",
-        help='value: a line is the record\'s value. json: it is {"key": ..., "value": ..., "headers": ..., "partition": ..., "timestamp": ...}, as '
+        help='value: a line is the record\'s value. json: it is {"key": ..., "value": ..., '
+        '"headers": ..., "partition": ..., "timestamp": ...}, as '
         "aioprod consume prints it (default: %(default)s)",
     )
     parser.add_argument(
-        "-K", "--key-separator", type=separator, metavar="TEXT", help="what stands between key and value in a line; \\t for a tab"
+        "-K",
+        "--key-separator",
+        type=separator,
+        metavar="TEXT",
+        help="what stands between key and value in a line; \\t for a tab",
     )
-    parser.add_argument("-p", "--partition", type=natural_int, metavar="N", help="send there, whatever the key")
     parser.add_argument(
-        "-H", "--header", type=assignment, action="append", default=[], metavar="NAME=VALUE", help="for each record; may be given again"
+        "-p", "--partition", type=natural_int, metavar="N", help="send there, whatever the key"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="don't say how many records were sent")
+    parser.add_argument(
+        "-H",
+        "--header",
+        type=assignment,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for each record; may be given again",
+    )
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="don't say how many records were sent"
+    )
     command(parser, _produce)
 
 
@@ -78,7 +93,10 @@ async def _produce(options: argparse.Namespace) -> int:
     finally:
         await producer.close(_CLOSE_LIMIT_MS)
         sending.count_rest()
-        progress.end(sending.succeeded, f" to {options.topic}" + (f", {sending.failed:,} not" if sending.failed else ""))
+        progress.end(
+            sending.succeeded,
+            f" to {options.topic}" + (f", {sending.failed:,} not" if sending.failed else ""),
+        )
     if failure is not None:
         raise failure
     if sending.first_error is not None:
@@ -87,7 +105,8 @@ async def _produce(options: argparse.Namespace) -> int:
 
 
 class Sending:
-    """Sends records and counts what became of them; not more are under way at a time than is sensible.
+    """Sends records and counts what became of them; not more are under way at a time than is
+    sensible.
 
     Attributes:
         succeeded, failed: records.
@@ -104,8 +123,12 @@ class Sending:
     async def send(self, records: list[bytes | ProducerRecord], first_line: int) -> None:
         """Take records; waits for the oldest where too many are under way."""
         if records:
-            self._under_way.append(_Sent(await self._producer.send_many(self._topic, records), first_line))
-        while len(self._under_way) > _CALLS_UNDER_WAY or (self._under_way and self._under_way[0].deliveries.done()):
+            self._under_way.append(
+                _Sent(await self._producer.send_many(self._topic, records), first_line)
+            )
+        while len(self._under_way) > _CALLS_UNDER_WAY or (
+            self._under_way and self._under_way[0].deliveries.done()
+        ):
             await self._end_oldest()
 
     async def finish(self) -> None:
@@ -163,7 +186,9 @@ def _maker(options: argparse.Namespace) -> _Make:
     if options.format == "json":
         if split:
             raise UsageError("--key-separator goes with --format value")
-        return lambda line: _completed(record_of_line(options.topic, line), options.partition, headers)
+        return lambda line: _completed(
+            record_of_line(options.topic, line), options.partition, headers
+        )
     if not split and options.partition is None and not headers:
         return lambda line: line
 
@@ -176,11 +201,18 @@ def _maker(options: argparse.Namespace) -> _Make:
     return make
 
 
-def _completed(record: ProducerRecord, partition: int | None, headers: tuple[tuple[str, bytes], ...]) -> ProducerRecord:
-    return record._replace(partition=record.partition if partition is None else partition, headers=(*record.headers, *headers))
+def _completed(
+    record: ProducerRecord, partition: int | None, headers: tuple[tuple[str, bytes], ...]
+) -> ProducerRecord:
+    return record._replace(
+        partition=record.partition if partition is None else partition,
+        headers=(*record.headers, *headers),
+    )
 
 
-def _records(make: _Make, lines: list[bytes], first: int) -> tuple[list[bytes | ProducerRecord], CommandError | None]:
+def _records(
+    make: _Make, lines: list[bytes], first: int
+) -> tuple[list[bytes | ProducerRecord], CommandError | None]:
     """The records in front of the first line that is none, and what is wrong with that."""
     records: list[bytes | ProducerRecord] = []
     for number, line in enumerate(lines, start=first):

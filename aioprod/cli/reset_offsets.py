@@ -25,19 +25,43 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
     parser = actions.add_parser(
         "reset-offsets",
         help="set where a group without members goes on reading",
-        description="Shows where a group would go on reading; with --execute it does so. The group must have no members.",
+        description=(
+            "Shows where a group would go on reading; with --execute it does so. The group must "
+            "have no members."
+        ),
         allow_abbrev=False,
     )
     parser.add_argument("group", metavar="GROUP")
     parser.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC[:N,N]", help="which partitions; may be given again (default: all with an offset)"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC[:N,N]",
+        help="which partitions; may be given again (default: all with an offset)",
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the first record that is there")
-    where.add_argument("--to-latest", action="store_true", help="the end, so that only new records are read")
-    where.add_argument("--to-offset", type=natural_int, metavar="N", help="this offset, or the nearest that there is")
-    where.add_argument("--to-datetime", type=timestamp, metavar="TIME", help="the first record from then on, such as 2026-01-31T08:00:00Z")
-    where.add_argument("--shift-by", type=_whole_number, metavar="N", help="so many records on, or back where it is below 0")
+    where.add_argument(
+        "--to-latest", action="store_true", help="the end, so that only new records are read"
+    )
+    where.add_argument(
+        "--to-offset",
+        type=natural_int,
+        metavar="N",
+        help="this offset, or the nearest that there is",
+    )
+    where.add_argument(
+        "--to-datetime",
+        type=timestamp,
+        metavar="TIME",
+        help="the first record from then on, such as 2026-01-31T08:00:00Z",
+    )
+    where.add_argument(
+        "--shift-by",
+        type=_whole_number,
+        metavar="N",
+        help="so many records on, or back where it is below 0",
+    )
     parser.add_argument("--execute", action="store_true", help="do it")
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _reset)
@@ -61,17 +85,34 @@ def _whole_number(text: str) -> int:
 
 async def _reset(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
-        now = {partition: at.offset for partition, at in (await admin.list_consumer_group_offsets(options.group)).items() if at is not None}
+        now = {
+            partition: at.offset
+            for partition, at in (await admin.list_consumer_group_offsets(options.group)).items()
+            if at is not None
+        }
         partitions = await _partitions(admin, options.topic) or list(now)
         if not partitions:
-            raise UsageError(f"group {options.group} has no offsets: name the partitions by --topic")
+            raise UsageError(
+                f"group {options.group} has no offsets: name the partitions by --topic"
+            )
         target = await _targets(admin, options, sorted(partitions), now)
-        altered = await admin.alter_consumer_group_offsets(options.group, target) if options.execute else None
+        altered = (
+            await admin.alter_consumer_group_offsets(options.group, target)
+            if options.execute
+            else None
+        )
     if options.json:
-        show([
-            {"topic": partition.topic, "partition": partition.partition, "from": now.get(partition), "to": offset}
-            for partition, offset in target.items()
-        ])  # fmt: skip
+        show(
+            [
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "from": now.get(partition),
+                    "to": offset,
+                }
+                for partition, offset in target.items()
+            ]
+        )
     else:
         rows = [(*partition, now.get(partition), offset) for partition, offset in target.items()]
         print(table([("TOPIC", "PARTITION", "FROM", "TO"), *rows]))
@@ -86,12 +127,17 @@ async def _partitions(admin: Admin, wanted: list[str]) -> list[TopicPartition]:
         match = _TOPIC.fullmatch(text)
         if match is None:
             raise UsageError(f"--topic {text}: must be TOPIC or TOPIC:N,N")
-        found += await partitions_of(admin, match[1], [int(number) for number in match[2].split(",")] if match[2] else None)
+        found += await partitions_of(
+            admin, match[1], [int(number) for number in match[2].split(",")] if match[2] else None
+        )
     return found
 
 
 async def _targets(
-    admin: Admin, options: argparse.Namespace, partitions: list[TopicPartition], now: Mapping[TopicPartition, int]
+    admin: Admin,
+    options: argparse.Namespace,
+    partitions: list[TopicPartition],
+    now: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
     """Where each partition is to go on: never outside of what it holds."""
     from aioprod.admin import OffsetSpec
@@ -103,7 +149,10 @@ async def _targets(
     begins, ends = await offsets(OffsetSpec.EARLIEST), await offsets(OffsetSpec.LATEST)
     if options.to_datetime is not None:
         found = await offsets(options.to_datetime)
-        return {partition: found[partition] if found[partition] >= 0 else ends[partition] for partition in partitions}
+        return {
+            partition: found[partition] if found[partition] >= 0 else ends[partition]
+            for partition in partitions
+        }
     wanted: Callable[[TopicPartition], int]
     if options.to_earliest:
         wanted = begins.__getitem__
@@ -114,6 +163,12 @@ async def _targets(
     else:
         without = [partition for partition in partitions if partition not in now]
         if without:
-            raise UsageError(f"--shift-by: group {options.group} has no offset of {without[0].topic}-{without[0].partition}")
+            raise UsageError(
+                f"--shift-by: group {options.group} has no offset of "
+                f"{without[0].topic}-{without[0].partition}"
+            )
         wanted = lambda partition: now[partition] + options.shift_by  # noqa: E731
-    return {partition: min(max(wanted(partition), begins[partition]), ends[partition]) for partition in partitions}
+    return {
+        partition: min(max(wanted(partition), begins[partition]), ends[partition])
+        for partition in partitions
+    }

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def add_topics(commands: Commands[Parser]) -> None:
     """Add the command."""
-    topics = commands.add_parser("topics", help="list, create, describe, alter and delete topics", allow_abbrev=False)
+    topics = commands.add_parser(
+        "topics", help="list, create, describe, alter and delete topics", allow_abbrev=False
+    )
     actions = topics.add_subparsers(dest="action", required=True, parser_class=Parser)
     _add_list(actions)
     _add_create(actions)
@@ -40,54 +42,108 @@ def _add_list(actions: Commands[Parser]) -> None:
 def _add_create(actions: Commands[Parser]) -> None:
     parser = actions.add_parser("create", help="make topics", allow_abbrev=False)
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("--partitions", type=positive_int, default=-1, metavar="N", help="of each (default: the broker's num.partitions)")
     parser.add_argument(
-        "--replication-factor", type=positive_int, default=-1, metavar="N", help="of each (default: the broker's default.replication.factor)"
+        "--partitions",
+        type=positive_int,
+        default=-1,
+        metavar="N",
+        help="of each (default: the broker's num.partitions)",
+    )
+    parser.add_argument(
+        "--replication-factor",
+        type=positive_int,
+        default=-1,
+        metavar="N",
+        help="of each (default: the broker's default.replication.factor)",
     )
     _add_set(parser)
-    parser.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is fine")
-    parser.add_argument("--validate-only", action="store_true", help="only find out whether it could be done")
+    parser.add_argument(
+        "--if-not-exists", action="store_true", help="a topic that is there already is fine"
+    )
+    parser.add_argument(
+        "--validate-only", action="store_true", help="only find out whether it could be done"
+    )
     command(parser, _create)
 
 
 def _add_describe(actions: Commands[Parser]) -> None:
-    parser = actions.add_parser("describe", help="show topics' partitions and settings", allow_abbrev=False)
+    parser = actions.add_parser(
+        "describe", help="show topics' partitions and settings", allow_abbrev=False
+    )
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all")
-    parser.add_argument("--all-settings", action="store_true", help="show not only the settings that a topic has of its own")
+    parser.add_argument(
+        "--all-settings",
+        action="store_true",
+        help="show not only the settings that a topic has of its own",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _describe)
 
 
 def _add_alter(actions: Commands[Parser]) -> None:
-    parser = actions.add_parser("alter", help="give a topic more partitions or other settings", allow_abbrev=False)
+    parser = actions.add_parser(
+        "alter", help="give a topic more partitions or other settings", allow_abbrev=False
+    )
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--partitions", type=positive_int, metavar="N", help="how many it is to have; keyed records go to others then")
+    parser.add_argument(
+        "--partitions",
+        type=positive_int,
+        metavar="N",
+        help="how many it is to have; keyed records go to others then",
+    )
     _add_set(parser)
-    parser.add_argument("--unset", action="append", default=[], metavar="NAME", help="let a setting go back to its default; may be given again")
-    parser.add_argument("--validate-only", action="store_true", help="only find out whether it could be done")
+    parser.add_argument(
+        "--unset",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let a setting go back to its default; may be given again",
+    )
+    parser.add_argument(
+        "--validate-only", action="store_true", help="only find out whether it could be done"
+    )
     command(parser, _alter)
 
 
 def _add_set(parser: Parser) -> None:
     parser.add_argument(
-        "--set", type=assignment, action="append", default=[], metavar="NAME=VALUE", help="a setting of the topic; may be given again"
+        "--set",
+        type=assignment,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the topic; may be given again",
     )
 
 
 def _add_delete(actions: Commands[Parser]) -> None:
-    parser = actions.add_parser("delete", help="delete topics with all their records", allow_abbrev=False)
+    parser = actions.add_parser(
+        "delete", help="delete topics with all their records", allow_abbrev=False
+    )
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("--if-exists", action="store_true", help="a topic that is not there is fine")
+    parser.add_argument(
+        "--if-exists", action="store_true", help="a topic that is not there is fine"
+    )
     command(parser, _delete)
 
 
 def _add_delete_records(actions: Commands[Parser]) -> None:
-    parser = actions.add_parser("delete-records", help="delete a topic's oldest records", allow_abbrev=False)
+    parser = actions.add_parser(
+        "delete-records", help="delete a topic's oldest records", allow_abbrev=False
+    )
     parser.add_argument("topic", metavar="TOPIC")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--before", type=natural_int, metavar="OFFSET", help="those in front of this offset")
+    which.add_argument(
+        "--before", type=natural_int, metavar="OFFSET", help="those in front of this offset"
+    )
     which.add_argument("--all", action="store_true", help="all that can be read now")
-    parser.add_argument("--partition", type=natural_int, action="append", metavar="N", help="only in this one; may be given again")
+    parser.add_argument(
+        "--partition",
+        type=natural_int,
+        action="append",
+        metavar="N",
+        help="only in this one; may be given again",
+    )
     command(parser, _delete_records)
 
 
@@ -95,7 +151,16 @@ async def _list(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
         listed = await admin.list_topics(list_internal=options.internal)
     if options.json:
-        show([{"name": each.name, "topic_id": each.topic_id and str(each.topic_id), "internal": each.internal} for each in listed.values()])
+        show(
+            [
+                {
+                    "name": each.name,
+                    "topic_id": each.topic_id and str(each.topic_id),
+                    "internal": each.internal,
+                }
+                for each in listed.values()
+            ]
+        )
     elif listed:
         print("\n".join(listed))
     return 0
@@ -105,10 +170,17 @@ async def _create(options: argparse.Namespace) -> int:
     from aioprod.admin import NewTopic
     from aioprod.error_codes import ErrorCode
 
-    wanted = [NewTopic(name, options.partitions, options.replication_factor, dict(options.set)) for name in options.topics]
+    wanted = [
+        NewTopic(name, options.partitions, options.replication_factor, dict(options.set))
+        for name in options.topics
+    ]
     async with admin_client(options) as admin:
         made = await admin.create_topics(wanted, validate_only=options.validate_only)
-    return report(options, made.errors.values(), ErrorCode.TOPIC_ALREADY_EXISTS if options.if_not_exists else None)
+    return report(
+        options,
+        made.errors.values(),
+        ErrorCode.TOPIC_ALREADY_EXISTS if options.if_not_exists else None,
+    )
 
 
 async def _delete(options: argparse.Namespace) -> int:
@@ -116,10 +188,16 @@ async def _delete(options: argparse.Namespace) -> int:
 
     async with admin_client(options) as admin:
         deleted = await admin.delete_topics(options.topics)
-    return report(options, deleted.errors.values(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None)
+    return report(
+        options,
+        deleted.errors.values(),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None,
+    )
 
 
-def report(options: argparse.Namespace, errors: Iterable[KafkaError], fine: int | None = None) -> int:
+def report(
+    options: argparse.Namespace, errors: Iterable[KafkaError], fine: int | None = None
+) -> int:
     """Print errors, one a line, but not those with the code ``fine``; the exit status."""
     bad = [error for error in errors if fine is None or getattr(error, "code", None) != fine]
     for error in bad:
@@ -133,19 +211,31 @@ async def _describe(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
         names = options.topics or list(await admin.list_topics())
         described = await admin.describe_topics(names)
-        settings = await admin.describe_configs([ConfigResource.topic(name) for name in described.successes])
-    found = [(each, settings.successes.get(ConfigResource.topic(name), {})) for name, each in described.successes.items()]
+        settings = await admin.describe_configs(
+            [ConfigResource.topic(name) for name in described.successes]
+        )
+    found = [
+        (each, settings.successes.get(ConfigResource.topic(name), {}))
+        for name, each in described.successes.items()
+    ]
     if options.json:
         show([_as_json(topic, entries, options.all_settings) for topic, entries in found])
     else:
-        print("\n\n".join(_as_text(topic, entries, options.all_settings) for topic, entries in found), end="\n" if found else "")
+        print(
+            "\n\n".join(_as_text(topic, entries, options.all_settings) for topic, entries in found),
+            end="\n" if found else "",
+        )
     return report(options, [*described.errors.values(), *settings.errors.values()])
 
 
 def _shown(entries: dict[str, ConfigEntry], everything: bool) -> dict[str, str | None]:
     from aioprod.admin import ConfigSource
 
-    return {each.name: each.value for each in entries.values() if everything or each.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    return {
+        each.name: each.value
+        for each in entries.values()
+        if everything or each.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
 
 
 def _as_text(topic: TopicDescription, entries: dict[str, ConfigEntry], everything: bool) -> str:
@@ -161,10 +251,14 @@ def _as_text(topic: TopicDescription, entries: dict[str, ConfigEntry], everythin
         for each in topic.partitions
     ]
     heading = f"{topic.name}  {len(topic.partitions)} partitions  id {topic.topic_id}{settings}"
-    return heading + "\n" + table([("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "OFFLINE"), *rows])
+    return (
+        heading + "\n" + table([("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "OFFLINE"), *rows])
+    )
 
 
-def _as_json(topic: TopicDescription, entries: dict[str, ConfigEntry], everything: bool) -> dict[str, object]:
+def _as_json(
+    topic: TopicDescription, entries: dict[str, ConfigEntry], everything: bool
+) -> dict[str, object]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id and str(topic.topic_id),
@@ -192,9 +286,18 @@ async def _alter(options: argparse.Namespace) -> int:
         raise UsageError("nothing to alter: give --partitions, --set or --unset")
     async with admin_client(options) as admin:
         if changes:
-            (await admin.incremental_alter_configs({ConfigResource.topic(options.topic): changes}, validate_only=options.validate_only)).check()
+            (
+                await admin.incremental_alter_configs(
+                    {ConfigResource.topic(options.topic): changes},
+                    validate_only=options.validate_only,
+                )
+            ).check()
         if options.partitions is not None:
-            (await admin.create_partitions({options.topic: options.partitions}, validate_only=options.validate_only)).check()
+            (
+                await admin.create_partitions(
+                    {options.topic: options.partitions}, validate_only=options.validate_only
+                )
+            ).check()
     return 0
 
 
@@ -203,16 +306,30 @@ async def _delete_records(options: argparse.Namespace) -> int:
 
     before = TO_THE_END if options.all else options.before
     async with admin_client(options) as admin:
-        deleted = await admin.delete_records(dict.fromkeys(await partitions_of(admin, options.topic, options.partition), before))
+        deleted = await admin.delete_records(
+            dict.fromkeys(await partitions_of(admin, options.topic, options.partition), before)
+        )
     if deleted.successes:
-        print(table([("TOPIC", "PARTITION", "BEGINS AT"), *((*partition, begins) for partition, begins in deleted.successes.items())]))
+        print(
+            table(
+                [
+                    ("TOPIC", "PARTITION", "BEGINS AT"),
+                    *((*partition, begins) for partition, begins in deleted.successes.items()),
+                ]
+            )
+        )
     return report(options, deleted.errors.values())
 
 
-async def partitions_of(admin: Admin, topic: str, numbers: Iterable[int] | None) -> list[TopicPartition]:
+async def partitions_of(
+    admin: Admin, topic: str, numbers: Iterable[int] | None
+) -> list[TopicPartition]:
     """These partitions of a topic; all where none are named."""
     from aioprod.types import TopicPartition
 
     if numbers is not None:
         return [TopicPartition(topic, number) for number in numbers]
-    return [TopicPartition(topic, each.partition) for each in (await admin.describe_topics(topic)).partitions]
+    return [
+        TopicPartition(topic, each.partition)
+        for each in (await admin.describe_topics(topic)).partitions
+    ]

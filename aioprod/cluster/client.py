@@ -21,7 +21,6 @@ from aioprod.secrecy import hide_arguments
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
-
 class ClusterClient:
     """Sends requests to a cluster's brokers.
 
@@ -38,9 +37,17 @@ class ClusterClient:
     """
 
     @hide_arguments
-    def __init__(self, bootstrap_servers: str | Iterable[str], *, create_topics: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        *,
+        create_topics: bool = False,
+        **settings: Any,
+    ) -> None:
         check_names(ClientConfig, settings)
-        self.config = ClientConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
+        self.config = ClientConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        )
         rng = random.Random()
         self._brokers = Brokers(self.config, rng)
         self._metadata = Metadata(self.config, self._brokers, rng, create_topics=create_topics)
@@ -87,16 +94,21 @@ class ClusterClient:
         await self.close()
 
     def _look_around(self) -> None:
-        """A broker is silent: should it have left the cluster, whoever waits for its answer hears of that."""
+        """A broker is silent: should it have left the cluster, whoever waits for its answer hears
+        of that.
+        """
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._ask_for_brokers(), name="aioprod-look-around")
+            self._looking = asyncio.get_running_loop().create_task(
+                self._ask_for_brokers(), name="aioprod-look-around"
+            )
 
     async def _ask_for_brokers(self) -> None:
         with contextlib.suppress(KafkaError):
             await self._metadata.refresh(())
 
     async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
-        """Send a request to a node, or to any, in the newest version both sides know, and return its reply.
+        """Send a request to a node, or to any, in the newest version both sides know, and return
+        its reply.
 
         Waits as long as connecting takes, and then as
         :meth:`aioprod.net.connection.Connection.request` does.
@@ -106,7 +118,9 @@ class ClusterClient:
             UnsupportedVersionError: the broker has no version of it that we know.
         """
         # Not by asking several: what changes something must not be done twice.
-        connection = await (self._brokers.any() if node_id is None else self._brokers.connection(node_id))
+        connection = await (
+            self._brokers.any() if node_id is None else self._brokers.connection(node_id)
+        )
         return await connection.request(message)
 
     async def refresh_topics(self, topics: Iterable[str]) -> ClusterSnapshot:
@@ -140,5 +154,3 @@ class ClusterClient:
                     if asyncio.get_running_loop().time() + pause_s >= deadline:
                         raise
                     await asyncio.sleep(pause_s)
-
-

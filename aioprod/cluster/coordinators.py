@@ -1,4 +1,6 @@
-"""The brokers that look after a consumer group or a transactional id: found when needed, and looked for again when they are gone."""
+"""The brokers that look after a consumer group or a transactional id: found when needed, and looked
+for again when they are gone.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class Coordinators:
         self.trouble: KafkaError | None = None
 
     def forget(self, kind: CoordinatorType, key: str) -> None:
-        """Look for this coordinator again before the next request; its answer said that it is not the one."""
+        """Look for this coordinator again before the next request; its answer said that it is not
+        the one.
+        """
         self._known.pop((kind, key), None)
 
     async def request(
@@ -73,16 +77,20 @@ class Coordinators:
         prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
         timeout_ms: float | None = None,
     ) -> ResponseT:
-        """Send one request to a coordinator, found first where need be, and return its answer, whatever code is in it.
+        """Send one request to a coordinator, found first where need be, and return its answer,
+        whatever code is in it.
 
         Args:
             kind, key: a group's id or a transactional id.
-            prepare: makes the message and picks its version for the connection, right before it is sent.
+            prepare: makes the message and picks its version for the connection, right before it is
+                sent.
             timeout_ms: the longest wait for the answer, where that is not ``request_timeout_ms``.
 
         Raises:
-            BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer; the next request looks for the coordinator again.
-            BrokerError: a broker does not say who the coordinator is. A retriable code was tried for ``request_timeout_ms``.
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer; the next
+            request looks for the coordinator again.
+            BrokerError: a broker does not say who the coordinator is. A retriable code was tried
+                for ``request_timeout_ms``.
             UnsupportedVersionError: the broker is too old for it.
             AuthenticationError: client and broker don't trust each other.
         """
@@ -103,10 +111,15 @@ class Coordinators:
         version: int,
         timeout_ms: float | None,
     ) -> ResponseT:
-        """The coordinator's answer, unless it keeps silent and the other brokers name another one."""
+        """The coordinator's answer, unless it keeps silent and the other brokers name another
+        one.
+        """
         asked = self._known.get((kind, key))
         loop = asyncio.get_running_loop()
-        waiting = loop.create_task(connection.request(message, version=version, timeout_ms=timeout_ms), name="aioprod-coordinator-request")
+        waiting = loop.create_task(
+            connection.request(message, version=version, timeout_ms=timeout_ms),
+            name="aioprod-coordinator-request",
+        )
         looking: asyncio.Task[Node] | None = None
         try:
             while True:
@@ -115,10 +128,15 @@ class Coordinators:
                 if waiting.done():
                     return waiting.result()
                 if looking is None and connection.silent:
-                    looking = loop.create_task(self._find(kind, key), name="aioprod-find-coordinator")
+                    looking = loop.create_task(
+                        self._find(kind, key), name="aioprod-find-coordinator"
+                    )
                 elif looking is not None and looking.done():
                     if looking.exception() is None and looking.result() != asked:
-                        raise BrokerConnectionError(f"{connection.address}: silent, and another broker coordinates {kind.name.lower()} {key!r} now")
+                        raise BrokerConnectionError(
+                            f"{connection.address}: silent, and another broker coordinates "
+                            f"{kind.name.lower()} {key!r} now"
+                        )
                     looking = None
         finally:
             waiting.cancel()
@@ -126,7 +144,8 @@ class Coordinators:
                 looking.cancel()
 
     async def connection(self, kind: CoordinatorType, key: str) -> Connection:
-        """A connection to the coordinator; one that can't be reached is looked for again, with back-off, for ``request_timeout_ms``.
+        """A connection to the coordinator; one that can't be reached is looked for again, with
+        back-off, for ``request_timeout_ms``.
 
         Raises:
             KafkaError: as :meth:`request` does.
@@ -154,7 +173,8 @@ class Coordinators:
             await asyncio.sleep(pause)
 
     async def nodes(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
-        """The node id of each one's coordinator; those that are not known are asked for together, where brokers allow that (KIP-699).
+        """The node id of each one's coordinator; those that are not known are asked for together,
+        where brokers allow that (KIP-699).
 
         Raises:
             KafkaError: as :meth:`request` does, but without trying again.
@@ -175,26 +195,36 @@ class Coordinators:
         return node
 
 
-async def _ask_for_coordinators(kind: CoordinatorType, keys: Collection[str], connection: Connection) -> dict[str, Node]:
+async def _ask_for_coordinators(
+    kind: CoordinatorType, keys: Collection[str], connection: Connection
+) -> dict[str, Node]:
     version = connection.pick_version(FindCoordinatorRequest)
     if version < _TRANSACTIONS_FROM and kind is not CoordinatorType.GROUP:
         raise UnsupportedVersionError(f"{connection.address} is too old for transactions")
     if version < _SEVERAL_KEYS_FROM:
         return {key: await _ask_for_one(kind, key, connection, version) for key in keys}
-    reply = await connection.request(FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys)), version=version)
+    reply = await connection.request(
+        FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys)), version=version
+    )
     told = {found.key: found for found in reply.coordinators}
     nodes = {}
     for key in keys:
         if key not in told:
-            raise ProtocolError(f"{connection.address}: the answer to FindCoordinator leaves out {key!r}")
+            raise ProtocolError(
+                f"{connection.address}: the answer to FindCoordinator leaves out {key!r}"
+            )
         found = told[key]
         _check(kind, key, found.error_code, found.error_message)
         nodes[key] = Node(found.node_id, found.host, found.port)
     return nodes
 
 
-async def _ask_for_one(kind: CoordinatorType, key: str, connection: Connection, version: int) -> Node:
-    reply = await connection.request(FindCoordinatorRequest(key_type=kind, key=key), version=version)
+async def _ask_for_one(
+    kind: CoordinatorType, key: str, connection: Connection, version: int
+) -> Node:
+    reply = await connection.request(
+        FindCoordinatorRequest(key_type=kind, key=key), version=version
+    )
     _check(kind, key, reply.error_code, reply.error_message)
     return Node(reply.node_id, reply.host, reply.port)
 
@@ -202,4 +232,7 @@ async def _ask_for_one(kind: CoordinatorType, key: str, connection: Connection, 
 def _check(kind: CoordinatorType, key: str, error_code: int, message: str | None) -> None:
     code = ErrorCode.of(error_code)
     if code != ErrorCode.NONE:
-        raise BrokerError(code, f"no coordinator of {kind.name.lower()} {key!r}" + (f" ({message})" if message else ""))
+        raise BrokerError(
+            code,
+            f"no coordinator of {kind.name.lower()} {key!r}" + (f" ({message})" if message else ""),
+        )

@@ -1,6 +1,8 @@
-"""Where a client lives: the event loop and the process that it was started in. Tells of clients that are used elsewhere, or forgotten.
+"""Where a client lives: the event loop and the process that it was started in. Tells of clients
+that are used elsewhere, or forgotten.
 
-Nothing that runs in the background may refer to the object that users hold, or it could never be seen that they have dropped it.
+Nothing that runs in the background may refer to the object that users hold, or it could never be
+seen that they have dropped it.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class Home:
         client: what the client is called in errors and warnings.
 
     Attributes:
-        on_fork: called in a forked child, to take away what calls may use without asking :meth:`check`. It may do no I/O: sockets and the
-            selector are the parent's.
+        on_fork: called in a forked child, to take away what calls may use without asking
+            :meth:`check`. It may do no I/O: sockets and the selector are the parent's.
     """
 
     def __init__(self, client: str) -> None:
@@ -58,8 +60,11 @@ class Home:
         _homes.discard(self)
 
     @contextlib.asynccontextmanager
-    async def starting(self, closed: Callable[[], KafkaError | None], undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-        """A start. Whatever it raises, nothing is left open; where the client is closed meanwhile, it ends at once.
+    async def starting(
+        self, closed: Callable[[], KafkaError | None], undo: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[None]:
+        """A start. Whatever it raises, nothing is left open; where the client is closed meanwhile,
+        it ends at once.
 
         Args:
             closed: why the client is closed, if it is.
@@ -79,7 +84,9 @@ class Home:
                 self.leave()
             error = closed()
             if error is not None and isinstance(failure, KafkaError | TimeoutError):
-                raise error.with_traceback(None) from None  # whatever the client's end did to what was under way
+                raise error.with_traceback(
+                    None
+                ) from None  # whatever the client's end did to what was under way
             raise
         finally:
             self._start_limit = None
@@ -90,7 +97,9 @@ class Home:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client was started, and its event loop is closed: no task runs, no connection is open any more."""
+        """Whether the client was started, and its event loop is closed: no task runs, no connection
+        is open any more.
+        """
         return self._loop is not None and not self._forked and self._loop.is_closed()
 
     def check(self) -> None:
@@ -99,25 +108,36 @@ class Home:
         if loop is None:
             return
         if self._forked:
-            raise WrongEventLoopError(f"{self.client} was started in process {self._process}: make one in each process, after the fork")
+            raise WrongEventLoopError(
+                f"{self.client} was started in process {self._process}: make one in each "
+                "process, after the fork"
+            )
         try:
             if asyncio.get_running_loop() is loop:
                 return
         except RuntimeError:
             pass  # no event loop runs here
         if loop.is_closed():
-            raise WrongEventLoopError(f"{self.client} was started in an event loop that is closed: make one in each event loop, and close it there")
+            raise WrongEventLoopError(
+                f"{self.client} was started in an event loop that is closed: make one in "
+                "each event loop, and close it there"
+            )
         raise WrongEventLoopError(
-            f"{self.client} belongs to the event loop in thread {self._thread!r}: make one in each event loop, or call this one from other threads "
+            f"{self.client} belongs to the event loop in thread {self._thread!r}: make one "
+            "in each event loop, or call this one from other threads "
             "with asyncio.run_coroutine_threadsafe()"
         )
 
-    def forgotten(self, source: object, lost: str, release: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """The client is dropped without close, says its ``__del__``: where it was started, warn, and have it released in its event loop.
+    def forgotten(
+        self, source: object, lost: str, release: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """The client is dropped without close, says its ``__del__``: where it was started, warn,
+        and have it released in its event loop.
 
         Args:
             source: the object that is dropped.
-            lost: what is lost by that, if anything. It is logged too, for ResourceWarnings are not shown by default.
+            lost: what is lost by that, if anything. It is logged too, for ResourceWarnings are not
+                shown by default.
             release: ends what can be ended at once, and returns what else there is to do.
         """
         loop = self._loop
@@ -136,12 +156,16 @@ class Home:
                 log.error(text)
             warnings.warn(text, ResourceWarning, stacklevel=3, source=source)
 
-    def _release(self, loop: asyncio.AbstractEventLoop, release: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _release(
+        self, loop: asyncio.AbstractEventLoop, release: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         self._releasing = loop.create_task(release(), name="aioprod-release")
 
 
 def bring_forward(limit: asyncio.Timeout | None, deadline: float) -> None:
-    """Have a block under ``asyncio.timeout`` end by loop time ``deadline``, unless it ends earlier."""
+    """Have a block under ``asyncio.timeout`` end by loop time ``deadline``, unless it ends
+    earlier.
+    """
     if limit is not None and not limit.expired():
         when = limit.when()
         if when is None or deadline < when:
@@ -149,7 +173,9 @@ def bring_forward(limit: asyncio.Timeout | None, deadline: float) -> None:
 
 
 def weakly(method: Callable[P, object]) -> Callable[P, None]:
-    """A call of a bound method that does not keep its object alive; nothing happens once that is gone."""
+    """A call of a bound method that does not keep its object alive; nothing happens once that is
+    gone.
+    """
     reference = weakref.WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -16,7 +16,11 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aioprod.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -26,16 +30,23 @@ class Metadata:
     """The present snapshot and the task that refreshes it.
 
     Args:
-        create_topics: whether asking for an unknown topic may create it (``allow.auto.create.topics``).
+        create_topics: whether asking for an unknown topic may create it
+            (``allow.auto.create.topics``).
     """
 
-    def __init__(self, config: ClientConfig, brokers: Brokers, rng: random.Random, *, create_topics: bool) -> None:
+    def __init__(
+        self, config: ClientConfig, brokers: Brokers, rng: random.Random, *, create_topics: bool
+    ) -> None:
         self.snapshot = ClusterSnapshot()
         self.last_error: KafkaError | None = None
         self.refreshed_at = 0.0  # loop time
         self.on_update: Callable[[ClusterSnapshot], None] | None = None
-        self.want_all_topics = False  # each refresh asks for every topic there is: somebody reads by a pattern
-        self.on_fault: Callable[[KafkaError], None] | None = None  # the task has died: there will be no news any more
+        self.want_all_topics = (
+            False  # each refresh asks for every topic there is: somebody reads by a pattern
+        )
+        self.on_fault: Callable[[KafkaError], None] | None = (
+            None  # the task has died: there will be no news any more
+        )
         self._config = config
         self._brokers = brokers
         self._create_topics = create_topics
@@ -45,7 +56,8 @@ class Metadata:
         self._failing_since = 0.0
         self._noted = False
         self._earliest = 0.0
-        # What is asked for next: all topics, or only those of which nothing is known (KIP-526); thousands of others need not be told again then.
+        # What is asked for next: all topics, or only those of which nothing is known (KIP-526);
+        # thousands of others need not be told again then.
         self._everything = False
         self._everything_at = 0.0
         self._wanted: dict[str, None] = {}
@@ -58,7 +70,9 @@ class Metadata:
     def start(self) -> None:
         """Begin to refresh on age and on demand."""
         self._brokers.on_silence = self.request_update
-        self._task = asyncio.get_running_loop().create_task(self._refresh_always(), name="aioprod-metadata")
+        self._task = asyncio.get_running_loop().create_task(
+            self._refresh_always(), name="aioprod-metadata"
+        )
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
@@ -70,11 +84,15 @@ class Metadata:
         self._tell_waiters()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        reason = "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
+        reason = (
+            "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
+        )
         if not task.cancelled():
             log.error("the metadata task failed", exc_info=task.exception())
         if self.on_fault is not None:
-            self.on_fault(KafkaError(f"the client's metadata task {reason}; close it and make a new one"))
+            self.on_fault(
+                KafkaError(f"the client's metadata task {reason}; close it and make a new one")
+            )
         self._tell_waiters()
 
     def _tell_waiters(self) -> None:
@@ -94,20 +112,26 @@ class Metadata:
             self._requested.set()
 
     def request_topic(self, topic: str) -> int:
-        """Ask for one topic soon: at once where it is new, else not before the back-off; returns the version that is present now."""
+        """Ask for one topic soon: at once where it is new, else not before the back-off; returns
+        the version that is present now.
+        """
         self.touch(topic)
         self._wanted[topic] = None
         self._requested.set()
         return self.snapshot.version
 
     def request_update(self) -> int:
-        """Ask for a refresh of all topics soon (not before the back-off); returns the version that is present now."""
+        """Ask for a refresh of all topics soon (not before the back-off); returns the version that
+        is present now.
+        """
         self._everything = True
         self._requested.set()
         return self.snapshot.version
 
     async def await_update(self, version: int) -> None:
-        """Wait for a snapshot newer than ``version``, for a failed try to get one, or for the end; the caller sets the limit on time."""
+        """Wait for a snapshot newer than ``version``, for a failed try to get one, or for the end;
+        the caller sets the limit on time.
+        """
         if self.snapshot.version > version:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -135,10 +159,16 @@ class Metadata:
             await self._refresh_once(self._choose_topics(loop.time()))
 
     def _choose_topics(self, now: float) -> list[str]:
-        """What to ask for now. A flow of new topics can't hold up the others for longer than the back-off."""
+        """What to ask for now. A flow of new topics can't hold up the others for longer than the
+        back-off.
+        """
         age = now - self._everything_at
         due = now >= self._earliest or age * 1000 >= self._config.retry_backoff_ms
-        if not self._wanted or (self._everything and due) or age * 1000 >= self._config.metadata_max_age_ms:
+        if (
+            not self._wanted
+            or (self._everything and due)
+            or age * 1000 >= self._config.metadata_max_age_ms
+        ):
             self._everything = False
             self._everything_at = now
             wanted = list(self._last_used)
@@ -157,7 +187,9 @@ class Metadata:
             self._failures += 1
             if self._failures == 1:
                 self._failing_since = loop.time()
-            elif (loop.time() - self._failing_since) * 1000 >= self._config.metadata_recovery_rebootstrap_trigger_ms:
+            elif (
+                loop.time() - self._failing_since
+            ) * 1000 >= self._config.metadata_recovery_rebootstrap_trigger_ms:
                 self._failing_since = loop.time()
                 self._rebootstrap("no metadata for metadata_recovery_rebootstrap_trigger_ms")
             # Which broker can't be reached is said where connections are made.
@@ -185,17 +217,24 @@ class Metadata:
             KafkaError: none can be asked.
         """
         setting = max(limits, key=lambda name: float(getattr(self._config, name)))
-        what = f"starting the client (bootstrap_servers={', '.join(self._config.bootstrap_servers)})"
+        what = (
+            f"starting the client (bootstrap_servers={', '.join(self._config.bootstrap_servers)})"
+        )
         async with TimeLimit(getattr(self._config, setting), what, setting):
             await self.refresh(topics)
 
     async def refresh(self, topics: Iterable[str] | None) -> ClusterSnapshot:
-        """Ask now for these topics, or for all that there are, and put the answer into the snapshot.
+        """Ask now for these topics, or for all that there are, and put the answer into the
+        snapshot.
 
         Raises:
             KafkaError: no broker answers.
         """
-        wanted = None if topics is None or self.want_all_topics else [MetadataRequestTopic(name=name) for name in topics]
+        wanted = (
+            None
+            if topics is None or self.want_all_topics
+            else [MetadataRequestTopic(name=name) for name in topics]
+        )
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self._create_topics)
 
         async def ask(connection: Connection) -> tuple[str, MetadataResponse]:
@@ -211,8 +250,12 @@ class Metadata:
         self._replace(self.snapshot.updated(reply, () if wanted is None else self._last_used))
         return self.snapshot
 
-    def take_leaders(self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]) -> None:
-        """Take over leaders (node id, epoch) that a broker named in its answer to something else (KIP-951)."""
+    def take_leaders(
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
+    ) -> None:
+        """Take over leaders (node id, epoch) that a broker named in its answer to something else
+        (KIP-951).
+        """
         snapshot = self.snapshot.with_leaders(leaders, nodes)
         if snapshot is not self.snapshot:
             self._replace(snapshot)
@@ -232,4 +275,3 @@ class Metadata:
         oldest = now - self._config.metadata_max_idle_ms / 1000
         for topic in [name for name, used in self._last_used.items() if used < oldest]:
             del self._last_used[topic]
-

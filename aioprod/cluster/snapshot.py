@@ -13,13 +13,16 @@ from aioprod.protocol.messages.metadata import MetadataResponse, MetadataRespons
 from aioprod.types import TopicPartition
 
 _NO_ID = uuid.UUID(int=0)
-# A broker may leave out partitions for a moment. What keeps something for each number up to the last must not be made to keep it for 2^31.
+# A broker may leave out partitions for a moment. What keeps something for each number up to the
+# last must not be made to keep it for 2^31.
 _MOST_LEFT_OUT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: its number, its leader's node id (-1: none now) and the leader's epoch (-1: not told)."""
+    """One partition: its number, its leader's node id (-1: none now) and the leader's epoch (-1:
+    not told).
+    """
 
     partition: int
     leader: int
@@ -29,7 +32,9 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic: partitions in order of their number, which may leave out some, and the broker's error code for it."""
+    """One topic: partitions in order of their number, which may leave out some, and the broker's
+    error code for it.
+    """
 
     name: str
     topic_id: uuid.UUID = _NO_ID
@@ -38,7 +43,10 @@ class TopicInfo:
 
     def find(self, partition: int) -> PartitionInfo | None:
         """The partition of this number, None where there is none."""
-        if 0 <= partition < len(self.partitions) and self.partitions[partition].partition == partition:
+        if (
+            0 <= partition < len(self.partitions)
+            and self.partitions[partition].partition == partition
+        ):
             return self.partitions[partition]
         return next((info for info in self.partitions if info.partition == partition), None)
 
@@ -58,7 +66,9 @@ class ClusterSnapshot:
     cluster_id: str | None = None
 
     def find_leader(self, tp: TopicPartition) -> PartitionInfo | BrokerError | None:
-        """The partition, where it has a leader now; else why not, or None where nothing was told of the topic yet."""
+        """The partition, where it has a leader now; else why not, or None where nothing was told of
+        the topic yet.
+        """
         topic = self.topics.get(tp.topic)
         if topic is None:
             return None
@@ -66,21 +76,38 @@ class ClusterSnapshot:
             return BrokerError(topic.error, f"topic {tp.topic}")
         info = topic.find(tp.partition)
         if info is None:
-            return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp.topic}-{tp.partition} (the topic has {len(topic.partitions)} partitions)")
-        return info if info.leader >= 0 else BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp.topic}-{tp.partition}")
+            return BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{tp.topic}-{tp.partition} (the topic has {len(topic.partitions)} partitions)",
+            )
+        return (
+            info
+            if info.leader >= 0
+            else BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp.topic}-{tp.partition}")
+        )
 
     def updated(self, reply: MetadataResponse, keep: Iterable[str]) -> ClusterSnapshot:
-        """The next snapshot: topics of the reply replace older ones, of the others those in ``keep`` stay."""
+        """The next snapshot: topics of the reply replace older ones, of the others those in
+        ``keep`` stay.
+        """
         kept = set(keep)
         topics = {name: info for name, info in self.topics.items() if name in kept}
         for topic in reply.topics:
             if topic.name is not None:
                 topics[topic.name] = _topic_info(topic, self.topics.get(topic.name))
-        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in reply.brokers}
-        return ClusterSnapshot(self.version + 1, nodes, topics, reply.controller_id, reply.cluster_id)
+        nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port)
+            for broker in reply.brokers
+        }
+        return ClusterSnapshot(
+            self.version + 1, nodes, topics, reply.controller_id, reply.cluster_id
+        )
 
-    def with_leaders(self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]) -> ClusterSnapshot:
-        """The next snapshot: partitions have these leaders (node id, epoch) where the epoch is newer than the one known (KIP-951).
+    def with_leaders(
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
+    ) -> ClusterSnapshot:
+        """The next snapshot: partitions have these leaders (node id, epoch) where the epoch is
+        newer than the one known (KIP-951).
 
         A leader that is neither known nor among ``nodes`` is left out.
         """
@@ -93,7 +120,9 @@ class ClusterSnapshot:
             partitions = list(info.partitions)
             for index, old in enumerate(partitions):
                 if old.partition == tp.partition and old.leader_epoch < epoch:
-                    partitions[index] = replace(old, leader=leader, leader_epoch=epoch, error=ErrorCode.NONE)
+                    partitions[index] = replace(
+                        old, leader=leader, leader_epoch=epoch, error=ErrorCode.NONE
+                    )
                     topics[tp.topic] = replace(info, partitions=tuple(partitions))
         if all(topics[name] is info for name, info in self.topics.items()):
             return self
@@ -102,14 +131,24 @@ class ClusterSnapshot:
 
 def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:
     assert topic.name is not None
-    # A topic that was deleted and made again starts its leader epochs anew, so only the same topic id is compared.
-    known = {p.partition: p for p in old.partitions} if old is not None and old.topic_id == topic.topic_id else {}
+    # A topic that was deleted and made again starts its leader epochs anew, so only the same topic
+    # id is compared.
+    known = (
+        {p.partition: p for p in old.partitions}
+        if old is not None and old.topic_id == topic.topic_id
+        else {}
+    )
     partitions = []
     by_number = {told.partition_index: told for told in topic.partitions}
     if by_number and not 0 <= min(by_number) <= max(by_number) < len(by_number) + _MOST_LEFT_OUT:
-        raise ProtocolError(f"metadata of topic {topic.name!r}: {len(by_number)} partitions, numbered from {min(by_number)} to {max(by_number)}")
+        raise ProtocolError(
+            f"metadata of topic {topic.name!r}: {len(by_number)} partitions, numbered from "
+            f"{min(by_number)} to {max(by_number)}"
+        )
     for _, told in sorted(by_number.items()):
-        info = PartitionInfo(told.partition_index, told.leader_id, told.leader_epoch, ErrorCode.of(told.error_code))
+        info = PartitionInfo(
+            told.partition_index, told.leader_id, told.leader_epoch, ErrorCode.of(told.error_code)
+        )
         before = known.get(info.partition)
         # A lagging broker may answer with the leader before last (KIP-320).
         stale = before is not None and 0 <= info.leader_epoch < before.leader_epoch

@@ -15,7 +15,8 @@ _ABORT_MARKER = 0
 
 
 class AbortedBatches:
-    """The broker lists aborted transactions by producer and first offset; their end is the marker in the log.
+    """The broker lists aborted transactions by producer and first offset; their end is the marker
+    in the log.
 
     Args:
         aborted: the reply's list.
@@ -38,7 +39,10 @@ class AbortedBatches:
         while self._coming and self._coming[0][0] <= header.last_offset:
             self._open.add(heapq.heappop(self._coming)[1])
         if header.is_control:
-            if header.producer_id in self._open and _marker_type(data, place, header) == _ABORT_MARKER:
+            if (
+                header.producer_id in self._open
+                and _marker_type(data, place, header) == _ABORT_MARKER
+            ):
                 self._open.discard(header.producer_id)
             return True
         return header.is_transactional and header.producer_id in self._open

@@ -1,4 +1,6 @@
-"""Runs what decides about requests whenever there is news: callbacks of the event loop, no task that anybody could cancel."""
+"""Runs what decides about requests whenever there is news: callbacks of the event loop, no task
+that anybody could cancel.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ class Background:
     """Calls each of ``steps`` soon after :meth:`wake`, and at the loop time that they name.
 
     Args:
-        steps: functions of the loop time that return when they want to be called again, news or not.
-        on_fault: called with the error when a step fails, which is a bug; nothing is called any more then.
+        steps: functions of the loop time that return when they want to be called again, news or
+            not.
+        on_fault: called with the error when a step fails, which is a bug; nothing is called any
+            more then.
     """
 
-    def __init__(self, steps: Sequence[Callable[[float], float]], on_fault: Callable[[KafkaError], None]) -> None:
+    def __init__(
+        self, steps: Sequence[Callable[[float], float]], on_fault: Callable[[KafkaError], None]
+    ) -> None:
         self._steps = steps
         self._on_fault = on_fault
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,7 +65,11 @@ class Background:
         except Exception as error:
             log.exception("the consumer's background failed")
             self.stop()
-            self._on_fault(KafkaError(f"the consumer's background failed: {error!r}; close it and make a new one"))
+            self._on_fault(
+                KafkaError(
+                    f"the consumer's background failed: {error!r}; close it and make a new one"
+                )
+            )
             return
         if again_at < _NEVER and self._loop is not None:
             self._timer = self._loop.call_at(max(again_at, now + 0.001), self._timer_rings)

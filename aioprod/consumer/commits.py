@@ -54,7 +54,9 @@ class CommitQueue:
     async def finish(self, deadline: float) -> None:
         """Wait until all is committed, or until loop time ``deadline``."""
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=max(deadline - asyncio.get_running_loop().time(), 0))
+            await asyncio.wait(
+                [self._task], timeout=max(deadline - asyncio.get_running_loop().time(), 0)
+            )
 
     async def close(self) -> None:
         """Commit no more; whoever waits is cancelled."""

@@ -35,7 +35,8 @@ from aioprod.types import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetada
 from aioprod.users_code import FallbackClock, surface
 
 _CLOSE_TIMEOUT_MS = 30_000
-# Records that are there already are handed out without giving way to other tasks for at most this long.
+# Records that are there already are handed out without giving way to other tasks for at most this
+# long.
 _BURST_S = 0.01
 _JOIN_S = 30.0
 # Longer than that no close waits for brokers to confirm that they have forgotten it.
@@ -45,16 +46,19 @@ _END_SESSIONS_S = 0.5
 class Consumer(AssignmentCalls, LookupCalls):
     """Reads records from Kafka in asyncio code.
 
-    ``async for`` over it, :meth:`getone` and :meth:`getmany` hand out records; those of one partition come in their order. Records are fetched ahead
-    in the background. Make it anywhere (the constructor touches no event loop). It belongs to one task at a time: only :meth:`wakeup`, :meth:`close`
-    and what doesn't wait may be called by others. All times are in milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
+    ``async for`` over it, :meth:`getone` and :meth:`getmany` hand out records; those of one
+    partition come in their order. Records are fetched ahead in the background. Make it anywhere
+    (the constructor touches no event loop). It belongs to one task at a time: only :meth:`wakeup`,
+    :meth:`close` and what doesn't wait may be called by others. All times are in milliseconds and
+    all sizes in bytes; each name is Kafka's, with underscores.
 
     Args:
         topics: what to subscribe to; ``subscribe`` and ``assign`` do it later.
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: seconds since 1970; ``time.time`` if none is given, or if it fails, which is logged.
         rng: source of all random choices (jitter, nodes to ask).
-        settings: the fields of :class:`aioprod.consumer_config.ConsumerConfig`; docs/consumer.md explains them.
+        settings: the fields of :class:`aioprod.consumer_config.ConsumerConfig`; docs/consumer.md
+            explains them.
 
     Raises:
         ConfigError: a setting is unknown, has a bad value, or contradicts another.
@@ -72,7 +76,9 @@ class Consumer(AssignmentCalls, LookupCalls):
         check_names(ConsumerConfig, settings)
         check_sources(clock, rng)
         settings.setdefault("client_id", client_id(settings.get("group_id")))
-        config = ConsumerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
+        config = ConsumerConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        )
         seconds = FallbackClock(clock) if clock is not None else time.time
         super().__init__(config, seconds, rng or random.Random())
         membership, limit_s = self._membership, config.default_api_timeout_ms / 1000
@@ -83,7 +89,9 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._commits = CommitQueue(commit_soon)
         self._starting = asyncio.Lock()
         self._closed: asyncio.Future[None] | None = None
-        self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
+        self._close_limit: asyncio.Timeout | None = (
+            None  # of the close under way, for another one to shorten it
+        )
         self._released = False  # or on its way to it, which needs no caller
         self._parts_closed = False
         if topics:
@@ -92,17 +100,22 @@ class Consumer(AssignmentCalls, LookupCalls):
     @classmethod
     @hide_arguments
     def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
-        """Make a consumer from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "group.id": "...", "max.poll.records": "50"}``.
+        """Make a consumer from Kafka's own names and values, such as ``{"bootstrap.servers": "...",
+        "group.id": "...", "max.poll.records": "50"}``.
 
-        Deserializers, interceptors and assignors may be classes or import paths; they are made and configured.
+        Deserializers, interceptors and assignors may be classes or import paths; they are made and
+        configured.
 
         Raises:
-            ConfigError: as the constructor does; and for a setting of Java's that is not there, which says why.
+            ConfigError: as the constructor does; and for a setting of Java's that is not there,
+                which says why.
         """
-        with client_arguments(CONSUMER, settings, lambda given: client_id(given.get("group_id"))) as arguments:
+        with client_arguments(
+            CONSUMER, settings, lambda given: client_id(given.get("group_id"))
+        ) as arguments:
             return cls(*topics, **arguments)
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect and learn the cluster, within ``default_api_timeout_ms``.
@@ -115,7 +128,8 @@ class Consumer(AssignmentCalls, LookupCalls):
                 which brokers there are.
             AuthenticationError: the broker refuses the credentials.
             ConsumerClosedError: it was closed before, or meanwhile.
-            WrongEventLoopError: it was started in another event loop, or before this process was forked.
+            WrongEventLoopError: it was started in another event loop, or before this process was
+                forked.
         """
         self._home.check()
         async with self._starting:
@@ -155,14 +169,17 @@ class Consumer(AssignmentCalls, LookupCalls):
         await self.close()
 
     async def close(self, timeout_ms: float | None = _CLOSE_TIMEOUT_MS) -> None:
-        """Commit (where ``enable_auto_commit`` is on), tell the listener, leave the group, close all connections; for at most ``timeout_ms``.
+        """Commit (where ``enable_auto_commit`` is on), tell the listener, leave the group, close
+        all connections; for at most ``timeout_ms``.
 
-        A call that waits in another task, and a ``start`` under way, ends with ConsumerClosedError. A second ``close`` waits for the first, and ends
-        it earlier if its limit is earlier; a cancelled ``close`` still closes, at once.
+        A call that waits in another task, and a ``start`` under way, ends with ConsumerClosedError.
+        A second ``close`` waits for the first, and ends it earlier if its limit is earlier; a
+        cancelled ``close`` still closes, at once.
 
         Raises:
             ConfigError: ``timeout_ms`` is not a finite number from 0 on; nothing is closed.
-            WrongEventLoopError: it was started in another event loop, which is not closed, or before this process was forked.
+            WrongEventLoopError: it was started in another event loop, which is not closed, or
+                before this process was forked.
         """
         check_limit_ms(timeout_ms)
         loop = asyncio.get_running_loop()
@@ -248,17 +265,25 @@ class Consumer(AssignmentCalls, LookupCalls):
         close_parts((self.config.key_deserializer, self.config.value_deserializer))
 
     def __del__(self) -> None:
-        if "_released" not in self.__dict__ or self._released:  # the settings were refused, or it was closed
+        if (
+            "_released" not in self.__dict__ or self._released
+        ):  # the settings were refused, or it was closed
             return
         if self._home.is_gone:
             self._close_parts()  # else they are closed in its event loop
         partitions, group = len(self._subscription.partitions), self.config.group_id
-        kept = f": group {group!r} keeps its {partitions} partitions for it until its session is over" if group and partitions else ""
+        kept = (
+            f": group {group!r} keeps its {partitions} partitions for it until its session is over"
+            if group and partitions
+            else ""
+        )
         self._home.forgotten(self, kept, self._abandon)
 
     def _abandon(self) -> Coroutine[Any, Any, None]:
         """End it at once, as if its process had died; this keeps it alive until that is done."""
-        self._closing = self._closing or ConsumerClosedError("the consumer was dropped without close()")
+        self._closing = self._closing or ConsumerClosedError(
+            "the consumer was dropped without close()"
+        )
         self._close_parts()  # the event loop may end before the rest is done
         return self._release()
 
@@ -271,7 +296,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         """As :meth:`close`."""
         await self.close()
 
-    # -- records -------------------------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
         return self
@@ -286,27 +311,36 @@ class Consumer(AssignmentCalls, LookupCalls):
         """The next record.
 
         Args:
-            timeout_ms: the limit on waiting for it; None waits for ever, through failures that may end (``state`` tells of them).
+            timeout_ms: the limit on waiting for it; None waits for ever, through failures that may
+                end (``state`` tells of them).
 
         Raises:
             KafkaTimeoutError: there was none in time; its cause is what does not work, if anything.
-            DeserializationError, CorruptRecordError: the next record can't be read. ``seek`` past it, or the next call finds it again.
-            NoOffsetError, OffsetOutOfRangeError, LogTruncationError: ``auto_offset_reset`` is "none", and a partition's position is not valid.
-            BrokerError, AuthenticationError: something is not allowed, or can't be done. Each is told once per time that it happens.
+            DeserializationError, CorruptRecordError: the next record can't be read. ``seek`` past
+                it, or the next call finds it again.
+            NoOffsetError, OffsetOutOfRangeError, LogTruncationError: ``auto_offset_reset`` is
+            "none", and a partition's position is not valid.
+            BrokerError, AuthenticationError: something is not allowed, or can't be done. Each is
+                told once per time that it happens.
             WakeupError: ``wakeup`` was called.
             ConcurrentUseError: another task waits in a call of this consumer.
-            ConsumerClosedError: it was closed. ConsumerStateError: it is not started, or nothing is subscribed or assigned.
+            ConsumerClosedError: it was closed. ConsumerStateError: it is not started, or nothing is
+                subscribed or assigned.
         """
         for record in self._ready:
             return record
         return await self._next(timeout_ms)
 
-    async def getmany(self, max_records: int | None = None, timeout_ms: float | None = None) -> Sequence[ConsumerRecord]:
-        """The next records: those that are there, as soon as there are any. What is returned can be gone through again and again, but not changed.
+    async def getmany(
+        self, max_records: int | None = None, timeout_ms: float | None = None
+    ) -> Sequence[ConsumerRecord]:
+        """The next records: those that are there, as soon as there are any. What is returned can be
+        gone through again and again, but not changed.
 
         Args:
             max_records: the most to return; ``max_poll_records`` where None.
-            timeout_ms: the limit on waiting for the first; afterwards the list is empty. None waits for ever.
+            timeout_ms: the limit on waiting for the first; afterwards the list is empty. None waits
+                for ever.
 
         Raises:
             ConfigError: ``max_records`` is below 1, or an argument is no number.
@@ -340,10 +374,15 @@ class Consumer(AssignmentCalls, LookupCalls):
         read = int(self._metrics.snapshot(self._now(), {})["records-consumed-total"])
         error = self.state.error
         why = f"; what does not work: {error}" if error is not None else ""
-        return KafkaTimeoutError(f"no record from {where} within {timeout_ms:g} ms, after {read} that were read before{why}")
+        return KafkaTimeoutError(
+            f"no record from {where} within {timeout_ms:g} ms, after {read} that were read "
+            f"before{why}"
+        )
 
     def _collect(self, most: int) -> Records:
-        """What is there, of as many partitions as it takes; nothing waits in between, so nothing can be lost."""
+        """What is there, of as many partitions as it takes; nothing waits in between, so nothing
+        can be lost.
+        """
         collected: list[Sequence[ConsumerRecord]] = []
         now = self._now()
         try:
@@ -363,7 +402,9 @@ class Consumer(AssignmentCalls, LookupCalls):
     async def _prepare(self, deadline: float | None) -> None:
         """What comes before records are handed out: the group's wishes, and errors."""
         if self._depth > 1:
-            raise ConsumerStateError("a rebalance listener can't ask for records: the call that it runs in does that")
+            raise ConsumerStateError(
+                "a rebalance listener can't ask for records: the call that it runs in does that"
+            )
         now = self._now()
         membership = self._membership
         membership.polled(now)
@@ -383,7 +424,9 @@ class Consumer(AssignmentCalls, LookupCalls):
     async def _wait_for_records(self, deadline: float | None) -> bool:
         """Wait for news; False where the time is over."""
         if self._subscription.mode is Mode.NONE:
-            raise ConsumerStateError("nothing to read: give topics, or call subscribe() or assign()")
+            raise ConsumerStateError(
+                "nothing to read: give topics, or call subscribe() or assign()"
+            )
         for state in self._subscription.partitions.values():
             if state.failure is not None:
                 raise state.failure.with_traceback(None)
@@ -400,15 +443,18 @@ class Consumer(AssignmentCalls, LookupCalls):
         check_timeout_ms(timeout_ms)
         return None if timeout_ms is None else self._now() + timeout_ms / 1000
 
-    # -- commits -------------------------------------------------------------------------------------------------
+    # -- commits -----------------------------------------------------------------------------------
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None = None, timeout_ms: float | None = None
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None = None,
+        timeout_ms: float | None = None,
     ) -> None:
         """Commit positions to the group, and wait for the coordinator to have them.
 
         Args:
-            offsets: the offset of the next record to read, by partition; the present positions of all where None.
+            offsets: the offset of the next record to read, by partition; the present positions of
+                all where None.
             timeout_ms: the limit; ``default_api_timeout_ms`` where None.
 
         Raises:
@@ -417,10 +463,16 @@ class Consumer(AssignmentCalls, LookupCalls):
             KafkaError: the coordinator could not be reached in time, or refuses.
         """
         async with self._call():
-            await self._membership.commit(self._offsets_to_commit(offsets), self._deadline(timeout_ms))
+            await self._membership.commit(
+                self._offsets_to_commit(offsets), self._deadline(timeout_ms)
+            )
 
-    def commit_async(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None = None) -> Awaitable[None]:
-        """Commit in the background, in the order of the calls; those that come while one is under way go together.
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]] | None = None,
+    ) -> Awaitable[None]:
+        """Commit in the background, in the order of the calls; those that come while one is under
+        way go together.
 
         What it returns may be awaited for the outcome, or left alone. Each commit has
         ``default_api_timeout_ms``. Errors as of :meth:`commit`.
@@ -434,8 +486,11 @@ class Consumer(AssignmentCalls, LookupCalls):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._subscription.consumed() if offsets is None else check_offsets(offsets)
 
-    async def committed(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets of these partitions, or of all assigned ones; None for none.
+    async def committed(
+        self, *partitions: TopicPartition, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets of these partitions, or of all assigned ones; None for
+        none.
 
         Args:
             timeout_ms: the limit; ``default_api_timeout_ms`` where None.
@@ -448,7 +503,7 @@ class Consumer(AssignmentCalls, LookupCalls):
             return await self._membership.committed(chosen, self._deadline(timeout_ms))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this is, for ``Producer.send_offsets_to_transaction`` (KIP-447). ConsumerStateError: there is no group."""
+        """Who this is, for ``Producer.send_offsets_to_transaction`` (KIP-447). ConsumerStateError:
+        there is no group.
+        """
         return self._membership.group_metadata()
-
-

@@ -1,4 +1,6 @@
-"""The parts of a consumer, put together, and what all its calls share: one owner at a time, wake-ups, the end."""
+"""The parts of a consumer, put together, and what all its calls share: one owner at a time,
+wake-ups, the end.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,13 @@ from aioprod.consumer.requests import Requests
 from aioprod.consumer.state import ConsumerState, ConsumerStatus
 from aioprod.consumer.subscription import PartitionState, SubscriptionState
 from aioprod.consumer_config import ConsumerConfig
-from aioprod.errors import BrokerError, ConcurrentUseError, ConsumerStateError, KafkaError, WakeupError
+from aioprod.errors import (
+    BrokerError,
+    ConcurrentUseError,
+    ConsumerStateError,
+    KafkaError,
+    WakeupError,
+)
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ConsumerMetrics
 from aioprod.net.backoff import Backoff
@@ -36,20 +44,24 @@ from aioprod.net.silence import SILENCE_S
 from aioprod.types import ConsumerRecord, TopicPartition
 
 _client_numbers = itertools.count(1)
-# The group learns at least that often that the application takes records, and is asked whether it needs anything.
+# The group learns at least that often that the application takes records, and is asked whether it
+# needs anything.
 _RECALL_S = 1.0
 
 
 class ConsumerCore:
     """What a consumer is made of.
 
-    Records that are laid ready for the application (``_ready``) are taken from there without any other work: whoever needs to know how far the
-    application is, or needs the next call to do more than that, takes them back first (:meth:`_settle`).
+    Records that are laid ready for the application (``_ready``) are taken from there without any
+    other work: whoever needs to know how far the application is, or needs the next call to do more
+    than that, takes them back first (:meth:`_settle`).
 
     The parts refer to it weakly only: that is how one that is dropped without ``close`` is noticed.
     """
 
-    def __init__(self, config: ConsumerConfig, clock: Callable[[], float], rng: random.Random) -> None:
+    def __init__(
+        self, config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
+    ) -> None:
         self.config = config
         self._home = Home(f"consumer {config.client_id!r}")
         self._home.on_fork = weakly(self._drop_ready)
@@ -57,9 +69,12 @@ class ConsumerCore:
         self._metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
         self._interceptors = ConsumerInterceptorChain(config.interceptors)
         self._brokers = Brokers(config, rng)
-        # Connections of their own: a broker answers what comes behind a Fetch only when that has waited for records.
+        # Connections of their own: a broker answers what comes behind a Fetch only when that has
+        # waited for records.
         self._fetch_brokers = Brokers(config, rng)
-        self._metadata = Metadata(config, self._brokers, rng, create_topics=config.allow_auto_create_topics)
+        self._metadata = Metadata(
+            config, self._brokers, rng, create_topics=config.allow_auto_create_topics
+        )
         self._requests = Requests(config, self._brokers)
         fetch_requests = self._fetch_requests = Requests(config, self._fetch_brokers)
         self._snapshot = self._metadata.snapshot
@@ -70,14 +85,30 @@ class ConsumerCore:
         self._membership: Membership = (
             NoGroup(config, self._subscription, self._metadata)
             if config.group_id is None
-            else group_membership(config, self._subscription, self._metadata, self._interceptors, rng)
+            else group_membership(
+                config, self._subscription, self._metadata, self._interceptors, rng
+            )
         )
         self._fetcher = Fetcher(
-            config, self._metadata, self._subscription, fetch_requests, self._buffer, self._problems, backoff, self._metrics,
+            config,
+            self._metadata,
+            self._subscription,
+            fetch_requests,
+            self._buffer,
+            self._problems,
+            backoff,
+            self._metrics,
             finisher(config, self._interceptors),
-        )  # fmt: skip
+        )
         self._finder = PositionFinder(
-            config, self._metadata, self._subscription, self._requests, self._problems, backoff, self._membership, clock
+            config,
+            self._metadata,
+            self._subscription,
+            self._requests,
+            self._problems,
+            backoff,
+            self._membership,
+            clock,
         )
         self._background = Background((self._finder.step, self._fetcher.step), weakly(self._broken))
         self._connect_parts()
@@ -116,7 +147,7 @@ class ConsumerCore:
         self._problems.on_untold = weakly(self._wake)
         self._membership.on_attention = weakly(self._attend)
 
-    # -- news from the parts -------------------------------------------------------------------------------------
+    # -- news from the parts -----------------------------------------------------------------------
 
     def _changed(self) -> None:
         self._background.wake()
@@ -135,7 +166,9 @@ class ConsumerCore:
             self._settle()
 
     def _leader_changed(self, state: PartitionState) -> None:
-        """Nothing more is handed out before the new leader has confirmed the position; what waits may not be in its log."""
+        """Nothing more is handed out before the new leader has confirmed the position; what waits
+        may not be in its log.
+        """
         self._settle()
         self._buffer.drop(state.tp)
         self._fetcher.forget(state.tp)
@@ -148,11 +181,15 @@ class ConsumerCore:
         self._wake()
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:
-        """There is new metadata. Partitions that only lacked a leader don't wait for the end of their pause."""
+        """There is new metadata. Partitions that only lacked a leader don't wait for the end of
+        their pause.
+        """
         self._fetch_brokers.update_nodes(snapshot.nodes)
         before, self._snapshot = self._snapshot, snapshot
         for state in self._subscription.partitions.values():
-            if isinstance(snapshot.find_leader(state.tp), PartitionInfo) and not isinstance(before.find_leader(state.tp), PartitionInfo):
+            if isinstance(snapshot.find_leader(state.tp), PartitionInfo) and not isinstance(
+                before.find_leader(state.tp), PartitionInfo
+            ):
                 state.retry_at = 0.0
         for topic in {tp.topic for tp in self._subscription.partitions} | self._subscription.topics:
             self._metadata.touch(topic)
@@ -161,7 +198,9 @@ class ConsumerCore:
         self._background.wake()
 
     def _note_topics(self, snapshot: ClusterSnapshot) -> None:
-        """Topics that are subscribed and not there, or not allowed; what the partitions of others lack is found out where they are read."""
+        """Topics that are subscribed and not there, or not allowed; what the partitions of others
+        lack is found out where they are read.
+        """
         now = self._now()
         for topic in self._subscription.topics:
             info = snapshot.topics.get(topic)
@@ -172,7 +211,9 @@ class ConsumerCore:
             self._metadata.request_topic(topic)
 
     def _fetch_silence(self) -> None:
-        """A broker owes an answer to a Fetch: it may take as long as it was told to wait for records, and a second."""
+        """A broker owes an answer to a Fetch: it may take as long as it was told to wait for
+        records, and a second.
+        """
         limit = self.config.fetch_max_wait_ms / 1000 + SILENCE_S
         for node_id in self._metadata.snapshot.nodes:
             connection = self._fetch_brokers.live(node_id)
@@ -183,10 +224,11 @@ class ConsumerCore:
         self._fault = self._fault or error
         self._attend()
 
-    # -- records that are laid ready -----------------------------------------------------------------------------
+    # -- records that are laid ready ---------------------------------------------------------------
 
     def _lay_ready(self, source: FetchedData, records: Sequence[ConsumerRecord]) -> None:
-        # Made all at once: between two of them a whole task runs, which would cost more than the garbage collector does.
+        # Made all at once: between two of them a whole task runs, which would cost more than the
+        # garbage collector does.
         self._ready = iter(list(records))
         self._source, self._laid = source, len(records)
         if self._recall is None and self.config.group_id is not None:
@@ -201,7 +243,9 @@ class ConsumerCore:
         self._ready = iter(())
 
     def _settle(self) -> None:
-        """Take back what was laid ready: the partition's position is now where the application is."""
+        """Take back what was laid ready: the partition's position is now where the
+        application is.
+        """
         source = self._source
         if source is None:
             return
@@ -216,16 +260,21 @@ class ConsumerCore:
         self._metrics.handed_out(source.state.tp.topic, self._laid - len(rest), self._now())
         return rest
 
-    # -- calls ---------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     @contextmanager
     def _own(self) -> Iterator[None]:
         """A call of the application's: refuses a second task, and has the positions right."""
         self._home.check()
-        task = asyncio.current_task() if self._loop is not None else None  # before the start there need not be an event loop
+        task = (
+            asyncio.current_task() if self._loop is not None else None
+        )  # before the start there need not be an event loop
         if self._owner is not None and self._owner is not task:
             name = self._owner.get_name()
-            raise ConcurrentUseError(f"task {name!r} waits in a call of this consumer: only wakeup() and close() may be called meanwhile")
+            raise ConcurrentUseError(
+                f"task {name!r} waits in a call of this consumer: only wakeup() and close() "
+                "may be called meanwhile"
+            )
         if self._closing is not None and self._status is ConsumerStatus.STOPPED:
             raise self._closing.with_traceback(None)
         self._settle()
@@ -271,7 +320,9 @@ class ConsumerCore:
             if error is not None:
                 raise error.with_traceback(None)
         if not self._started:
-            raise ConsumerStateError("the consumer is not started: use 'async with', or call start()")
+            raise ConsumerStateError(
+                "the consumer is not started: use 'async with', or call start()"
+            )
 
     def _check_woken(self) -> None:
         if self._woken:
@@ -337,7 +388,7 @@ class ConsumerCore:
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return asyncio.get_running_loop().time() + limit_ms / 1000
 
-    # -- state ---------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerState:
@@ -350,9 +401,13 @@ class ConsumerCore:
         latest = self._problems.latest
         if latest is not None:
             error, since = latest
-            return ConsumerState(ConsumerStatus.FAILING, self._clock() - (self._now() - since), error)
+            return ConsumerState(
+                ConsumerStatus.FAILING, self._clock() - (self._now() - since), error
+            )
         if self._membership.problem is not None:
-            return ConsumerState(ConsumerStatus.FAILING, self._status_since, self._membership.problem)
+            return ConsumerState(
+                ConsumerStatus.FAILING, self._status_since, self._membership.problem
+            )
         if self._membership.rebalancing:
             return ConsumerState(ConsumerStatus.REBALANCING, self._status_since)
         return ConsumerState(ConsumerStatus.READING, self._status_since)
@@ -363,4 +418,8 @@ class ConsumerCore:
 
 def client_id(group_id: str | None) -> str:
     """A client id for a consumer that was given none."""
-    return f"aioprod-consumer-{group_id}-{next(_client_numbers)}" if group_id else f"aioprod-consumer-{next(_client_numbers)}"
+    return (
+        f"aioprod-consumer-{group_id}-{next(_client_numbers)}"
+        if group_id
+        else f"aioprod-consumer-{next(_client_numbers)}"
+    )

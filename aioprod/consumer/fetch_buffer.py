@@ -1,4 +1,6 @@
-"""What was fetched and waits for the application: in the order in which it came, bounded by whoever fetches."""
+"""What was fetched and waits for the application: in the order in which it came, bounded by whoever
+fetches.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class _Waiting:
 
 
 class FetchBuffer:
-    """A queue of :class:`FetchedData`. What belongs to a paused partition stays where it is, and is passed over."""
+    """A queue of :class:`FetchedData`. What belongs to a paused partition stays where it is, and is
+    passed over.
+    """
 
     def __init__(self) -> None:
         self._queue: deque[FetchedData] = deque()
@@ -62,13 +66,14 @@ class FetchBuffer:
             self.drop(tp)
 
     def take(self, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
-        """The next records, all of one partition, at most ``limit``, and where they are from; None where nothing may be handed out.
+        """The next records, all of one partition, at most ``limit``, and where they are from; None
+        where nothing may be handed out.
 
         Data that has no more records moves its partition's position behind it and is gone.
 
         Raises:
-            CorruptRecordError, DeserializationError: the next record of a partition can't be read; what waits of the partition is gone, so that it is
-                fetched again.
+            CorruptRecordError, DeserializationError: the next record of a partition can't be read;
+                what waits of the partition is gone, so that it is fetched again.
         """
         queue = self._queue
         if queue and queue[0].state.may_be_handed_out:
@@ -80,7 +85,9 @@ class FetchBuffer:
                 return found
         return None
 
-    def _take_from(self, data: FetchedData, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
+    def _take_from(
+        self, data: FetchedData, limit: int
+    ) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
         tp = data.state.tp
         waiting = self._partitions.get(tp)
         if waiting is None or waiting.data[0] is not data:

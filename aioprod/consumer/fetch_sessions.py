@@ -1,4 +1,6 @@
-"""The consumer's side of fetch sessions (KIP-227): what a node remembers of our requests, so that the next one names only changes."""
+"""The consumer's side of fetch sessions (KIP-227): what a node remembers of our requests, so that
+the next one names only changes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class SessionRequest(NamedTuple):
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one node remembers. One request at a time: after :meth:`begin` comes :meth:`answered` or :meth:`lost`."""
+    """What one node remembers. One request at a time: after :meth:`begin` comes :meth:`answered` or
+    :meth:`lost`.
+    """
 
     session_id: int = _NO_SESSION
     epoch: int = _FIRST_EPOCH
@@ -50,17 +54,27 @@ class FetchSession:
         else:
             changed = {tp: asked for tp, asked in wanted.items() if self.known.get(tp) != asked}
             # A topic that was made anew is another one to the node, although its name is the same.
-            forgotten = {tp: old for tp, old in self.known.items() if tp not in wanted or wanted[tp].topic_id != old.topic_id}
+            forgotten = {
+                tp: old
+                for tp, old in self.known.items()
+                if tp not in wanted or wanted[tp].topic_id != old.topic_id
+            }
         self.known = dict(wanted)
         return SessionRequest(self.session_id, self.epoch, _topics(changed), _forgotten(forgotten))
 
     def end(self) -> SessionRequest | None:
         """The request after which the node remembers nothing; None where it does not now."""
-        return SessionRequest(self.session_id, _LAST_EPOCH, [], []) if self.session_id != _NO_SESSION else None
+        return (
+            SessionRequest(self.session_id, _LAST_EPOCH, [], [])
+            if self.session_id != _NO_SESSION
+            else None
+        )
 
     def answered(self, error_code: int, session_id: int) -> None:
         """The node has answered: with its session, or with an error of the request as a whole."""
-        if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or (not error_code and session_id == _NO_SESSION):
+        if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or (
+            not error_code and session_id == _NO_SESSION
+        ):
             self.session_id, self.epoch = _NO_SESSION, _FIRST_EPOCH
         elif error_code:
             self.lost()
@@ -69,7 +83,9 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < _HIGHEST_EPOCH else 1
 
     def lost(self) -> None:
-        """There was no answer: nobody knows how far the node is. The next request ends the session and begins another."""
+        """There was no answer: nobody knows how far the node is. The next request ends the session
+        and begins another.
+        """
         self.epoch = _FIRST_EPOCH
 
 
@@ -78,10 +94,15 @@ def _topics(partitions: Mapping[TopicPartition, Asked]) -> list[FetchTopic]:
     for tp, asked in partitions.items():
         topic = topics.get(tp.topic)
         if topic is None:
-            topic = topics[tp.topic] = FetchTopic(topic=tp.topic, topic_id=asked.topic_id, partitions=[])
+            topic = topics[tp.topic] = FetchTopic(
+                topic=tp.topic, topic_id=asked.topic_id, partitions=[]
+            )
         topic.partitions.append(
             FetchPartition(
-                partition=tp.partition, current_leader_epoch=asked.leader_epoch, fetch_offset=asked.offset, partition_max_bytes=asked.max_bytes
+                partition=tp.partition,
+                current_leader_epoch=asked.leader_epoch,
+                fetch_offset=asked.offset,
+                partition_max_bytes=asked.max_bytes,
             )
         )
     return list(topics.values())
@@ -90,6 +111,9 @@ def _topics(partitions: Mapping[TopicPartition, Asked]) -> list[FetchTopic]:
 def _forgotten(partitions: Mapping[TopicPartition, Asked]) -> list[ForgottenTopic]:
     topics: dict[tuple[str, uuid.UUID], ForgottenTopic] = {}
     for tp, asked in partitions.items():
-        topic = topics.setdefault((tp.topic, asked.topic_id), ForgottenTopic(topic=tp.topic, topic_id=asked.topic_id, partitions=[]))
+        topic = topics.setdefault(
+            (tp.topic, asked.topic_id),
+            ForgottenTopic(topic=tp.topic, topic_id=asked.topic_id, partitions=[]),
+        )
         topic.partitions.append(tp.partition)
     return list(topics.values())

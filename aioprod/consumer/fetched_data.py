@@ -1,4 +1,6 @@
-"""The bytes that one reply brought of one partition, and the records in them: decoded a batch at a time, when somebody wants them."""
+"""The bytes that one reply brought of one partition, and the records in them: decoded a batch at a
+time, when somebody wants them.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,32 @@ class FetchedData:
     """
 
     __slots__ = (
-        "_aborted", "_batches", "_data", "_failure", "_finish", "_given_back", "_left", "_open", "_open_end", "_start",
-        "position", "size", "state", "unread_bytes", "version",
-    )  # fmt: skip
+        "_aborted",
+        "_batches",
+        "_data",
+        "_failure",
+        "_finish",
+        "_given_back",
+        "_left",
+        "_open",
+        "_open_end",
+        "_start",
+        "position",
+        "size",
+        "state",
+        "unread_bytes",
+        "version",
+    )
 
     def __init__(
-        self, state: PartitionState, data: bytes, start: Position, aborted: AbortedBatches | None, finish: Finish | None, *, check_crcs: bool
+        self,
+        state: PartitionState,
+        data: bytes,
+        start: Position,
+        aborted: AbortedBatches | None,
+        finish: Finish | None,
+        *,
+        check_crcs: bool,
     ) -> None:
         self.state = state
         self.version = state.version
@@ -60,10 +82,12 @@ class FetchedData:
         self._failure: BaseException | None = None
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
-        """The next records, at most ``limit``; none where there are no more. :attr:`position` is behind them then.
+        """The next records, at most ``limit``; none where there are no more. :attr:`position` is
+        behind them then.
 
         Raises:
-            CorruptRecordError, DeserializationError: the next record can't be read. Those before it were handed out by the calls before.
+            CorruptRecordError, DeserializationError: the next record can't be read. Those before it
+                were handed out by the calls before.
             KeyboardInterrupt, SystemExit: a deserializer raised it for the next record.
         """
         if self._given_back:
@@ -94,7 +118,9 @@ class FetchedData:
             assert self._open is not None
             header, columns = self._open
             first = len(columns.offsets) - self._left
-            some = BatchRecords(self.state.tp, header, columns, first, first + min(limit, self._left))
+            some = BatchRecords(
+                self.state.tp, header, columns, first, first + min(limit, self._left)
+            )
             limit -= len(some)
             self._left -= len(some)
             taken.append(some)
@@ -102,15 +128,22 @@ class FetchedData:
         return Records(taken)
 
     def _behind(self, last: ConsumerRecord) -> None:
-        # Behind the last record of a batch comes what the batch ends with: compaction may have removed records there.
-        self.position = Position(last.offset + 1, last.leader_epoch) if self._left or self._given_back or self._failure else self._open_end
+        # Behind the last record of a batch comes what the batch ends with: compaction may have
+        # removed records there.
+        self.position = (
+            Position(last.offset + 1, last.leader_epoch)
+            if self._left or self._given_back or self._failure
+            else self._open_end
+        )
 
     def _open_next(self) -> bool:
         """Open the next batch that has records to hand out; False where there is none."""
         try:
             for header, place in self._batches:
                 self.unread_bytes = len(self._data) - place - header.size_in_bytes
-                skip = self._aborted is not None and self._aborted.contains(self._data, place, header)
+                skip = self._aborted is not None and self._aborted.contains(
+                    self._data, place, header
+                )
                 self._open_end = Position(header.last_offset + 1, header.partition_leader_epoch)
                 if not (skip or header.is_control or header.record_count == 0):
                     self._decode(header, place)
@@ -118,11 +151,18 @@ class FetchedData:
                     return True
                 self.position = self._open_end
             if self._failure is None and self.position == self._start:
-                # One whole batch comes whatever its size; without an error it would be asked for again at once, for ever.
-                raise CorruptRecordError(f"the broker sent {self.size} bytes without a whole batch of it")
+                # One whole batch comes whatever its size; without an error it would be asked for
+                # again at once, for ever.
+                raise CorruptRecordError(
+                    f"the broker sent {self.size} bytes without a whole batch of it"
+                )
         except ProtocolError as error:
             tp = self.state.tp
-            self._stop(CorruptRecordError(f"{tp.topic}-{tp.partition} at offset {self.position.offset}: {error}"))
+            self._stop(
+                CorruptRecordError(
+                    f"{tp.topic}-{tp.partition} at offset {self.position.offset}: {error}"
+                )
+            )
         else:
             self.unread_bytes = 0
         return False
@@ -134,6 +174,10 @@ class FetchedData:
 
     def _decode(self, header: BatchHeader, place: int) -> None:
         columns = read_columns(self._data, place, header)
-        first = bisect_left(columns.offsets, self.position.offset) if header.base_offset < self.position.offset else 0
+        first = (
+            bisect_left(columns.offsets, self.position.offset)
+            if header.base_offset < self.position.offset
+            else 0
+        )
         self._left = len(columns.offsets) - first
         self._open = header, columns

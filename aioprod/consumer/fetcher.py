@@ -1,4 +1,6 @@
-"""Fetches: which partitions are asked of which node now, and what is made of the answers. Decisions and callbacks, no task."""
+"""Fetches: which partitions are asked of which node now, and what is made of the answers. Decisions
+and callbacks, no task.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,18 @@ from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse, Partiti
 from aioprod.types import TopicPartition
 
 _NEVER = float("inf")
-_SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+_SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
 
 
 @dataclass(slots=True)
 class _Asking:
-    """One partition in a request that is under way; void once the partition is asked of another node, or its position has jumped."""
+    """One partition in a request that is under way; void once the partition is asked of another
+    node, or its position has jumped.
+    """
 
     node_id: int
     state: PartitionState
@@ -54,12 +62,14 @@ class _NodeState:
 class Fetcher:
     """Keeps the buffer filled.
 
-    A node has one request under way. It is asked when each of its partitions that may be fetched has little waiting, so that the session's set of
-    partitions stays the same and none of them waits behind a request in which it could not take part.
+    A node has one request under way. It is asked when each of its partitions that may be fetched
+    has little waiting, so that the session's set of partitions stays the same and none of them
+    waits behind a request in which it could not take part.
 
     Args:
         config, metadata, subscription: as everywhere.
-        requests: over connections of their own, as a broker answers what comes behind a Fetch only after it.
+        requests: over connections of their own, as a broker answers what comes behind a Fetch only
+            after it.
         buffer: where data goes.
         problems: where errors go.
         finish: what is done to records before they are handed out.
@@ -95,7 +105,7 @@ class Fetcher:
         self.on_answer: Callable[[], None] = lambda: None
         self.on_new_leader: Callable[[PartitionState], None] = lambda state: None
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def step(self, now: float) -> float:
         """Send what is due; returns the loop time at which to look again without any news."""
@@ -128,7 +138,8 @@ class Fetcher:
         self._asking.pop(tp, None)
 
     def end(self, requests: Requests) -> list[asyncio.Future[FetchResponse]]:
-        """Ask for nothing more, and have the nodes forget what they remember of this consumer: else that takes others' room for minutes (KIP-227).
+        """Ask for nothing more, and have the nodes forget what they remember of this consumer: else
+        that takes others' room for minutes (KIP-227).
 
         Args:
             requests: over other connections, since what comes behind a Fetch waits for it.
@@ -138,14 +149,24 @@ class Fetcher:
         for node_id, node in self._nodes.items():
             last = node.session.end()
             if last is not None and self._requests.connected(node_id):
-                request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=last.session_id, session_epoch=last.epoch, topics=last.topics)
+                request = FetchRequest(
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    session_id=last.session_id,
+                    session_epoch=last.epoch,
+                    topics=last.topics,
+                )
                 answer = requests.send(node_id, request)
-                answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # it was worth a try
+                answer.add_done_callback(
+                    lambda done: done.cancelled() or done.exception()
+                )  # it was worth a try
                 answers.append(answer)
         return answers
 
     def _is_confirmed(self, state: PartitionState, info: PartitionInfo) -> bool:
-        """Whether the position is known to be right for the present leader (KIP-320); if not, that is found out first."""
+        """Whether the position is known to be right for the present leader (KIP-320); if not, that
+        is found out first.
+        """
         if info.leader_epoch > state.validated_epoch:
             assert state.position is not None
             if state.position.leader_epoch >= 0 and state.validated_epoch >= 0:
@@ -163,8 +184,12 @@ class Fetcher:
         state.preferred_replica = -1
         return info.leader
 
-    def _ask(self, node_id: int, partitions: list[tuple[PartitionState, PartitionInfo]], now: float) -> float:
-        """Send a request to a node, unless one is under way, it failed a moment ago, or enough waits already."""
+    def _ask(
+        self, node_id: int, partitions: list[tuple[PartitionState, PartitionInfo]], now: float
+    ) -> float:
+        """Send a request to a node, unless one is under way, it failed a moment ago, or enough
+        waits already.
+        """
         node = self._nodes.setdefault(node_id, _NodeState(FetchSession()))
         if node.reserved:
             return _NEVER
@@ -177,15 +202,24 @@ class Fetcher:
         if room < least:
             self._buffer.drop_paused()  # others must not starve because of what nobody wants now
             room = self._room()
-        if room < least or any(self._buffer.unread_bytes(state.tp) >= config.max_partition_fetch_bytes for state, _ in partitions):
+        if room < least or any(
+            self._buffer.unread_bytes(state.tp) >= config.max_partition_fetch_bytes
+            for state, _ in partitions
+        ):
             return _NEVER  # the application's next call is news
         wanted: dict[TopicPartition, Asked] = {}
         topics = self._metadata.snapshot.topics
         for state, info in partitions:
             start = self._buffer.next_position(state)
             assert start is not None
-            wanted[state.tp] = Asked(topics[state.tp.topic].topic_id, start.offset, info.leader_epoch, config.max_partition_fetch_bytes)
-            # It takes the place of a question to a node that led before, whose answer may never come.
+            wanted[state.tp] = Asked(
+                topics[state.tp.topic].topic_id,
+                start.offset,
+                info.leader_epoch,
+                config.max_partition_fetch_bytes,
+            )
+            # It takes the place of a question to a node that led before, whose answer may never
+            # come.
             self._asking[state.tp] = _Asking(node_id, state, state.version, start)
         most = min(config.fetch_max_bytes, room)
         session = node.session.begin(wanted)
@@ -206,15 +240,29 @@ class Fetcher:
         return _NEVER
 
     def _room(self) -> int:
-        return self._config.max_buffered_bytes - self._buffer.size - sum(node.reserved for node in self._nodes.values())
+        return (
+            self._config.max_buffered_bytes
+            - self._buffer.size
+            - sum(node.reserved for node in self._nodes.values())
+        )
 
-    # -- answers -------------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------
 
-    def _answered(self, node_id: int, asked: Iterable[TopicPartition], sent_at: float, answer: asyncio.Future[FetchResponse]) -> None:
+    def _answered(
+        self,
+        node_id: int,
+        asked: Iterable[TopicPartition],
+        sent_at: float,
+        answer: asyncio.Future[FetchResponse],
+    ) -> None:
         now = asyncio.get_running_loop().time()
         node = self._nodes[node_id]
         node.reserved = 0
-        mine = {tp: asking for tp in asked if (asking := self._asking.get(tp)) is not None and asking.node_id == node_id}
+        mine = {
+            tp: asking
+            for tp in asked
+            if (asking := self._asking.get(tp)) is not None and asking.node_id == node_id
+        }
         for tp in mine:
             del self._asking[tp]
         error = None if answer.cancelled() else answer.exception()
@@ -229,14 +277,21 @@ class Fetcher:
             if reply.error_code in _SESSION_ERRORS and not node.failures:
                 node.failures = 1  # the next request begins a new session, without a pause
             elif reply.error_code:
-                self._node_failed(node_id, mine, BrokerError(ErrorCode.of(reply.error_code), f"fetch from broker {node_id}"), now)
+                self._node_failed(
+                    node_id,
+                    mine,
+                    BrokerError(ErrorCode.of(reply.error_code), f"fetch from broker {node_id}"),
+                    now,
+                )
             else:
                 node.failures = 0
                 self._problems.over(node_id)
                 self._take(reply, mine, now)
         self.on_answer()
 
-    def _node_failed(self, node_id: int, mine: dict[TopicPartition, _Asking], error: KafkaError, now: float) -> None:
+    def _node_failed(
+        self, node_id: int, mine: dict[TopicPartition, _Asking], error: KafkaError, now: float
+    ) -> None:
         node = self._nodes[node_id]
         node.failures += 1
         node.retry_at = now + self._backoff.seconds(node.failures)
@@ -256,18 +311,26 @@ class Fetcher:
                 if data.current_leader.leader_epoch >= 0:
                     leaders[tp] = data.current_leader.leader_id, data.current_leader.leader_epoch
                 asking = mine.get(tp)
-                if asking is None or asking.state.version != asking.version or self._subscription.get(tp) is not asking.state:
+                if (
+                    asking is None
+                    or asking.state.version != asking.version
+                    or self._subscription.get(tp) is not asking.state
+                ):
                     continue
                 if data.error_code:
                     self._refused(asking, data, now)
                 else:
                     news |= self._accept(asking, data, now)
         if leaders:
-            self._metadata.take_leaders(leaders, [Node(node.node_id, node.host, node.port) for node in reply.node_endpoints])
+            self._metadata.take_leaders(
+                leaders, [Node(node.node_id, node.host, node.port) for node in reply.node_endpoints]
+            )
         if news:
             self.on_data()
 
-    def _sessions_topics(self, mine: dict[TopicPartition, _Asking]) -> Iterable[tuple[TopicPartition, Asked]]:
+    def _sessions_topics(
+        self, mine: dict[TopicPartition, _Asking]
+    ) -> Iterable[tuple[TopicPartition, Asked]]:
         for tp, asking in mine.items():
             asked = self._nodes[asking.node_id].session.known.get(tp)
             if asked is not None:
@@ -276,7 +339,10 @@ class Fetcher:
     def _accept(self, asking: _Asking, data: PartitionData, now: float) -> bool:
         """Take over one partition's data; whether there is something to hand out."""
         state, tp = asking.state, asking.state.tp
-        state.high_watermark, state.last_stable_offset = data.high_watermark, data.last_stable_offset
+        state.high_watermark, state.last_stable_offset = (
+            data.high_watermark,
+            data.last_stable_offset,
+        )
         if data.log_start_offset >= 0:
             state.log_start_offset = data.log_start_offset
         state.succeeded()
@@ -290,7 +356,14 @@ class Fetcher:
         following = end_of(data.records, check_crcs=self._config.check_crcs)
         aborted = AbortedBatches(data.aborted_transactions or ()) if self._read_committed else None
         self._metrics.data_came(tp.topic, len(data.records), now)
-        fetched = FetchedData(state, data.records, asking.start, aborted, self._finish, check_crcs=self._config.check_crcs)
+        fetched = FetchedData(
+            state,
+            data.records,
+            asking.start,
+            aborted,
+            self._finish,
+            check_crcs=self._config.check_crcs,
+        )
         self._buffer.add(fetched, following)
         return True
 
@@ -311,7 +384,14 @@ class Fetcher:
         state.preferred_replica = -1
         if code.refresh_metadata or code.retriable:
             self._metadata.request_topic(state.tp.topic)
-        self._failed(state, BrokerError(code, f"fetch from {state.tp.topic}-{state.tp.partition} at offset {asking.start.offset}"), now)
+        self._failed(
+            state,
+            BrokerError(
+                code,
+                f"fetch from {state.tp.topic}-{state.tp.partition} at offset {asking.start.offset}",
+            ),
+            now,
+        )
 
     def _failed(self, state: PartitionState, error: BrokerError | None, now: float) -> None:
         state.failures += 1
@@ -325,7 +405,8 @@ class Fetcher:
             state.preferred_replica = -1  # a follower may lag behind: the leader knows better
             return
         if state.position is None or asking.start.offset != state.position.offset:
-            # What was read before waits for the application; by the time it has that, the log may reach so far.
+            # What was read before waits for the application; by the time it has that, the log may
+            # reach so far.
             self._failed(state, None, now)
             return
         if self._config.offset_reset.strategy != NONE:
@@ -337,6 +418,11 @@ class Fetcher:
             return
         tp, offset = state.tp, state.position.offset
         state.failure = OffsetOutOfRangeError(
-            f"{tp.topic}-{tp.partition} has no offset {offset}, and auto_offset_reset is 'none': seek to where to go on", tp, offset
+            (
+                f"{tp.topic}-{tp.partition} has no offset {offset}, and auto_offset_reset is "
+                "'none': seek to where to go on"
+            ),
+            tp,
+            offset,
         )
         self._problems.tell(tp, state.failure, now)

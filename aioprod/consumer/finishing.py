@@ -1,4 +1,6 @@
-"""From records as they are stored to what the application gets: deserializers, then interceptors."""
+"""From records as they are stored to what the application gets: deserializers, then
+interceptors.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,11 @@ def _deserialize(
             return done, Unread(record, error)
         except BaseException as error:
             return done, Unread(record, _unreadable(setting, used, record, error))
-        done.append(ConsumerRecord(topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch))
+        done.append(
+            ConsumerRecord(
+                topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch
+            )
+        )
     return done, None
 
 
@@ -64,10 +70,15 @@ def _unreadable(
 ) -> DeserializationError:
     name = getattr(deserializer, "__qualname__", type(deserializer).__name__)
     # A UnicodeError's own text shows the data.
-    reason = f"{type(error).__name__}: {error.reason if isinstance(error, UnicodeDecodeError) else error}"
+    reason = (
+        f"{type(error).__name__}: "
+        f"{error.reason if isinstance(error, UnicodeDecodeError) else error}"
+    )
     failure = DeserializationError(
-        f"{setting}: {name} can't read the {setting.removesuffix('_deserializer')} of the record at offset {record.offset} of "
-        f"{record.topic}-{record.partition}: {reason}; seek to offset {record.offset + 1} to leave it out",
+        f"{setting}: {name} can't read the {setting.removesuffix('_deserializer')} of the "
+        f"record at offset {record.offset} of "
+        f"{record.topic}-{record.partition}: {reason}; seek to offset {record.offset + 1} to "
+        "leave it out",
         topic_partition=TopicPartition(record.topic, record.partition),
         offset=record.offset,
         timestamp=record.timestamp,

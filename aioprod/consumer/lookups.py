@@ -9,7 +9,13 @@ from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.membership import INTERNAL_TOPICS
-from aioprod.consumer.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, by_leader, found_offsets, list_offsets_request
+from aioprod.consumer.offset_lookup import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    by_leader,
+    found_offsets,
+    list_offsets_request,
+)
 from aioprod.consumer.problems import is_worth_telling
 from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
@@ -23,36 +29,48 @@ class LookupCalls(ConsumerCore):
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time (milliseconds since 1970) in each partition; None where there is none so late.
+        """The first record at or after a time (milliseconds since 1970) in each partition; None
+        where there is none so late.
 
         Raises:
             ConfigError: a timestamp is no whole number, or below 0.
-            KafkaTimeoutError: not all answers came within ``timeout_ms``, or else ``default_api_timeout_ms``.
+            KafkaTimeoutError: not all answers came within ``timeout_ms``, or else
+                ``default_api_timeout_ms``.
             BrokerError: a partition may not be read.
         """
         found = await self._offsets(check_timestamps(timestamps), timeout_ms)
         return {tp: answer if answer.offset >= 0 else None for tp, answer in found.items()}
 
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The first offset of each partition.
 
         Limit (``timeout_ms``, or else ``default_api_timeout_ms``) and errors as of
         :meth:`offsets_for_times`.
         """
-        found = await self._offsets(dict.fromkeys(check_partitions(partitions), EARLIEST_TIMESTAMP), timeout_ms)
+        found = await self._offsets(
+            dict.fromkeys(check_partitions(partitions), EARLIEST_TIMESTAMP), timeout_ms
+        )
         return {tp: answer.offset for tp, answer in found.items()}
 
-    async def end_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[TopicPartition, int]:
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The offset that the next record of each partition will get; with ``read_committed`` the
         last stable offset.
 
         Limit (``timeout_ms``, or else ``default_api_timeout_ms``) and errors as of
         :meth:`offsets_for_times`.
         """
-        found = await self._offsets(dict.fromkeys(check_partitions(partitions), LATEST_TIMESTAMP), timeout_ms)
+        found = await self._offsets(
+            dict.fromkeys(check_partitions(partitions), LATEST_TIMESTAMP), timeout_ms
+        )
         return {tp: answer.offset for tp, answer in found.items()}
 
-    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> frozenset[int]:
+    async def partitions_for_topic(
+        self, topic: str, timeout_ms: float | None = None
+    ) -> frozenset[int]:
         """The numbers of a topic's partitions; none where there is no such topic.
 
         Raises:
@@ -65,9 +83,17 @@ class LookupCalls(ConsumerCore):
             deadline = self._deadline(timeout_ms)
             snapshot = await self._refresh([name], deadline)
             info = snapshot.topics.get(topic)
-            if info is not None and info.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+            if info is not None and info.error not in (
+                ErrorCode.NONE,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.LEADER_NOT_AVAILABLE,
+            ):
                 raise BrokerError(info.error, f"topic {topic}")
-            return frozenset(partition.partition for partition in info.partitions) if info is not None else frozenset()
+            return (
+                frozenset(partition.partition for partition in info.partitions)
+                if info is not None
+                else frozenset()
+            )
 
     async def topics(self, timeout_ms: float | None = None) -> frozenset[str]:
         """All topics that this consumer may see.
@@ -81,7 +107,9 @@ class LookupCalls(ConsumerCore):
             hidden = INTERNAL_TOPICS if self.config.exclude_internal_topics else frozenset()
             return frozenset(snapshot.topics) - hidden
 
-    async def _refresh(self, topics: list[str] | None, deadline: float, before: KafkaError | None = None) -> ClusterSnapshot:
+    async def _refresh(
+        self, topics: list[str] | None, deadline: float, before: KafkaError | None = None
+    ) -> ClusterSnapshot:
         """Fresh metadata; ``before`` is what failed already, for the error."""
         failures = 0
         while True:
@@ -103,10 +131,14 @@ class LookupCalls(ConsumerCore):
     async def _pause(self, failures: int, deadline: float, error: KafkaError, what: str) -> None:
         pause = self._backoff.seconds(failures)
         if asyncio.get_running_loop().time() + pause >= deadline:
-            raise KafkaTimeoutError(f"no answer about {what} in time; the last try: {error}") from error
+            raise KafkaTimeoutError(
+                f"no answer about {what} in time; the last try: {error}"
+            ) from error
         await asyncio.sleep(pause)
 
-    async def _offsets(self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None) -> dict[TopicPartition, OffsetAndTimestamp]:
+    async def _offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         async with self._call():
             deadline = self._deadline(timeout_ms)
             missing = dict(timestamps)
@@ -114,7 +146,9 @@ class LookupCalls(ConsumerCore):
             failures = 0
             failure: KafkaError | None = None
             while missing:
-                snapshot = await self._refresh(sorted({tp.topic for tp in missing}), deadline, failure)
+                snapshot = await self._refresh(
+                    sorted({tp.topic for tp in missing}), deadline, failure
+                )
                 failure = await self._ask_offsets(snapshot, missing, found, deadline)
                 missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
                 if failure is not None:
@@ -139,11 +173,18 @@ class LookupCalls(ConsumerCore):
             if isinstance(info, PartitionInfo):
                 leaders[tp] = info
             else:
-                failure = info or BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp.topic}-{tp.partition}")
+                failure = info or BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp.topic}-{tp.partition}"
+                )
         limit_ms = max(deadline - asyncio.get_running_loop().time(), 0) * 1000
         isolation = ISOLATION_LEVELS[self.config.isolation_level]
         asked = {
-            self._requests.send(node_id, list_offsets_request(partitions, timestamps, isolation, min(limit_ms, self.config.request_timeout_ms)))
+            self._requests.send(
+                node_id,
+                list_offsets_request(
+                    partitions, timestamps, isolation, min(limit_ms, self.config.request_timeout_ms)
+                ),
+            )
             for node_id, partitions in by_leader(leaders).items()
         }
         if not asked:

@@ -20,14 +20,18 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 class Membership(Protocol):
     """A member of a group, classic or KIP-848.
 
-    Heartbeats run in a task of its own. What takes partitions away or gives them happens only in :meth:`ensure_active` and :meth:`close`, which
-    the consumer calls inside the application's own calls. The consumer brings the positions in the subscription up to date before each call.
+    Heartbeats run in a task of its own. What takes partitions away or gives them happens only in
+    :meth:`ensure_active` and :meth:`close`, which the consumer calls inside the application's own
+    calls. The consumer brings the positions in the subscription up to date before each call.
 
     Attributes:
-        needs_attention: the next poll has to call :meth:`ensure_active`; set by heartbeats, by new metadata and by the subscription.
-        on_attention: set by the consumer: to be called whenever ``needs_attention`` becomes true, or ``failure`` is set. It wakes a poll.
+        needs_attention: the next poll has to call :meth:`ensure_active`; set by heartbeats, by new
+            metadata and by the subscription.
+        on_attention: set by the consumer: to be called whenever ``needs_attention`` becomes true,
+            or ``failure`` is set. It wakes a poll.
         rebalancing: whether the group is being put together at this moment, for ``consumer.state``.
-        problem: why the group can't be reached or joined now, although it is tried on; None where all is well.
+        problem: why the group can't be reached or joined now, although it is tried on; None where
+            all is well.
         failure: why this member can't go on; each poll raises it.
     """
 
@@ -56,29 +60,39 @@ class Membership(Protocol):
         ...
 
     async def unsubscribe(self, deadline: float) -> None:
-        """The application is about to unsubscribe: last auto-commit, the listener's call, LeaveGroup. Topics may be subscribed afterwards."""
+        """The application is about to unsubscribe: last auto-commit, the listener's call,
+        LeaveGroup. Topics may be subscribed afterwards.
+        """
         ...
 
     async def ensure_active(self, deadline: float) -> None:
-        """Join, take over or give up partitions, with the listener's calls, until loop time ``deadline``; returns early where more time is needed.
+        """Join, take over or give up partitions, with the listener's calls, until loop time
+        ``deadline``; returns early where more time is needed.
 
         Safe to cancel anywhere: the next call goes on.
         """
         ...
 
     def polled(self, now: float) -> None:
-        """The application has asked for records (``max.poll.interval.ms``); at least once a second while it takes them."""
+        """The application has asked for records (``max.poll.interval.ms``); at least once a second
+        while it takes them.
+        """
         ...
 
-    async def committed(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets, None where there is none. May be called beside the other calls, also from another task.
+    async def committed(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets, None where there is none. May be called beside the other
+        calls, also from another task.
 
         Raises:
             KafkaError: there is no answer before ``deadline``, or none that helps.
         """
         ...
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> None:
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
+    ) -> None:
         """Commit, after what was committed before; returns when the coordinator has it.
 
         Raises:
@@ -95,7 +109,8 @@ class Membership(Protocol):
         ...
 
     async def close(self, deadline: float, *, leave: bool) -> None:
-        """Last auto-commit, the listener's call, LeaveGroup (static members stay unless the application says so); all within ``deadline``.
+        """Last auto-commit, the listener's call, LeaveGroup (static members stay unless the
+        application says so); all within ``deadline``.
 
         With a deadline that has passed, or when cancelled, its tasks end all the same.
         """
@@ -103,7 +118,8 @@ class Membership(Protocol):
 
 
 class NoGroup:
-    """A consumer without ``group_id``: nothing is committed, and topics that are subscribed are read as a whole.
+    """A consumer without ``group_id``: nothing is committed, and topics that are subscribed are
+    read as a whole.
 
     Args:
         config, subscription, metadata: the consumer's.
@@ -113,7 +129,9 @@ class NoGroup:
     problem: KafkaError | None = None
     failure: KafkaError | None = None
 
-    def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, metadata: Metadata) -> None:
+    def __init__(
+        self, config: ConsumerConfig, subscription: SubscriptionState, metadata: Metadata
+    ) -> None:
         self._config = config
         self._subscription = subscription
         self._metadata = metadata
@@ -135,7 +153,9 @@ class NoGroup:
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
         """Find out whether there are other partitions than those that are read."""
-        if self._subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self._wanted(snapshot) != set(self._subscription.partitions):
+        if self._subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self._wanted(snapshot) != set(
+            self._subscription.partitions
+        ):
             self.needs_attention = True
             self.on_attention()
 
@@ -162,17 +182,30 @@ class NoGroup:
         chosen: set[str] | frozenset[str] = subscription.topics
         if isinstance(subscription.pattern, re.Pattern):
             hidden = INTERNAL_TOPICS if self._config.exclude_internal_topics else ()
-            chosen = {name for name in snapshot.topics if name not in hidden and subscription.pattern.fullmatch(name)}
-        return {TopicPartition(name, info.partition) for name in chosen if name in snapshot.topics for info in snapshot.topics[name].partitions}
+            chosen = {
+                name
+                for name in snapshot.topics
+                if name not in hidden and subscription.pattern.fullmatch(name)
+            }
+        return {
+            TopicPartition(name, info.partition)
+            for name in chosen
+            if name in snapshot.topics
+            for info in snapshot.topics[name].partitions
+        }
 
     def polled(self, now: float) -> None:
         """Nobody counts."""
 
-    async def committed(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def committed(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Raises ConsumerStateError."""
         raise _no_group("committed")
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> None:
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
+    ) -> None:
         """Raises ConsumerStateError."""
         raise _no_group("commit")
 

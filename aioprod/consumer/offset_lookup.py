@@ -1,4 +1,6 @@
-"""ListOffsets and OffsetForLeaderEpoch: one request per leader, and what its answer says of each partition."""
+"""ListOffsets and OffsetForLeaderEpoch: one request per leader, and what its answer says of each
+partition.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ from typing import NamedTuple, TypeVar
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, ProtocolError
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from aioprod.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -21,20 +28,25 @@ from aioprod.types import OffsetAndTimestamp, TopicPartition
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 _ALWAYS_THERE = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
-# The messages' own default is a follower's id: it would be told of records that consumers may not see yet.
+# The messages' own default is a follower's id: it would be told of records that consumers may not
+# see yet.
 _CONSUMER = -1
 
 T = TypeVar("T")
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch, or the last before it that there was, ends; -1 and -1 where the broker does not know."""
+    """Where a leader epoch, or the last before it that there was, ends; -1 and -1 where the broker
+    does not know.
+    """
 
     leader_epoch: int
     end_offset: int
 
 
-def by_leader(leaders: Mapping[TopicPartition, PartitionInfo]) -> dict[int, dict[TopicPartition, PartitionInfo]]:
+def by_leader(
+    leaders: Mapping[TopicPartition, PartitionInfo],
+) -> dict[int, dict[TopicPartition, PartitionInfo]]:
     """The same partitions, by their leader's node id."""
     nodes: defaultdict[int, dict[TopicPartition, PartitionInfo]] = defaultdict(dict)
     for tp, info in leaders.items():
@@ -43,14 +55,31 @@ def by_leader(leaders: Mapping[TopicPartition, PartitionInfo]) -> dict[int, dict
 
 
 def list_offsets_request(
-    leaders: Mapping[TopicPartition, PartitionInfo], timestamps: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: float
+    leaders: Mapping[TopicPartition, PartitionInfo],
+    timestamps: Mapping[TopicPartition, int],
+    isolation_level: int,
+    timeout_ms: float,
 ) -> ListOffsetsRequest:
-    """Ask one node for the offset of each of these partitions: -1 for the end, -2 for the beginning, else by milliseconds since 1970."""
+    """Ask one node for the offset of each of these partitions: -1 for the end, -2 for the
+    beginning, else by milliseconds since 1970.
+    """
     asked = _by_topic(
-        leaders, lambda tp, info: ListOffsetsPartition(partition_index=tp.partition, current_leader_epoch=info.leader_epoch, timestamp=timestamps[tp])
+        leaders,
+        lambda tp, info: ListOffsetsPartition(
+            partition_index=tp.partition,
+            current_leader_epoch=info.leader_epoch,
+            timestamp=timestamps[tp],
+        ),
     )
-    topics = [ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in asked.items()]
-    return ListOffsetsRequest(replica_id=_CONSUMER, isolation_level=isolation_level, topics=topics, timeout_ms=int(timeout_ms))
+    topics = [
+        ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in asked.items()
+    ]
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=isolation_level,
+        topics=topics,
+        timeout_ms=int(timeout_ms),
+    )
 
 
 def found_offsets(
@@ -66,7 +95,9 @@ def found_offsets(
         for answer in topic.partitions:
             tp = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
-                found[tp] = BrokerError(ErrorCode.of(answer.error_code), f"offset of {tp.topic}-{tp.partition}")
+                found[tp] = BrokerError(
+                    ErrorCode.of(answer.error_code), f"offset of {tp.topic}-{tp.partition}"
+                )
             elif answer.offset < (0 if timestamps.get(tp) in _ALWAYS_THERE else -1):
                 where = f"{tp.topic}-{tp.partition}"
                 found[tp] = ProtocolError(
@@ -77,30 +108,44 @@ def found_offsets(
     return found
 
 
-def epoch_request(leaders: Mapping[TopicPartition, PartitionInfo], epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+def epoch_request(
+    leaders: Mapping[TopicPartition, PartitionInfo], epochs: Mapping[TopicPartition, int]
+) -> OffsetForLeaderEpochRequest:
     """Ask one node where these leader epochs end (KIP-320)."""
     asked = _by_topic(
         leaders,
-        lambda tp, info: OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=info.leader_epoch, leader_epoch=epochs[tp]),
+        lambda tp, info: OffsetForLeaderPartition(
+            partition=tp.partition, current_leader_epoch=info.leader_epoch, leader_epoch=epochs[tp]
+        ),
     )
-    topics = [OffsetForLeaderTopic(topic=topic, partitions=partitions) for topic, partitions in asked.items()]
+    topics = [
+        OffsetForLeaderTopic(topic=topic, partitions=partitions)
+        for topic, partitions in asked.items()
+    ]
     return OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics)
 
 
-def found_epochs(reply: OffsetForLeaderEpochResponse) -> dict[TopicPartition, EpochEnd | BrokerError]:
+def found_epochs(
+    reply: OffsetForLeaderEpochResponse,
+) -> dict[TopicPartition, EpochEnd | BrokerError]:
     """What an answer says of each partition."""
     found: dict[TopicPartition, EpochEnd | BrokerError] = {}
     for topic in reply.topics:
         for answer in topic.partitions:
             tp = TopicPartition(topic.topic, answer.partition)
             if answer.error_code:
-                found[tp] = BrokerError(ErrorCode.of(answer.error_code), f"leader epoch of {tp.topic}-{tp.partition}")
+                found[tp] = BrokerError(
+                    ErrorCode.of(answer.error_code), f"leader epoch of {tp.topic}-{tp.partition}"
+                )
             else:
                 found[tp] = EpochEnd(answer.leader_epoch, answer.end_offset)
     return found
 
 
-def _by_topic(leaders: Mapping[TopicPartition, PartitionInfo], ask: Callable[[TopicPartition, PartitionInfo], T]) -> dict[str, list[T]]:
+def _by_topic(
+    leaders: Mapping[TopicPartition, PartitionInfo],
+    ask: Callable[[TopicPartition, PartitionInfo], T],
+) -> dict[str, list[T]]:
     topics: defaultdict[str, list[T]] = defaultdict(list)
     for tp, info in leaders.items():
         topics[tp.topic].append(ask(tp, info))

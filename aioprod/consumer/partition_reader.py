@@ -1,4 +1,6 @@
-"""Offsets of partitions, and the records of one partition in order, over leader moves and lost connections."""
+"""Offsets of partitions, and the records of one partition in order, over leader moves and lost
+connections.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,23 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
-from aioprod.consumer.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, by_leader, found_offsets, list_offsets_request
+from aioprod.consumer.offset_lookup import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    by_leader,
+    found_offsets,
+    list_offsets_request,
+)
 from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerConnectionError, BrokerError, ConfigError, CorruptRecordError, KafkaError, RequestTimedOutError
+from aioprod.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    ConfigError,
+    CorruptRecordError,
+    KafkaError,
+    RequestTimedOutError,
+)
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -26,7 +41,8 @@ from aioprod.types import TopicPartition
 LATEST = LATEST_TIMESTAMP
 EARLIEST = EARLIEST_TIMESTAMP
 
-# A topic that was made a moment ago may not be known to every broker yet; one that does not exist should not cost the whole limit.
+# A topic that was made a moment ago may not be known to every broker yet; one that does not exist
+# should not cost the whole limit.
 _UNKNOWN_TOPIC_LIMIT_S = 5.0
 _LIMIT_NAME = "default.api.timeout.ms"
 
@@ -36,13 +52,16 @@ class FetchSettings:
     """How to fetch; names and meaning as in Kafka's consumer.
 
     Attributes:
-        fetch_max_bytes: most bytes in one reply (``fetch.max.bytes``); one batch above it still comes.
+        fetch_max_bytes: most bytes in one reply (``fetch.max.bytes``); one batch above it still
+            comes.
         max_partition_fetch_bytes: the same per partition (``max.partition.fetch.bytes``).
-        fetch_max_wait_ms: how long a broker may wait for ``fetch_min_bytes`` (``fetch.max.wait.ms``).
+        fetch_max_wait_ms: how long a broker may wait for ``fetch_min_bytes``
+            (``fetch.max.wait.ms``).
         fetch_min_bytes: least bytes worth a reply (``fetch.min.bytes``).
         isolation_level: ``read_uncommitted`` or ``read_committed`` (``isolation.level``, KIP-98).
         check_crcs: whether checksums are checked (``check.crcs``).
-        retry_limit_ms: longest time without any progress before the read fails (``default.api.timeout.ms``).
+        retry_limit_ms: longest time without any progress before the read fails
+            (``default.api.timeout.ms``).
     """
 
     fetch_max_bytes: int = 52_428_800
@@ -55,7 +74,10 @@ class FetchSettings:
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
-            raise ConfigError(f"isolation_level={self.isolation_level!r}: must be read_uncommitted or read_committed")
+            raise ConfigError(
+                f"isolation_level={self.isolation_level!r}: must be read_uncommitted or "
+                "read_committed"
+            )
         for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "retry_limit_ms"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: must be at least 1")
@@ -71,7 +93,8 @@ class FetchedRecords:
     Attributes:
         data: the reply's bytes.
         batches: header and place in ``data`` of each batch, checked.
-        start, end: only offsets from ``start`` up to, but without, ``end`` were asked for; the outer batches may hold others.
+        start, end: only offsets from ``start`` up to, but without, ``end`` were asked for; the
+            outer batches may hold others.
     """
 
     data: bytes
@@ -89,11 +112,17 @@ class FetchedRecords:
         for header, place in self.batches:
             records = read_batch_records(self.data, place, header)
             inside = header.base_offset >= self.start and header.last_offset < self.end
-            found += records if inside else [record for record in records if self.start <= record.offset < self.end]
+            found += (
+                records
+                if inside
+                else [record for record in records if self.start <= record.offset < self.end]
+            )
         return found
 
 
-async def partitions_of(client: ClusterClient, topics: Iterable[str], *, limit_s: float = _UNKNOWN_TOPIC_LIMIT_S) -> list[TopicPartition]:
+async def partitions_of(
+    client: ClusterClient, topics: Iterable[str], *, limit_s: float = _UNKNOWN_TOPIC_LIMIT_S
+) -> list[TopicPartition]:
     """All partitions of these topics, sorted; within ``limit_s``.
 
     Raises:
@@ -134,8 +163,9 @@ async def list_offsets(
 
     Args:
         client: a started client.
-        timestamps: per partition -1 for the end of the log, -2 for its beginning, or milliseconds since 1970 for the first record
-            at or after that time (-1 in the answer where there is none).
+        timestamps: per partition -1 for the end of the log, -2 for its beginning, or milliseconds
+            since 1970 for the first record at or after that time (-1 in the answer where there is
+            none).
         isolation_level: with ``read_committed`` the end is that of the last finished transaction.
         retry_limit_ms: limit on all tries together (``default.api.timeout.ms``).
 
@@ -171,18 +201,24 @@ class PartitionReader:
         end: stop before this offset; None reads on for ever.
         settings: how to fetch.
 
-    Iterate over it with ``async for``; each item is one reply's `FetchedRecords`. Leader moves, lost connections and time-outs are retried with
-    back-off; the limits are ``retry_limit_ms`` for one try, and as much for all tries since the
-    first that failed.
+    Iterate over it with ``async for``; each item is one reply's `FetchedRecords`. Leader moves,
+    lost connections and time-outs are retried with back-off; the limits are ``retry_limit_ms`` for
+    one try, and as much for all tries since the first that failed.
 
     Raises (while iterating):
-        BrokerError: the code is OFFSET_OUT_OF_RANGE where ``start`` is outside what the leader has; other codes that can't be retried.
+        BrokerError: the code is OFFSET_OUT_OF_RANGE where ``start`` is outside what the leader has;
+            other codes that can't be retried.
         BrokerConnectionError, RequestTimedOutError: no progress within the limit.
         CorruptRecordError: the broker's bytes are no record batches.
     """
 
     def __init__(
-        self, client: ClusterClient, partition: TopicPartition, start: int, end: int | None = None, settings: FetchSettings | None = None
+        self,
+        client: ClusterClient,
+        partition: TopicPartition,
+        start: int,
+        end: int | None = None,
+        settings: FetchSettings | None = None,
     ) -> None:
         self.partition = partition
         self.position = start
@@ -249,7 +285,9 @@ class PartitionReader:
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
             isolation_level=ISOLATION_LEVELS[settings.isolation_level],
-            topics=[FetchTopic(topic=self.partition.topic, topic_id=topic_id, partitions=[partition])],
+            topics=[
+                FetchTopic(topic=self.partition.topic, topic_id=topic_id, partitions=[partition])
+            ],
         )
 
     def _take(self, data: PartitionData) -> FetchedRecords | None:
@@ -257,7 +295,11 @@ class PartitionReader:
         if not data.records:
             return None
         start = self.position
-        aborted = AbortedBatches(data.aborted_transactions or ()) if self._settings.isolation_level == "read_committed" else None
+        aborted = (
+            AbortedBatches(data.aborted_transactions or ())
+            if self._settings.isolation_level == "read_committed"
+            else None
+        )
         batches: list[tuple[BatchHeader, int]] = []
         check_crcs = self._settings.check_crcs
         try:
@@ -277,7 +319,10 @@ class PartitionReader:
             # What came before is given; the batch is asked for again, and then it fails.
         if self.position == start:
             # The first batch was cut off although brokers send one whole batch whatever its size.
-            raise CorruptRecordError(f"{_name(self.partition)} at offset {start}: the broker sent {len(data.records)} bytes without a whole batch")
+            raise CorruptRecordError(
+                f"{_name(self.partition)} at offset {start}: the broker sent "
+                f"{len(data.records)} bytes without a whole batch"
+            )
         end = self.position if self.end is None else min(self.position, self.end)
         return FetchedRecords(data.records, tuple(batches), start, end)
 
@@ -285,8 +330,10 @@ class PartitionReader:
         """An empty reply is normal at the end of the log, but a given end must be reached."""
         if self._retry.exhausted():
             raise RequestTimedOutError(
-                f"{_name(self.partition)}: no records from offset {self.position} (to read up to {self.end}) for {self._retry.limit_s:.0f} s; "
-                f"the log ends at {data.high_watermark}, its finished transactions at {data.last_stable_offset}"
+                f"{_name(self.partition)}: no records from offset {self.position} (to read "
+                f"up to {self.end}) for {self._retry.limit_s:.0f} s; "
+                f"the log ends at {data.high_watermark}, its finished transactions at "
+                f"{data.last_stable_offset}"
             )
 
     async def _out_of_range(self, code: ErrorCode) -> BrokerError:
@@ -297,7 +344,10 @@ class PartitionReader:
             high = await list_offsets(self._client, {self.partition: LATEST}, retry_limit_ms=5_000)
         except KafkaError:
             return BrokerError(code, context)
-        return BrokerError(code, f"{context}: the log holds offsets {low[self.partition]} to {high[self.partition]}")
+        return BrokerError(
+            code,
+            f"{context}: the log holds offsets {low[self.partition]} to {high[self.partition]}",
+        )
 
 
 class _Retry:
@@ -305,7 +355,9 @@ class _Retry:
 
     def __init__(self, client: ClusterClient, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._backoff = Backoff(client.config.retry_backoff_ms, client.config.retry_backoff_max_ms, random.Random())
+        self._backoff = Backoff(
+            client.config.retry_backoff_ms, client.config.retry_backoff_max_ms, random.Random()
+        )
         self._failures = 0
         self._since: float | None = None
         self._last: KafkaError | None = None
@@ -331,7 +383,10 @@ class _Retry:
 
     async def pause(self, error: KafkaError) -> None:
         """Wait before the next try, or raise the error where another try is of no use."""
-        unknown = isinstance(error, BrokerError) and error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        unknown = isinstance(error, BrokerError) and error.code in (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+        )
         exhausted = self.exhausted()
         assert self._since is not None
         now = asyncio.get_running_loop().time()
@@ -346,11 +401,15 @@ class _Retry:
 
 def _retriable(error: KafkaError) -> bool:
     if isinstance(error, BrokerError):
-        return error.code is not ErrorCode.OFFSET_OUT_OF_RANGE and (error.code.retriable or error.code.refresh_metadata)
+        return error.code is not ErrorCode.OFFSET_OUT_OF_RANGE and (
+            error.code.retriable or error.code.refresh_metadata
+        )
     return isinstance(error, BrokerConnectionError | RequestTimedOutError)
 
 
-async def _leaders(client: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionInfo]:
+async def _leaders(
+    client: ClusterClient, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionInfo]:
     """The leader of each partition, freshly asked for."""
     wanted = list(partitions)
     snapshot = await client.refresh_topics(sorted({tp.topic for tp in wanted}))
@@ -373,7 +432,9 @@ async def _list_offsets_once(
     """Ask each leader once; answers go into ``found``, the last failure is returned."""
     limit_ms = client.config.request_timeout_ms
     requests = [
-        client.request(list_offsets_request(partitions, timestamps, isolation_level, limit_ms), node)
+        client.request(
+            list_offsets_request(partitions, timestamps, isolation_level, limit_ms), node
+        )
         for node, partitions in by_leader(leaders).items()
     ]
     failure: KafkaError | None = None

@@ -1,6 +1,8 @@
-"""Finds out where partitions are to be read: committed offsets, resets, and whether a position is still right after a change of leader.
+"""Finds out where partitions are to be read: committed offsets, resets, and whether a position is
+still right after a change of leader.
 
-Decisions and callbacks like the fetcher; only the question for committed offsets is a task, as the group's side has one way of asking.
+Decisions and callbacks like the fetcher; only the question for committed offsets is a task, as the
+group's side has one way of asking.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from aioprod.consumer.offset_lookup import (
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
-from aioprod.consumer_config import BY_DURATION, EARLIEST, ISOLATION_LEVELS, LATEST, NONE, ConsumerConfig, OffsetReset
+from aioprod.consumer_config import (
+    BY_DURATION,
+    EARLIEST,
+    ISOLATION_LEVELS,
+    LATEST,
+    NONE,
+    ConsumerConfig,
+    OffsetReset,
+)
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
@@ -65,14 +75,20 @@ class PositionFinder:
         self._membership = membership
         self._clock = clock
         self._reset = config.offset_reset
-        self._asking: dict[TopicPartition, tuple[int, int]] = {}  # node id and version of the question under way
+        self._asking: dict[
+            TopicPartition, tuple[int, int]
+        ] = {}  # node id and version of the question under way
         self._committed: asyncio.Task[None] | None = None
         self.on_change: Callable[[], None] = lambda: None
 
     def step(self, now: float) -> float:
         """Ask what is due; returns the loop time at which to look again without any news."""
         # First those without any position: they may be looked up at once.
-        initial = [state for state in self._subscription.in_phase(Phase.INITIALIZING) if state.retry_at <= now and state.failure is None]
+        initial = [
+            state
+            for state in self._subscription.in_phase(Phase.INITIALIZING)
+            if state.retry_at <= now and state.failure is None
+        ]
         if initial:
             self._initialize(initial, now)
         due: dict[Phase, list[PartitionState]] = {phase: [] for phase in Phase}
@@ -84,11 +100,16 @@ class PositionFinder:
                 again_at = min(again_at, state.retry_at)
             else:
                 due[state.phase].append(state)
-        for phase, ask in ((Phase.AWAIT_RESET, self._ask_offsets), (Phase.AWAIT_VALIDATION, self._ask_epochs)):
+        for phase, ask in (
+            (Phase.AWAIT_RESET, self._ask_offsets),
+            (Phase.AWAIT_VALIDATION, self._ask_epochs),
+        ):
             leaders = self._leaders(due[phase], now)
             for node_id, partitions in by_leader(leaders).items():
                 ask(node_id, partitions)
-            again_at = min([again_at, *(state.retry_at for state in due[phase] if state.retry_at > now)])
+            again_at = min(
+                [again_at, *(state.retry_at for state in due[phase] if state.retry_at > now)]
+            )
         return again_at
 
     async def close(self) -> None:
@@ -97,14 +118,16 @@ class PositionFinder:
             self._committed.cancel()
             await asyncio.wait([self._committed], timeout=1)
 
-    # -- the first position --------------------------------------------------------------------------------------
+    # -- the first position ------------------------------------------------------------------------
 
     def _initialize(self, states: list[PartitionState], now: float) -> None:
         if self._config.group_id is None:
             self._without_committed(states, now)
         elif self._committed is None:
             asked = {state.tp: (state, state.version) for state in states}
-            self._committed = asyncio.get_running_loop().create_task(self._ask_committed(asked), name="aioprod-committed-offsets")
+            self._committed = asyncio.get_running_loop().create_task(
+                self._ask_committed(asked), name="aioprod-committed-offsets"
+            )
             self._committed.add_done_callback(self._committed_done)
 
     async def _ask_committed(self, asked: _Asked) -> None:
@@ -116,7 +139,10 @@ class PositionFinder:
             self._all_failed(asked, Phase.INITIALIZING, error, loop.time())
             return
         now = loop.time()
-        present = [(state, committed.get(state.tp)) for state in _present(self._subscription, asked, Phase.INITIALIZING)]
+        present = [
+            (state, committed.get(state.tp))
+            for state in _present(self._subscription, asked, Phase.INITIALIZING)
+        ]
         for state, offset in present:
             self._problems.over(state.tp)
             if offset is not None:
@@ -127,7 +153,13 @@ class PositionFinder:
         self._committed = None
         if not task.cancelled() and (error := task.exception()) is not None:
             now = asyncio.get_running_loop().time()
-            self._problems.tell("committed", error if isinstance(error, KafkaError) else KafkaError(f"committed offsets: {error!r}"), now)
+            self._problems.tell(
+                "committed",
+                error
+                if isinstance(error, KafkaError)
+                else KafkaError(f"committed offsets: {error!r}"),
+                now,
+            )
             for state in self._subscription.in_phase(Phase.INITIALIZING):
                 self._pause(state, now)
         self.on_change()
@@ -138,15 +170,23 @@ class PositionFinder:
                 state.look_up(self._reset)
                 continue
             name = f"{state.tp.topic}-{state.tp.partition}"
-            what = f"{name} has neither a position nor a committed offset, and auto_offset_reset is 'none': seek to where to begin"
+            what = (
+                f"{name} has neither a position nor a committed offset, and auto_offset_reset is "
+                "'none': seek to where to begin"
+            )
             state.failure = NoOffsetError(what, state.tp)
             self._problems.tell(state.tp, state.failure, now)
 
-    # -- by a reset strategy -------------------------------------------------------------------------------------
+    # -- by a reset strategy -----------------------------------------------------------------------
 
     def _ask_offsets(self, node_id: int, leaders: Mapping[TopicPartition, PartitionInfo]) -> None:
         timestamps = {tp: self._timestamp(self._subscription[tp]) for tp in leaders}
-        request = list_offsets_request(leaders, timestamps, ISOLATION_LEVELS[self._config.isolation_level], self._config.request_timeout_ms)
+        request = list_offsets_request(
+            leaders,
+            timestamps,
+            ISOLATION_LEVELS[self._config.isolation_level],
+            self._config.request_timeout_ms,
+        )
         self._send(node_id, request, leaders, self._take_offsets)
 
     def _timestamp(self, state: PartitionState) -> int:
@@ -155,7 +195,9 @@ class PositionFinder:
             return max(round(self._clock() * 1000) - state.reset.duration_ms, 0)
         return EARLIEST_TIMESTAMP if state.reset.strategy == EARLIEST else LATEST_TIMESTAMP
 
-    def _take_offsets(self, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, reply: Any, now: float) -> None:
+    def _take_offsets(
+        self, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, reply: Any, now: float
+    ) -> None:
         present = _present(self._subscription, asked, Phase.AWAIT_RESET)
         found = found_offsets(reply, {state.tp: self._timestamp(state) for state in present})
         for state in present:
@@ -168,14 +210,18 @@ class PositionFinder:
             else:
                 self._failed(state, answer or _left_out(state), now)
 
-    # -- after a change of leader --------------------------------------------------------------------------------
+    # -- after a change of leader ------------------------------------------------------------------
 
     def _ask_epochs(self, node_id: int, leaders: Mapping[TopicPartition, PartitionInfo]) -> None:
         positions = {tp: self._subscription[tp].position for tp in leaders}
-        epochs = {tp: position.leader_epoch for tp, position in positions.items() if position is not None}
+        epochs = {
+            tp: position.leader_epoch for tp, position in positions.items() if position is not None
+        }
         self._send(node_id, epoch_request(leaders, epochs), leaders, self._take_epochs)
 
-    def _take_epochs(self, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, reply: Any, now: float) -> None:
+    def _take_epochs(
+        self, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, reply: Any, now: float
+    ) -> None:
         found = found_epochs(reply)
         for state in _present(self._subscription, asked, Phase.AWAIT_VALIDATION):
             answer = found.get(state.tp)
@@ -194,12 +240,21 @@ class PositionFinder:
         self._problems.over(state.tp)
 
     def _truncated(self, state: PartitionState, end: EpochEnd, now: float) -> None:
-        """The log no longer has what was read: read on from where it differs, or leave that to the application."""
+        """The log no longer has what was read: read on from where it differs, or leave that to the
+        application.
+        """
         assert state.position is not None
         tp, offset = state.tp, state.position.offset
         if self._reset.strategy == NONE:
-            where = f"it differs from offset {end.end_offset} on" if end.end_offset >= 0 else "where it differs is not known"
-            what = f"{tp.topic}-{tp.partition} was cut off before offset {offset}: {where}, and auto_offset_reset is 'none': seek to where to go on"
+            where = (
+                f"it differs from offset {end.end_offset} on"
+                if end.end_offset >= 0
+                else "where it differs is not known"
+            )
+            what = (
+                f"{tp.topic}-{tp.partition} was cut off before offset {offset}: {where}, and "
+                "auto_offset_reset is 'none': seek to where to go on"
+            )
             state.failure = LogTruncationError(what, tp, offset, end.end_offset)
             self._problems.tell(tp, state.failure, now)
         elif end.end_offset < 0:
@@ -207,10 +262,14 @@ class PositionFinder:
         else:
             self._subscription.seek(tp, Position(end.end_offset))
 
-    # -- requests ------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
-    def _leaders(self, states: list[PartitionState], now: float) -> dict[TopicPartition, PartitionInfo]:
-        """The leaders of those that are not asked about already; metadata of the others is asked for."""
+    def _leaders(
+        self, states: list[PartitionState], now: float
+    ) -> dict[TopicPartition, PartitionInfo]:
+        """The leaders of those that are not asked about already; metadata of the others is asked
+        for.
+        """
         leaders: dict[TopicPartition, PartitionInfo] = {}
         for state in states:
             info = self._metadata.snapshot.find_leader(state.tp)
@@ -220,14 +279,31 @@ class PositionFinder:
                 leaders[state.tp] = info
         return leaders
 
-    def _send(self, node_id: int, request: Any, leaders: Mapping[TopicPartition, PartitionInfo], take: Callable[..., None]) -> None:
-        asked = {tp: (state, state.version) for tp in leaders if (state := self._subscription.get(tp)) is not None}
+    def _send(
+        self,
+        node_id: int,
+        request: Any,
+        leaders: Mapping[TopicPartition, PartitionInfo],
+        take: Callable[..., None],
+    ) -> None:
+        asked = {
+            tp: (state, state.version)
+            for tp in leaders
+            if (state := self._subscription.get(tp)) is not None
+        }
         for tp, (_, version) in asked.items():
             self._asking[tp] = node_id, version
-        self._requests.send(node_id, request).add_done_callback(partial(self._answered, node_id, leaders, asked, take))
+        self._requests.send(node_id, request).add_done_callback(
+            partial(self._answered, node_id, leaders, asked, take)
+        )
 
     def _answered(
-        self, node_id: int, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, take: Callable[..., None], answer: asyncio.Future[Any]
+        self,
+        node_id: int,
+        leaders: Mapping[TopicPartition, PartitionInfo],
+        asked: _Asked,
+        take: Callable[..., None],
+        answer: asyncio.Future[Any],
     ) -> None:
         now = asyncio.get_running_loop().time()
         current: dict[TopicPartition, tuple[PartitionState, int]] = {}
@@ -271,4 +347,8 @@ def _left_out(state: PartitionState) -> KafkaError:
 
 def _present(subscription: SubscriptionState, asked: _Asked, phase: Phase) -> list[PartitionState]:
     """Those of the partitions that still wait for this answer."""
-    return [state for tp, (state, version) in asked.items() if subscription.get(tp) is state and state.version == version and state.phase is phase]
+    return [
+        state
+        for tp, (state, version) in asked.items()
+        if subscription.get(tp) is state and state.version == version and state.phase is phase
+    ]

@@ -1,11 +1,20 @@
-"""What goes wrong in the background: told to the reader once, and kept for ``consumer.state`` until it is over."""
+"""What goes wrong in the background: told to the reader once, and kept for ``consumer.state`` until
+it is over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 
 _MOST_UNTOLD = 100
 
@@ -24,10 +33,14 @@ class Problems:
 
     @property
     def latest(self) -> tuple[KafkaError, float] | None:
-        """The error that came last of those that are not over, and since when (loop time) there has been one; None where all is well."""
+        """The error that came last of those that are not over, and since when (loop time) there has
+        been one; None where all is well.
+        """
         if not self._present:
             return None
-        return next(reversed(self._present.values()))[0], min(since for _, since in self._present.values())
+        return next(reversed(self._present.values()))[0], min(
+            since for _, since in self._present.values()
+        )
 
     def note(self, what: Hashable, error: KafkaError, now: float) -> None:
         """Something failed, and is tried again."""
@@ -71,5 +84,11 @@ class Problems:
 def is_worth_telling(error: KafkaError) -> bool:
     """Whether an error needs the application: another try alone would not help."""
     if isinstance(error, BrokerError):
-        return not (error.code.retriable or error.code.refresh_metadata or error.code is ErrorCode.UNKNOWN_SERVER_ERROR)
-    return isinstance(error, AuthenticationError | UnsupportedVersionError) or not isinstance(error, BrokerConnectionError | RequestTimedOutError)
+        return not (
+            error.code.retriable
+            or error.code.refresh_metadata
+            or error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+    return isinstance(error, AuthenticationError | UnsupportedVersionError) or not isinstance(
+        error, BrokerConnectionError | RequestTimedOutError
+    )

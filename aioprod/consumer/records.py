@@ -1,8 +1,10 @@
 """Records that were read: columns until somebody looks at them.
 
-Objects are made some at a time while the records are gone through, and are gone soon where nobody keeps them. Made all at once, a thousand of them
-would have the garbage collector look at each once or twice, and the processor's cache forget them: 100 of 450 ns a record. Made one by one they would
-cost as much in a loop that does anything, by the instruction cache: 42 more misses a record (cachegrind).
+Objects are made some at a time while the records are gone through, and are gone soon where nobody
+keeps them. Made all at once, a thousand of them would have the garbage collector look at each once
+or twice, and the processor's cache forget them: 100 of 450 ns a record. Made one by one they would
+cost as much in a loop that does anything, by the instruction cache: 42 more misses a record
+(cachegrind).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _make: Any = tuple.__new__
 
 
 class Records(Sequence[ConsumerRecord]):
-    """Records in their order, as ``getmany`` finds them. A sequence that can't be changed; equal to a list of the same records.
+    """Records in their order, as ``getmany`` finds them. A sequence that can't be changed; equal to
+    a list of the same records.
 
     Args:
         parts: the records, those of each part behind those of the one before.
@@ -75,7 +78,9 @@ class BatchRecords(Sequence[ConsumerRecord]):
 
     __slots__ = ("_columns", "_end", "_epoch", "_first", "_timestamp_type", "_tp")
 
-    def __init__(self, tp: TopicPartition, header: BatchHeader, columns: RecordColumns, first: int, end: int) -> None:
+    def __init__(
+        self, tp: TopicPartition, header: BatchHeader, columns: RecordColumns, first: int, end: int
+    ) -> None:
         self._tp = tp
         self._timestamp_type = header.timestamp_type
         self._epoch = header.partition_leader_epoch
@@ -87,10 +92,22 @@ class BatchRecords(Sequence[ConsumerRecord]):
         return self._end - self._first
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        offsets, timestamps, keys, values, headers = (column[self._first : self._end] for column in self._columns)
+        offsets, timestamps, keys, values, headers = (
+            column[self._first : self._end] for column in self._columns
+        )
         topic, partition = self._tp
         kind, epoch = repeat(self._timestamp_type), repeat(self._epoch)
-        fields = zip(repeat(topic), repeat(partition), offsets, timestamps, kind, keys, values, headers, epoch)
+        fields = zip(
+            repeat(topic),
+            repeat(partition),
+            offsets,
+            timestamps,
+            kind,
+            keys,
+            values,
+            headers,
+            epoch,
+        )
         made = map(_make, repeat(ConsumerRecord), fields)
         return chain.from_iterable(iter(lambda: list(islice(made, _AT_ONCE)), []))
 
@@ -104,4 +121,6 @@ class BatchRecords(Sequence[ConsumerRecord]):
         place = range(self._first, self._end)[index]
         fields: Any = tuple(column[place] for column in self._columns)
         offset, timestamp, key, value, headers = fields
-        return ConsumerRecord(*self._tp, offset, timestamp, self._timestamp_type, key, value, headers, self._epoch)
+        return ConsumerRecord(
+            *self._tp, offset, timestamp, self._timestamp_type, key, value, headers, self._epoch
+        )

@@ -1,4 +1,6 @@
-"""Requests to nodes without waiting: each gets a future at once, and goes out as soon as there is a connection."""
+"""Requests to nodes without waiting: each gets a future at once, and goes out as soon as there is a
+connection.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class _Unsent:
 class Requests:
     """Per node a queue of requests that have no connection yet.
 
-    The connection that fails or breaks fails what is queued for its node; so does ``request_timeout_ms``. All of it happens in callbacks of the event
+    The connection that fails or breaks fails what is queued for its node; so does
+    ``request_timeout_ms``. All of it happens in callbacks of the event
     loop: no task of its own, so nothing that could be cancelled.
 
     Args:
@@ -53,12 +56,18 @@ class Requests:
     def send(self, node_id: int, message: Request[ResponseT]) -> asyncio.Future[ResponseT]:
         """Send a request in the newest version that both sides know; never waits.
 
-        The future's error is BrokerConnectionError, RequestTimedOutError or ProtocolError where there is no usable answer, UnsupportedVersionError
-        where the broker is too old, AuthenticationError where it does not take this client. Cancelling it takes a request back that is unsent.
+        The future's error is BrokerConnectionError, RequestTimedOutError or ProtocolError where
+        there is no usable answer, UnsupportedVersionError where the broker is too old,
+        AuthenticationError where it does not take this client. Cancelling it takes a request back
+        that is unsent.
         """
         loop = asyncio.get_running_loop()
         connection = self._brokers.live(node_id)
-        if connection is not None and node_id not in self._unsent and connection.throttled_until <= loop.time():
+        if (
+            connection is not None
+            and node_id not in self._unsent
+            and connection.throttled_until <= loop.time()
+        ):
             return cast("asyncio.Future[ResponseT]", _send_now(connection, message, loop))
         future: asyncio.Future[ResponseT] = loop.create_future()
         refusal = self._refusal(node_id, loop.time())
@@ -83,11 +92,19 @@ class Requests:
             self._fail(node_id, BrokerConnectionError("the client is closed"))
 
     def _refusal(self, node_id: int, now: float) -> KafkaError | None:
-        """Why nothing can be sent to a node now: it is gone, or the pause after its last failure is not over."""
+        """Why nothing can be sent to a node now: it is gone, or the pause after its last failure is
+        not over.
+        """
         if self._closed or not self._brokers.knows(node_id):
-            return BrokerConnectionError("the client is closed" if self._closed else f"broker {node_id} is not in the cluster")
+            return BrokerConnectionError(
+                "the client is closed"
+                if self._closed
+                else f"broker {node_id} is not in the cluster"
+            )
         if self._brokers.live(node_id) is None and now < self._brokers.retry_at(node_id):
-            return self._brokers.last_error(node_id) or BrokerConnectionError(f"broker {node_id} can't be reached")
+            return self._brokers.last_error(node_id) or BrokerConnectionError(
+                f"broker {node_id} can't be reached"
+            )
         return None
 
     def _brokers_changed(self) -> None:
@@ -109,17 +126,26 @@ class Requests:
                     for unsent in queue:
                         _forward(connection, unsent, loop)
             elif not self._brokers.connecting(node_id):
-                self._fail(node_id, self._brokers.last_error(node_id) or BrokerConnectionError(f"broker {node_id} can't be reached"))
+                self._fail(
+                    node_id,
+                    self._brokers.last_error(node_id)
+                    or BrokerConnectionError(f"broker {node_id} can't be reached"),
+                )
                 continue
             while queue and now - queue[0].created >= self._limit_s and node_id in self._unsent:
-                late = RequestTimedOutError(f"broker {node_id}: not connected within request_timeout_ms={self._limit_s * 1000:.0f}")
+                late = RequestTimedOutError(
+                    f"broker {node_id}: not connected within "
+                    f"request_timeout_ms={self._limit_s * 1000:.0f}"
+                )
                 _give_up(queue.popleft(), late)
             if not queue:
                 self._unsent.pop(node_id, None)
         self._look_again()
 
     def _look_again(self) -> None:
-        """Set the timer for whatever is due first: the end of a time-out, or of a broker's wish for fewer requests (KIP-219)."""
+        """Set the timer for whatever is due first: the end of a time-out, or of a broker's wish for
+        fewer requests (KIP-219).
+        """
         if self._timer is not None or not self._unsent:
             return
         loop = asyncio.get_running_loop()
@@ -139,7 +165,9 @@ class Requests:
             _give_up(unsent, error)
 
 
-def _send_now(connection: Connection, message: Request[Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+def _send_now(
+    connection: Connection, message: Request[Any], loop: asyncio.AbstractEventLoop
+) -> asyncio.Future[Any]:
     try:
         version = connection.pick_version(type(message))
         correlation_id = connection.next_correlation_id()

@@ -28,7 +28,8 @@ class ConsumerState(NamedTuple):
 
     Attributes:
         status: what it is doing.
-        since: seconds since 1970 at which that began; of ``failing``, the first failure since all was well.
+        since: seconds since 1970 at which that began; of ``failing``, the first failure since all
+            was well.
         error: the last error while it is failing, or what ended it; else None.
     """
 

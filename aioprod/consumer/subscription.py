@@ -1,4 +1,6 @@
-"""What a consumer reads: topics or partitions, and how far each partition is. Synchronous: no clock, no waiting, no network."""
+"""What a consumer reads: topics or partitions, and how far each partition is. Synchronous: no
+clock, no waiting, no network.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Phase(Enum):
 
 
 class Position(NamedTuple):
-    """The offset of the next record to hand out, and the leader epoch of the record before it (-1: unknown)."""
+    """The offset of the next record to hand out, and the leader epoch of the record before it (-1:
+    unknown).
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -44,11 +48,13 @@ class PartitionState:
     """One assigned partition.
 
     Attributes:
-        version: grows with each jump of the position: what was asked for under another version is void.
+        version: grows with each jump of the position: what was asked for under another version is
+            void.
         awaiting_callback: the listener has not yet been told of the partition: nothing is fetched.
         revoking: the partition is about to be taken away: nothing more is fetched or handed out.
         high_watermark, last_stable_offset, log_start_offset: as the last fetch told, -1 before.
-        preferred_replica: the follower that the leader names for reading (KIP-392), -1 for none, until loop time ``preferred_until``.
+        preferred_replica: the follower that the leader names for reading (KIP-392), -1 for none,
+            until loop time ``preferred_until``.
         validated_epoch: the leader's epoch for which the position is known to be right.
         retry_at: loop time before which the next lookup for this partition is not due.
         resets: how often its position was out of range since a leader last had it.
@@ -77,15 +83,21 @@ class PartitionState:
     @property
     def may_be_fetched(self) -> bool:
         """Whether records of it may be asked for now."""
-        return self.phase is Phase.FETCHING and not (self.paused or self.awaiting_callback or self.revoking or self.failure)
+        return self.phase is Phase.FETCHING and not (
+            self.paused or self.awaiting_callback or self.revoking or self.failure
+        )
 
     @property
     def may_be_handed_out(self) -> bool:
         """Whether buffered records of it may be given to the application now."""
-        return self.phase is Phase.FETCHING and not (self.paused or self.awaiting_callback or self.revoking)
+        return self.phase is Phase.FETCHING and not (
+            self.paused or self.awaiting_callback or self.revoking
+        )
 
     def jump(self, position: Position) -> None:
-        """Read on from another position, which the new leader has to confirm where its epoch is known."""
+        """Read on from another position, which the new leader has to confirm where its epoch is
+        known.
+        """
         self._leave()
         self.position = position
         self.phase = Phase.FETCHING if position.leader_epoch < 0 else Phase.AWAIT_VALIDATION
@@ -124,7 +136,8 @@ class PartitionState:
 
 
 class RebalanceListener:
-    """Base class of listeners of ``subscribe``: override what you need, with plain functions or coroutines (``ConsumerRebalanceListener``).
+    """Base class of listeners of ``subscribe``: override what you need, with plain functions or
+    coroutines (``ConsumerRebalanceListener``).
 
     They run inside ``getone``, ``getmany``, ``async for``, ``unsubscribe`` and ``close``, and may
     call the consumer. What a method raises comes out of that call, after the partitions have been
@@ -134,13 +147,17 @@ class RebalanceListener:
     """
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
-        """These partitions are new; called before their first record is fetched, so that ``seek`` is possible."""
+        """These partitions are new; called before their first record is fetched, so that ``seek``
+        is possible.
+        """
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
         """These are about to be given up: the last chance to commit. They are still assigned."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
-        """These are another member's already: commits would fail. Calls ``on_partitions_revoked`` where it is not overridden, as in Java."""
+        """These are another member's already: commits would fail. Calls ``on_partitions_revoked``
+        where it is not overridden, as in Java.
+        """
         return self.on_partitions_revoked(partitions)
 
 
@@ -149,8 +166,10 @@ class SubscriptionState:
     """Topics, partitions and positions of one consumer.
 
     Attributes:
-        on_change: called after the set of partitions, a position or a pause has changed in a way that gives others work.
-        on_drop: called with a partition whose buffered records are void: it was taken away, or its position has jumped.
+        on_change: called after the set of partitions, a position or a pause has changed in a way
+            that gives others work.
+        on_drop: called with a partition whose buffered records are void: it was taken away, or its
+            position has jumped.
         on_pause: called with a partition that was paused.
         telling: entered around each call of the listener.
     """
@@ -165,10 +184,11 @@ class SubscriptionState:
     on_pause: Callable[[TopicPartition], None] = field(default=lambda tp: None)
     telling: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
 
-    # -- what is read ------------------------------------------------------------------------------------------
+    # -- what is read ------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None = None) -> None:
-        """Read these topics instead of those before; their partitions come by :meth:`take_assignment`.
+        """Read these topics instead of those before; their partitions come by
+        :meth:`take_assignment`.
 
         Raises:
             ConsumerStateError: partitions were assigned by hand, or a pattern is subscribed.
@@ -178,7 +198,11 @@ class SubscriptionState:
         self.listener = listener
         self.on_change()
 
-    def subscribe_pattern(self, pattern: re.Pattern[str] | SubscriptionPattern, listener: RebalanceListener | None = None) -> None:
+    def subscribe_pattern(
+        self,
+        pattern: re.Pattern[str] | SubscriptionPattern,
+        listener: RebalanceListener | None = None,
+    ) -> None:
         """Read all topics whose names match; :attr:`topics` are those that did so far.
 
         Raises:
@@ -204,11 +228,15 @@ class SubscriptionState:
         self.mode, self.topics, self.pattern, self.listener = Mode.NONE, frozenset(), None, None
         self._replace((), awaiting_callback=False)
 
-    def take_assignment(self, partitions: Iterable[TopicPartition], *, awaiting_callback: bool = False) -> None:
-        """The group, or whoever stands for it, gives these partitions; those that stay keep their positions.
+    def take_assignment(
+        self, partitions: Iterable[TopicPartition], *, awaiting_callback: bool = False
+    ) -> None:
+        """The group, or whoever stands for it, gives these partitions; those that stay keep their
+        positions.
 
         Args:
-            awaiting_callback: new partitions are not fetched before :meth:`release` was called for them.
+            awaiting_callback: new partitions are not fetched before :meth:`release` was called for
+                them.
         """
         if self.mode not in (Mode.TOPICS, Mode.PATTERN):
             raise ConsumerStateError("no topics are subscribed: partitions can't be given")
@@ -222,28 +250,41 @@ class SubscriptionState:
         self.on_change()
 
     def begin_revoking(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch and hand out nothing more of these; they stay assigned, so that they can be committed, until the next assignment."""
+        """Fetch and hand out nothing more of these; they stay assigned, so that they can be
+        committed, until the next assignment.
+        """
         for tp in partitions:
             if tp in self.partitions:
                 self.partitions[tp].revoking = True
 
     def _enter(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
-            names = {Mode.TOPICS: "topics are subscribed", Mode.PATTERN: "a pattern is subscribed", Mode.ASSIGNED: "partitions are assigned"}
-            raise ConsumerStateError(f"{names[self.mode]}: topics, a pattern and assign exclude one another; call unsubscribe() before")
+            names = {
+                Mode.TOPICS: "topics are subscribed",
+                Mode.PATTERN: "a pattern is subscribed",
+                Mode.ASSIGNED: "partitions are assigned",
+            }
+            raise ConsumerStateError(
+                f"{names[self.mode]}: topics, a pattern and assign exclude one another; call "
+                "unsubscribe() before"
+            )
         self.mode = mode
 
     def _replace(self, partitions: Iterable[TopicPartition], *, awaiting_callback: bool) -> None:
         before, self.partitions = self.partitions, {}
         for tp in dict.fromkeys(partitions):
-            state = before.pop(tp) if tp in before else PartitionState(tp, awaiting_callback=awaiting_callback)
+            state = (
+                before.pop(tp)
+                if tp in before
+                else PartitionState(tp, awaiting_callback=awaiting_callback)
+            )
             state.revoking = False
             self.partitions[tp] = state
         for tp in before:
             self.on_drop(tp)
         self.on_change()
 
-    # -- one partition -----------------------------------------------------------------------------------------
+    # -- one partition -----------------------------------------------------------------------------
 
     def __getitem__(self, tp: TopicPartition) -> PartitionState:
         """The state of an assigned partition.
@@ -289,15 +330,23 @@ class SubscriptionState:
         """The partitions that are paused."""
         return {tp for tp, state in self.partitions.items() if state.paused}
 
-    # -- many partitions ---------------------------------------------------------------------------------------
+    # -- many partitions ---------------------------------------------------------------------------
 
     def in_phase(self, phase: Phase) -> list[PartitionState]:
         """The partitions that are so far."""
         return [state for state in self.partitions.values() if state.phase is phase]
 
-    def consumed(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions to commit, of all partitions or of some; those without a position are left out."""
+    def consumed(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions to commit, of all partitions or of some; those without a position are left
+        out.
+        """
         chosen: Mapping[TopicPartition, PartitionState] = self.partitions
         if partitions is not None:
             chosen = {tp: self.partitions[tp] for tp in partitions if tp in self.partitions}
-        return {tp: OffsetAndMetadata(s.position.offset, "", s.position.leader_epoch) for tp, s in chosen.items() if s.position is not None}
+        return {
+            tp: OffsetAndMetadata(s.position.offset, "", s.position.leader_epoch)
+            for tp, s in chosen.items()
+            if s.position is not None
+        }

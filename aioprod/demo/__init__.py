@@ -1,1 +1,3 @@
-"""The demo: real flights through the producer, a broker and Spark, and a picture of their delays (``aioprod demo``)."""
+"""The demo: real flights through the producer, a broker and Spark, and a picture of their delays
+(``aioprod demo``).
+"""

@@ -1,4 +1,6 @@
-"""The demo's check of itself: sent = stored = read = counted, and every figure equal to the CSV's."""
+"""The demo's check of itself: sent = stored = read = counted, and every figure equal to the
+CSV's.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,23 @@ _TOLERANCE = 1e-9
 _NAMED_AT_MOST = 3
 
 
-def check_sending(report: SendReport, expected: Expected, stored: Mapping[str, int], topics: FlightTopics) -> list[str]:
-    """What is wrong with the records in the topics, planted ones among them; empty where nothing is. ``stored``: how many each topic has."""
+def check_sending(
+    report: SendReport, expected: Expected, stored: Mapping[str, int], topics: FlightTopics
+) -> list[str]:
+    """What is wrong with the records in the topics, planted ones among them; empty where nothing
+    is. ``stored``: how many each topic has.
+    """
     found = _Differences()
     found.compare("records sent", report.sent, expected.departed + expected.cancelled)
     found.compare("records acknowledged", report.acknowledged, report.sent)
-    found.compare(f"records in topic {topics.flights}", stored[topics.flights], expected.departed + len(PLANTED))
-    found.compare(f"records in topic {topics.cancelled}", stored[topics.cancelled], expected.cancelled)
+    found.compare(
+        f"records in topic {topics.flights}",
+        stored[topics.flights],
+        expected.departed + len(PLANTED),
+    )
+    found.compare(
+        f"records in topic {topics.cancelled}", stored[topics.cancelled], expected.cancelled
+    )
     return found.lines
 
 
@@ -33,13 +45,26 @@ def check_result(result: PipelineResult, expected: Expected) -> list[str]:
     found.compare("rows read by Spark", result.rows_read, expected.departed + len(PLANTED))
     found.compare("dead letters", result.dead_letters, len(PLANTED))
     found.compare("rows dropped as late", result.late, 0)
-    found.compare("flights counted by Spark", sum(delay.flights for delay in result.delays), expected.departed)
+    found.compare(
+        "flights counted by Spark", sum(delay.flights for delay in result.delays), expected.departed
+    )
     found.compare("carriers by hours", len(result.delays), len(expected.by_hour))
-    wrong = [(delay.carrier, delay.time_hour) for delay in result.delays if not _same(delay, expected.by_hour.get((delay.carrier, delay.time_hour)))]
-    wrong += [(route.origin, route.dest) for route in result.routes if not _same(route, expected.by_route.get((route.origin, route.dest)))]
+    wrong = [
+        (delay.carrier, delay.time_hour)
+        for delay in result.delays
+        if not _same(delay, expected.by_hour.get((delay.carrier, delay.time_hour)))
+    ]
+    wrong += [
+        (route.origin, route.dest)
+        for route in result.routes
+        if not _same(route, expected.by_route.get((route.origin, route.dest)))
+    ]
     if wrong:
         named = ", ".join(" ".join(place) for place in wrong[:_NAMED_AT_MOST])
-        found.lines.append(f"figures of {len(wrong)} groups differ from the CSV's: {named}{' ...' if len(wrong) > _NAMED_AT_MOST else ''}")
+        found.lines.append(
+            f"figures of {len(wrong)} groups differ from the CSV's: "
+            f"{named}{' ...' if len(wrong) > _NAMED_AT_MOST else ''}"
+        )
     worst = expected.worst_routes()
     if [(route.origin, route.dest) for route in result.routes] != worst:
         named = ", ".join("-".join(place) for place in worst)
@@ -59,5 +84,9 @@ class _Differences:
 def _same(found: CarrierHourDelay | RouteDelay, expected: Delays | None) -> bool:
     if expected is None or found.flights != expected.count:
         return False
-    pairs = ((found.mean_delay, expected.mean), (found.p90_delay, expected.quantile(0.9)), (found.late_share, expected.late_share))
+    pairs = (
+        (found.mean_delay, expected.mean),
+        (found.p90_delay, expected.quantile(0.9)),
+        (found.late_share, expected.late_share),
+    )
     return all(math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) for a, b in pairs)

@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from aioprod.demo.flights import Flights
 
 LATE_MINUTES = 15
-"""A departure is late when its delay is more than so many minutes, as the US Department of Transportation counts."""
+"""A departure is late when its delay is more than so many minutes, as the US Department of
+Transportation counts.
+"""
 
 _CARRIER, _ORIGIN, _DEST = (COLUMNS.index(name) for name in ("carrier", "origin", "dest"))
-_DEP_TIME, _DEP_DELAY, _TIME_HOUR = (COLUMNS.index(name) for name in ("dep_time", "dep_delay", "time_hour"))
+_DEP_TIME, _DEP_DELAY, _TIME_HOUR = (
+    COLUMNS.index(name) for name in ("dep_time", "dep_delay", "time_hour")
+)
 
 
 @dataclass(slots=True)
@@ -40,7 +44,9 @@ class Delays:
         return sum(1 for minutes in self.minutes if minutes > LATE_MINUTES) / len(self.minutes)
 
     def quantile(self, share: float) -> float:
-        """The exact quantile with linear interpolation between neighbours, as SQL's ``percentile`` has it."""
+        """The exact quantile with linear interpolation between neighbours, as SQL's ``percentile``
+        has it.
+        """
         ordered = sorted(self.minutes)
         position = share * (len(ordered) - 1)
         below = int(position)
@@ -68,8 +74,14 @@ class Expected:
         return sum(delays.count for delays in self.by_hour.values())
 
     def worst_routes(self, *, limit: int = 10, min_flights: int = 100) -> list[tuple[str, str]]:
-        """The routes of at least ``min_flights`` flights with the longest mean delay, worst first."""
-        routes = [(-delays.mean, route) for route, delays in self.by_route.items() if delays.count >= min_flights]
+        """The routes of at least ``min_flights`` flights with the longest mean delay, worst
+        first.
+        """
+        routes = [
+            (-delays.mean, route)
+            for route, delays in self.by_route.items()
+            if delays.count >= min_flights
+        ]
         return [route for _, route in sorted(routes)[:limit]]
 
 
@@ -88,6 +100,12 @@ def expect(flights: Flights) -> Expected:
         by_route[row[_ORIGIN], row[_DEST]].append(delay)
     return Expected(
         cancelled,
-        {(carrier.decode(), hour.decode()): Delays(minutes) for (carrier, hour), minutes in by_hour.items()},
-        {(origin.decode(), dest.decode()): Delays(minutes) for (origin, dest), minutes in by_route.items()},
+        {
+            (carrier.decode(), hour.decode()): Delays(minutes)
+            for (carrier, hour), minutes in by_hour.items()
+        },
+        {
+            (origin.decode(), dest.decode()): Delays(minutes)
+            for (origin, dest), minutes in by_route.items()
+        },
     )

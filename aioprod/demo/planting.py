@@ -1,11 +1,20 @@
-"""Records that are no flights: put among the flights, and looked for again among the dead letters."""
+"""Records that are no flights: put among the flights, and looked for again among the dead
+letters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioprod.consumer.partition_reader import EARLIEST, LATEST, FetchSettings, PartitionReader, list_offsets, partitions_of
+from aioprod.consumer.partition_reader import (
+    EARLIEST,
+    LATEST,
+    FetchSettings,
+    PartitionReader,
+    list_offsets,
+    partitions_of,
+)
 
 if TYPE_CHECKING:
     from aioprod import Producer
@@ -27,7 +36,9 @@ _ROUTE = b'"origin":"EWR","dest":"IAH","time_hour":"2013-01-01T10:00:00Z"'
 PLANTED = (
     BadRecord(b"planted", b"a flight, but no JSON", "not JSON"),
     BadRecord(b"planted", b'{"dep_delay":2,%b}' % _ROUTE, "carrier missing"),
-    BadRecord(b"planted", b'{"carrier":"UA","dep_delay":"late",%b}' % _ROUTE, "dep_delay is not a number"),
+    BadRecord(
+        b"planted", b'{"carrier":"UA","dep_delay":"late",%b}' % _ROUTE, "dep_delay is not a number"
+    ),
 )
 
 
@@ -54,10 +65,18 @@ async def read_dead_letters(client: ClusterClient, topic: str) -> list[BadRecord
     settings = FetchSettings(isolation_level="read_committed", retry_limit_ms=_READ_LIMIT_MS)
     found = []
     for partition in partitions:
-        async for fetched in PartitionReader(client, partition, first[partition], last[partition], settings):
+        async for fetched in PartitionReader(
+            client, partition, first[partition], last[partition], settings
+        ):
             for record in fetched.records():
-                reasons = [value for name, value in record.headers if name == _REASON and value is not None]
-                found.append(BadRecord(record.key, record.value, b"; ".join(reasons).decode(errors="replace")))
+                reasons = [
+                    value for name, value in record.headers if name == _REASON and value is not None
+                ]
+                found.append(
+                    BadRecord(
+                        record.key, record.value, b"; ".join(reasons).decode(errors="replace")
+                    )
+                )
     return found
 
 
@@ -69,5 +88,11 @@ def check_dead_letters(found: Iterable[BadRecord]) -> list[str]:
             missing.remove(record)
         else:
             unexpected.append(record)
-    lines = [f"planted, but not among the dead letters: {record.value!r} ({record.reason})" for record in missing]
-    return lines + [f"among the dead letters, but not planted: {record.value!r} ({record.reason})" for record in unexpected]
+    lines = [
+        f"planted, but not among the dead letters: {record.value!r} ({record.reason})"
+        for record in missing
+    ]
+    return lines + [
+        f"among the dead letters, but not planted: {record.value!r} ({record.reason})"
+        for record in unexpected
+    ]

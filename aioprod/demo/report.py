@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -57,15 +66,23 @@ def facts(report: SendReport) -> list[tuple[str, str]]:
 def describe_sending(report: SendReport, topics: FlightTopics) -> str:
     """A few lines about what was sent."""
     lines = [
-        f"{report.sent:,} flights sent in {report.seconds:.2f} s ({report.records_per_second:,.0f} records/s), {report.acknowledged:,} acknowledged:",
-        f"{report.acknowledged_flights:,} in topic {topics.flights}, {report.acknowledged_cancelled:,} in topic {topics.cancelled}",
+        (
+            f"{report.sent:,} flights sent in {report.seconds:.2f} s "
+            f"({report.records_per_second:,.0f} records/s), {report.acknowledged:,} acknowledged:"
+        ),
+        (
+            f"{report.acknowledged_flights:,} in topic {topics.flights}, "
+            f"{report.acknowledged_cancelled:,} in topic {topics.cancelled}"
+        ),
     ]
     if report.failed:
         lines.append(f"{report.failed:,} not delivered: {report.first_error}")
     return "\n".join(lines)
 
 
-def result_tables(table: DelayTable, names: Mapping[str, str], routes: Sequence[RouteDelay]) -> Group:
+def result_tables(
+    table: DelayTable, names: Mapping[str, str], routes: Sequence[RouteDelay]
+) -> Group:
     """Delays by airline and the worst routes."""
     return Group(_airlines(table, names), _routes(routes))
 
@@ -84,16 +101,27 @@ def _airlines(table: DelayTable, names: Mapping[str, str]) -> Table:
     shown.show_footer = True
     for carrier in table.carriers:
         hour, cell = _worst_hour(table, carrier)
-        shown.add_row(names.get(carrier, carrier), *_figures(table.by_carrier[carrier]), f"{hour:02d}:00", f"{cell.mean:.1f}")
+        shown.add_row(
+            names.get(carrier, carrier),
+            *_figures(table.by_carrier[carrier]),
+            f"{hour:02d}:00",
+            f"{cell.mean:.1f}",
+        )
     for column, text in zip(shown.columns, ("all", *_figures(table.total)), strict=False):
         column.footer = text
     return shown
 
 
 def _worst_hour(table: DelayTable, carrier: str) -> tuple[int, Cell]:
-    hours = [(hour, table.cells[carrier, hour]) for hour in table.hours if (carrier, hour) in table.cells]
+    hours = [
+        (hour, table.cells[carrier, hour]) for hour in table.hours if (carrier, hour) in table.cells
+    ]
     # A handful of flights at an odd hour is not what is meant.
-    usual = [(hour, cell) for hour, cell in hours if cell.flights >= 0.01 * table.by_carrier[carrier].flights]
+    usual = [
+        (hour, cell)
+        for hour, cell in hours
+        if cell.flights >= 0.01 * table.by_carrier[carrier].flights
+    ]
     return max(usual, key=lambda item: item[1].mean)
 
 
@@ -102,8 +130,18 @@ def _figures(cell: Cell) -> tuple[str, str, str]:
 
 
 def _routes(routes: Sequence[RouteDelay]) -> Table:
-    shown = _new_table("Worst routes of at least 100 flights", "route", ("flights", "mean", "90th percentile", "late"))
+    shown = _new_table(
+        "Worst routes of at least 100 flights",
+        "route",
+        ("flights", "mean", "90th percentile", "late"),
+    )
     for route in routes:
         name = f"{route.origin} → {route.dest}"
-        shown.add_row(name, f"{route.flights:,}", f"{route.mean_delay:.1f}", f"{route.p90_delay:.0f}", f"{route.late_share:.1%}")
+        shown.add_row(
+            name,
+            f"{route.flights:,}",
+            f"{route.mean_delay:.1f}",
+            f"{route.p90_delay:.0f}",
+            f"{route.late_share:.1%}",
+        )
     return shown

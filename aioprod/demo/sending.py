@@ -1,4 +1,6 @@
-"""Sending: every flight with ``await producer.send(...)``, every delivery checked, a bounded number of them open at a time."""
+"""Sending: every flight with ``await producer.send(...)``, every delivery checked, a bounded number
+of them open at a time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ CHUNK_RECORDS = 4096
 """Records sent between two looks at the clock, the progress bar and the other tasks."""
 
 MAX_OPEN_CHUNKS = 16
-"""Chunks whose deliveries may still be open: what bounds memory beside the producer's own ``buffer_memory``."""
+"""Chunks whose deliveries may still be open: what bounds memory beside the producer's own
+``buffer_memory``.
+"""
 
 PACED_CHUNKS_PER_SECOND = 10
 """With a rate, chunks are so small that this many leave in a second."""
@@ -41,7 +45,8 @@ class SendReport:
         sent: records that ``send`` took.
         acknowledged: of these, records that the broker acknowledged.
         acknowledged_cancelled: of the acknowledged, those of the topic of cancelled flights.
-        failed: records whose delivery failed; ``sent - acknowledged - failed`` were still open when the demo was ended.
+        failed: records whose delivery failed; ``sent - acknowledged - failed`` were still open when
+            the demo was ended.
         seconds: from the first ``send`` to the last acknowledgement.
         first_error: the first failed delivery's reason.
     """
@@ -70,7 +75,9 @@ class _Chunk(NamedTuple):
 
 
 class FlightSender:
-    """Sends flights and keeps the tally. ``run`` may be cancelled at any time; ``settle`` then waits for what is still open."""
+    """Sends flights and keeps the tally. ``run`` may be cancelled at any time; ``settle`` then
+    waits for what is still open.
+    """
 
     def __init__(
         self,
@@ -81,7 +88,9 @@ class FlightSender:
         rate: float | None = None,
         on_progress: Callable[[int], None] = lambda sent: None,
     ) -> None:
-        """``rate`` limits records per second; ``on_progress`` is called with the records sent so far, a few hundred times a second at most."""
+        """``rate`` limits records per second; ``on_progress`` is called with the records sent so
+        far, a few hundred times a second at most.
+        """
         self._producer = producer
         self._flights = flights
         self._topics = topics
@@ -96,7 +105,8 @@ class FlightSender:
         """Send all flights and wait for every delivery.
 
         Raises:
-            KafkaError: ``send`` itself refused a record, for example as no buffer memory came free in time.
+            KafkaError: ``send`` itself refused a record, for example as no buffer memory came free
+                in time.
         """
         self._started_at = self._ended_at = time.perf_counter()
         for lines in self._chunks():
@@ -105,9 +115,13 @@ class FlightSender:
             for line in lines:
                 key, value, cancelled = encode(line)
                 if cancelled:
-                    chunk.cancelled.append(await self._producer.send(self._topics.cancelled, value, key))
+                    chunk.cancelled.append(
+                        await self._producer.send(self._topics.cancelled, value, key)
+                    )
                 else:
-                    chunk.departed.append(await self._producer.send(self._topics.flights, value, key))
+                    chunk.departed.append(
+                        await self._producer.send(self._topics.flights, value, key)
+                    )
             self._sent += len(lines)
             self._on_progress(self._sent)
             await self._pause()
@@ -123,7 +137,11 @@ class FlightSender:
 
     def report(self) -> SendReport:
         """The tally so far: open deliveries that are already acknowledged count too."""
-        acknowledged, cancelled, failed = self._acknowledged, self._acknowledged_cancelled, self._failed
+        acknowledged, cancelled, failed = (
+            self._acknowledged,
+            self._acknowledged_cancelled,
+            self._failed,
+        )
         sent = acknowledged + failed
         for chunk in self._open:
             departed_ok, departed_bad = _finished(chunk.departed)
@@ -132,7 +150,14 @@ class FlightSender:
             acknowledged += departed_ok + cancelled_ok
             cancelled += cancelled_ok
             failed += departed_bad + cancelled_bad
-        return SendReport(sent, acknowledged, cancelled, failed, self._ended_at - self._started_at, self._first_error)
+        return SendReport(
+            sent,
+            acknowledged,
+            cancelled,
+            failed,
+            self._ended_at - self._started_at,
+            self._first_error,
+        )
 
     def _chunks(self) -> Iterator[list[bytes]]:
         size = CHUNK_RECORDS
@@ -166,7 +191,9 @@ class FlightSender:
                 else:
                     self._failed += 1
                     self._first_error = self._first_error or str(error)
-        self._acknowledged_cancelled += sum(1 for delivery in chunk.cancelled if delivery.exception() is None)
+        self._acknowledged_cancelled += sum(
+            1 for delivery in chunk.cancelled if delivery.exception() is None
+        )
         self._ended_at = time.perf_counter()
 
 

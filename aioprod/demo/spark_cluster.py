@@ -1,4 +1,6 @@
-"""A Spark cluster on this machine: a standalone master and workers, in processes of their own, on 127.0.0.1."""
+"""A Spark cluster on this machine: a standalone master and workers, in processes of their own, on
+127.0.0.1.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,12 @@ _POLL_S = 0.05
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 # What PySpark's workers need for Arrow; PySpark itself is on every machine that Spark is on.
 _SPARKS_PACKAGES = ("numpy", "pandas", "pyarrow", "python-dateutil", "pytz", "six")
-# Spark takes the shell's place, so its process id is the one we started. Beside it a watcher waits on a pipe whose other end only our process holds;
-# at its end, however we die, it kills its process group: master or worker, and the worker's executors.
-_WATCHED = 'exec 3<&0; (read -r _ <&3 || kill -9 0) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
+# Spark takes the shell's place, so its process id is the one we started. Beside it a watcher waits
+# on a pipe whose other end only our process holds; at its end, however we die, it kills its process
+# group: master or worker, and the worker's executors.
+_WATCHED = (
+    'exec 3<&0; (read -r _ <&3 || kill -9 0) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
+)
 
 
 def watched(command: Sequence[str]) -> list[str]:
@@ -42,13 +47,26 @@ def spark_home() -> Path:
 
 
 def spark_environment() -> dict[str, str]:
-    """What Spark's commands need to know, beside what this process was told: where Java is, and to stay on this machine."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))}
-    return {**kept, "SPARK_HOME": str(spark_home()), "JAVA_HOME": str(java_home_for_spark()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    """What Spark's commands need to know, beside what this process was told: where Java is, and to
+    stay on this machine.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))
+    }
+    return {
+        **kept,
+        "SPARK_HOME": str(spark_home()),
+        "JAVA_HOME": str(java_home_for_spark()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def bare_python(directory: Path) -> Path:
-    """Make a Python that has what PySpark needs and nothing else, as machines of a cluster may have; returns its executable."""
+    """Make a Python that has what PySpark needs and nothing else, as machines of a cluster may
+    have; returns its executable.
+    """
     venv.EnvBuilder(symlinks=os.name == "posix", with_pip=False).create(directory)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = directory / "lib" / version / "site-packages"
@@ -57,13 +75,19 @@ def bare_python(directory: Path) -> Path:
             installed = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue  # newer pandas needs no pytz
-        for top in {file.parts[0] for file in installed.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        for top in {
+            file.parts[0]
+            for file in installed.files or ()
+            if file.parts[0] not in ("..", "__pycache__")
+        }:
             (packages / top).symlink_to(str(installed.locate_file(top)))
     return directory / "bin" / "python"
 
 
 class SparkCluster:
-    """A master and workers of one core each; as a context manager they end with the block, and with our process however it ends."""
+    """A master and workers of one core each; as a context manager they end with the block, and with
+    our process however it ends.
+    """
 
     def __init__(self, directory: Path, *, workers: int = 2, worker_memory_mb: int = 1024) -> None:
         """``directory`` takes the processes' logs and the executors' files."""
@@ -91,17 +115,39 @@ class SparkCluster:
             DemoError: they have not within a minute; the text names the log.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        log = self._launch("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        log = self._launch(
+            "master",
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--webui-port",
+            "0",
+        )
         self.master_url = self._wait_for(log, _MASTER_URL)
         for number in range(1, self._workers + 1):
             self._launch(
-                f"worker{number}", "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
-                "--cores", "1", "--memory", f"{self._memory_mb}m", "--work-dir", str(self._directory / f"worker{number}"), self.master_url,
-            )  # fmt: skip
+                f"worker{number}",
+                "org.apache.spark.deploy.worker.Worker",
+                "--host",
+                "127.0.0.1",
+                "--webui-port",
+                "0",
+                "--cores",
+                "1",
+                "--memory",
+                f"{self._memory_mb}m",
+                "--work-dir",
+                str(self._directory / f"worker{number}"),
+                self.master_url,
+            )
         self._wait_for(log, re.compile(f"((?:Registering worker.*){{{self._workers}}})", re.DOTALL))
 
     def stop(self) -> None:
-        """End all processes, and the executors with them; may be called again, and from another thread."""
+        """End all processes, and the executors with them; may be called again, and from another
+        thread.
+        """
         for process in self._processes:
             signal_group(process, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_LIMIT_S
@@ -118,27 +164,40 @@ class SparkCluster:
     def _launch(self, name: str, *command: str) -> Path:
         log = self._directory / f"{name}.log"
         java = [str(spark_home() / "bin" / "spark-class"), *command]
-        environment = {**spark_environment(), "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_RUN_JAVA_OPTIONS}
+        environment = {
+            **spark_environment(),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SHORT_RUN_JAVA_OPTIONS,
+        }
         with log.open("wb") as output:
             # A session of its own: the terminal's Ctrl-C is for our process.
             process = subprocess.Popen(
-                watched(java), env=environment, cwd=self._directory,
-                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                watched(java),
+                env=environment,
+                cwd=self._directory,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self._processes.append(process)
         return log
 
     def _wait_for(self, log: Path, wanted: re.Pattern[str]) -> str:
         deadline = time.monotonic() + _START_LIMIT_S
         while (found := wanted.search(log.read_text(errors="replace"))) is None:
-            if time.monotonic() > deadline or any(process.poll() is not None for process in self._processes):
+            if time.monotonic() > deadline or any(
+                process.poll() is not None for process in self._processes
+            ):
                 raise DemoError(f"Spark's cluster did not start (more in {log.parent})")
             time.sleep(_POLL_S)
         return found.group(1)
 
 
 def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None:
-    """To all processes of a group; its number stays taken as long as one of them is left, or our child is not waited for."""
+    """To all processes of a group; its number stays taken as long as one of them is left, or our
+    child is not waited for.
+    """
     try:
         os.killpg(process.pid, number)
     except ProcessLookupError:

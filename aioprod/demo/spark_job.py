@@ -1,4 +1,6 @@
-"""Spark's part of the demo: a session in a Java process of its own, the pipeline on it, and an end in bounded time."""
+"""Spark's part of the demo: a session in a Java process of its own, the pipeline on it, and an end
+in bounded time.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,14 @@ _TERMINATE_LIMIT_S = 2.0
 
 
 class SparkJob:
-    """One run of the pipeline. `run` blocks and belongs in a thread; `stop` and `kill` may be called from another one."""
+    """One run of the pipeline. `run` blocks and belongs in a thread; `stop` and `kill` may be
+    called from another one.
+    """
 
     def __init__(self, work_dir: Path, log: Path, *, follow: bool) -> None:
-        """``work_dir`` takes Parquet, checkpoints and Spark's temporary files; ``log`` takes what Java prints; ``follow`` reads on until `stop`."""
+        """``work_dir`` takes Parquet, checkpoints and Spark's temporary files; ``log`` takes what
+        Java prints; ``follow`` reads on until `stop`.
+        """
         self._follow = follow
         self._work_dir = work_dir
         self._log = log
@@ -35,7 +41,13 @@ class SparkJob:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(
-        self, servers: str, topic: str, sink_topic: str, *, on_started: Callable[[], None], on_progress: Callable[[QueryProgress], None]
+        self,
+        servers: str,
+        topic: str,
+        sink_topic: str,
+        *,
+        on_started: Callable[[], None],
+        on_progress: Callable[[QueryProgress], None],
     ) -> PipelineResult:
         """Start Spark, run the pipeline and end Spark.
 
@@ -58,12 +70,17 @@ class SparkJob:
                 topic=topic,
                 sink_topic=sink_topic,
             )
-            return run_pipeline(session, options, follow=self._follow, stop=self._stop, on_progress=on_progress)
+            return run_pipeline(
+                session, options, follow=self._follow, stop=self._stop, on_progress=on_progress
+            )
         except Exception as error:
             text = str(error)  # asks Java, which ends below
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(text)
-            raise DemoError(f"Spark failed: {failure_reason(text) or type(error).__name__} (more in {self._log})") from error
+            raise DemoError(
+                f"Spark failed: {failure_reason(text) or type(error).__name__} (more in "
+                f"{self._log})"
+            ) from error
         finally:
             if session is not None and not self._ended():
                 session.stop()
@@ -75,11 +92,15 @@ class SparkJob:
         self._stop.set()
 
     def kill(self) -> None:
-        """End Java within two seconds, and with it the Python workers that it started; a `run` that waits for it fails."""
+        """End Java within two seconds, and with it the Python workers that it started; a `run` that
+        waits for it fails.
+        """
         _expect_lost_connections()
         process = self._process
         if process is None or process.poll() is not None:
-            return  # or Java is starting just now: it ends by itself when our end of its standard input is closed
+            # or Java is starting just now: it ends by itself when our end of its standard input is
+            # closed
+            return
         process.terminate()  # Spark removes its temporary files
         try:
             process.wait(_TERMINATE_LIMIT_S)
@@ -93,7 +114,9 @@ class SparkJob:
         return self._process is None or self._process.poll() is not None
 
     def _launch(self) -> Any:
-        """Start Java in a process group of its own, so that the terminal's Ctrl-C comes to us alone, and with its output in the log."""
+        """Start Java in a process group of its own, so that the terminal's Ctrl-C comes to us
+        alone, and with its output in the log.
+        """
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
@@ -110,7 +133,11 @@ class SparkJob:
         ):
             conf.set(name, value)
         with self._log.open("wb") as log:
-            arguments = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": os.name == "posix"}
+            arguments = {
+                "stdout": log,
+                "stderr": subprocess.STDOUT,
+                "start_new_session": os.name == "posix",
+            }
             gateway = launch_gateway(conf=conf, popen_kwargs=arguments)  # type: ignore[no-untyped-call]
         self._process = gateway.proc
         SparkContext._ensure_initialized(gateway=gateway)
@@ -119,7 +146,9 @@ class SparkJob:
     def _session(self) -> SparkSession:
         from aioprod.spark.session import spark_session_builder
 
-        builder = spark_session_builder(app_name="aioprod demo").config("spark.sql.warehouse.dir", str(self._work_dir / "warehouse"))
+        builder = spark_session_builder(app_name="aioprod demo").config(
+            "spark.sql.warehouse.dir", str(self._work_dir / "warehouse")
+        )
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         return session
@@ -143,7 +172,9 @@ class SparkJob:
 
 
 def _expect_lost_connections() -> None:
-    """py4j and Spark's server for accumulators would each print a traceback when Java is gone. What comes after `kill` is only the end."""
+    """py4j and Spark's server for accumulators would each print a traceback when Java is gone. What
+    comes after `kill` is only the end.
+    """
     from pyspark import SparkContext
 
     logging.disable(logging.CRITICAL)  # py4j logs to the root logger

@@ -14,7 +14,9 @@ from aioprod.spark.progress import QueryProgress
 
 
 class SparkProgress:
-    """A progress bar of the records that Spark has read, and a table of its queries; as a context manager it is drawn."""
+    """A progress bar of the records that Spark has read, and a table of its queries; as a context
+    manager it is drawn.
+    """
 
     def __init__(self, console: Console, topic: str, records: int) -> None:
         self._console = console
@@ -22,7 +24,9 @@ class SparkProgress:
         self._table = ProgressTable()
         self._bar = progress_bar(console)
         self._task = self._bar.add_task("starting Spark", total=records)
-        self._live = Live(Group(self._bar, self._table), console=console, refresh_per_second=REFRESHES_PER_SECOND)
+        self._live = Live(
+            Group(self._bar, self._table), console=console, refresh_per_second=REFRESHES_PER_SECOND
+        )
 
     def __enter__(self) -> Self:
         self._live.start(refresh=True)

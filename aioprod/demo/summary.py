@@ -1,4 +1,6 @@
-"""From delays by carrier and scheduled hour to the table that is drawn and printed: carriers by the hour of the day in New York."""
+"""From delays by carrier and scheduled hour to the table that is drawn and printed: carriers by the
+hour of the day in New York.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Delays of several hours together; a percentile can't be put together from parts, so there is none.
+    """Delays of several hours together; a percentile can't be put together from parts, so there is
+    none.
 
     Attributes:
         flights: how many.
@@ -66,7 +69,11 @@ class _Sum:
         self.late += delay.late_share * delay.flights
 
     def cell(self) -> Cell:
-        return Cell(self.count, self.minutes / self.count, self.late / self.count) if self.count else Cell(0, 0.0, 0.0)
+        return (
+            Cell(self.count, self.minutes / self.count, self.late / self.count)
+            if self.count
+            else Cell(0, 0.0, 0.0)
+        )
 
 
 def summarise(delays: Iterable[CarrierHourDelay]) -> DelayTable:

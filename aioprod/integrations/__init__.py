@@ -1,1 +1,3 @@
-"""Bridges to other libraries; each module needs an extra of the same name, and nothing imports one but you."""
+"""Bridges to other libraries; each module needs an extra of the same name, and nothing imports one
+but you.
+"""

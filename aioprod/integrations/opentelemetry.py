@@ -1,8 +1,11 @@
-"""OpenTelemetry: a span for each record and metrics for each batch, by the semantic conventions for messaging.
+"""OpenTelemetry: a span for each record and metrics for each batch, by the semantic conventions for
+messaging.
 
-Needs the extra ``opentelemetry``, which is the API only: without an SDK nothing is recorded, and what the current context says is still passed on.
+Needs the extra ``opentelemetry``, which is the API only: without an SDK nothing is recorded, and
+what the current context says is still passed on.
 
-The conventions for messaging are not final; these are the names of version 1.30 and later (``messaging.kafka.offset``, ``messaging.operation.type``).
+The conventions for messaging are not final; these are the names of version 1.30 and later
+(``messaging.kafka.offset``, ``messaging.operation.type``).
 """
 
 from __future__ import annotations
@@ -27,18 +30,40 @@ log = logging.getLogger(__name__)
 MAX_OPEN_SPANS = 100_000
 MAX_PARTITIONS = 10_000
 
-_SYSTEM = {"messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send"}
+_SYSTEM = {
+    "messaging.system": "kafka",
+    "messaging.operation.name": "send",
+    "messaging.operation.type": "send",
+}
 # As the conventions advise for messaging.client.operation.duration.
-_DURATION_BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_DURATION_BOUNDARIES = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+)
 
 
 def error_type(error: BaseException) -> str:
-    """``error.type``: the name of Kafka's error code where a broker gave one, such as ``MESSAGE_TOO_LARGE``, else the exception's class."""
+    """``error.type``: the name of Kafka's error code where a broker gave one, such as
+    ``MESSAGE_TOO_LARGE``, else the exception's class.
+    """
     return error.code.name if isinstance(error, BrokerError) else type(error).__qualname__
 
 
 class OpenTelemetryObserver(ProducerObserver):
-    """``messaging.client.operation.duration`` (seconds, one value per batch: from opening it to its outcome) and ``messaging.client.sent.messages``.
+    """``messaging.client.operation.duration`` (seconds, one value per batch: from opening it to its
+    outcome) and ``messaging.client.sent.messages``.
 
     Give each producer one of its own.
 
@@ -47,16 +72,22 @@ class OpenTelemetryObserver(ProducerObserver):
         partitions: give each partition its own series (``messaging.destination.partition.id``).
     """
 
-    def __init__(self, meter_provider: MeterProvider | None = None, *, partitions: bool = False) -> None:
+    def __init__(
+        self, meter_provider: MeterProvider | None = None, *, partitions: bool = False
+    ) -> None:
         meter = metrics.get_meter("aioprod", meter_provider=meter_provider)
         self._duration = meter.create_histogram(
             "messaging.client.operation.duration",
             unit="s",
-            description="Duration of messaging operation initiated by a producer or consumer client.",
+            description=(
+                "Duration of messaging operation initiated by a producer or consumer client."
+            ),
             explicit_bucket_boundaries_advisory=_DURATION_BOUNDARIES,
         )
         self._sent = meter.create_counter(
-            "messaging.client.sent.messages", unit="{message}", description="Number of messages producer attempted to send to the broker."
+            "messaging.client.sent.messages",
+            unit="{message}",
+            description="Number of messages producer attempted to send to the broker.",
         )
         self._partitions = partitions
         self._addresses: dict[int, dict[str, str | int]] = {}
@@ -66,10 +97,15 @@ class OpenTelemetryObserver(ProducerObserver):
     def on_start(self, producer: ObservedProducer) -> None:
         self.client_id = producer.client_id
 
-    def on_connection(self, node_id: int, address: str, opened: bool, error: Exception | None) -> None:
+    def on_connection(
+        self, node_id: int, address: str, opened: bool, error: Exception | None
+    ) -> None:
         if opened:
             host, _, port = address.rpartition(":")
-            self._addresses[node_id] = {"server.address": host.removeprefix("[").removesuffix("]"), "server.port": int(port)}
+            self._addresses[node_id] = {
+                "server.address": host.removeprefix("[").removesuffix("]"),
+                "server.port": int(port),
+            }
 
     def on_batch_sent(self, event: BatchSent) -> None:
         if len(self._leaders) >= MAX_PARTITIONS:
@@ -77,7 +113,11 @@ class OpenTelemetryObserver(ProducerObserver):
         self._leaders[event.topic, event.partition] = event.node_id
 
     def on_batch_done(self, event: BatchDone) -> None:
-        attributes: dict[str, str | int] = {**_SYSTEM, "messaging.destination.name": event.topic, **self.server(event.topic, event.partition)}
+        attributes: dict[str, str | int] = {
+            **_SYSTEM,
+            "messaging.destination.name": event.topic,
+            **self.server(event.topic, event.partition),
+        }
         if self._partitions:
             attributes["messaging.destination.partition.id"] = str(event.partition)
         if event.error is not None:
@@ -87,7 +127,9 @@ class OpenTelemetryObserver(ProducerObserver):
             self._sent.add(event.records, attributes)
 
     def server(self, topic: str, partition: int) -> Mapping[str, str | int]:
-        """``server.address`` and ``server.port`` of the broker that was last sent this partition; empty where that is not known."""
+        """``server.address`` and ``server.port`` of the broker that was last sent this partition;
+        empty where that is not known.
+        """
         return self._addresses.get(self._leaders.get((topic, partition), -1), {})
 
 
@@ -102,15 +144,19 @@ _SETTER = _HeaderSetter()
 
 
 class OpenTelemetryInterceptor(ProducerInterceptor):
-    """A span ``send <topic>`` for each record, from ``send`` to its outcome, passed on in the record's headers (``traceparent``).
+    """A span ``send <topic>`` for each record, from ``send`` to its outcome, passed on in the
+    record's headers (``traceparent``).
 
-    The span's parent is what is current where ``send`` is called. Put this interceptor last, so that no other one takes the headers away.
+    The span's parent is what is current where ``send`` is called. Put this interceptor last, so
+    that no other one takes the headers away.
 
     Args:
         tracer_provider: where the spans go; the global one by default.
         propagator: writes the headers; the global one by default.
-        observer: knows which broker has a partition: with it spans have ``server.address`` and ``messaging.client.id``.
-        max_open_spans: so many records may wait for their outcome; beyond it the oldest span is ended without one.
+        observer: knows which broker has a partition: with it spans have ``server.address`` and
+            ``messaging.client.id``.
+        max_open_spans: so many records may wait for their outcome; beyond it the oldest span is
+            ended without one.
     """
 
     def __init__(
@@ -127,7 +173,8 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self._observer = observer
         self._max_open_spans = max_open_spans
         self._client_id: str | None = None
-        # By what the propagator wrote, which is in the record wherever it goes; where it wrote nothing, by the record's identity.
+        # By what the propagator wrote, which is in the record wherever it goes; where it wrote
+        # nothing, by the record's identity.
         self._open: OrderedDict[object, tuple[Span, ProducerRecord]] = OrderedDict()
         self._overflowed = False
 
@@ -141,10 +188,14 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self._client_id = client_id if isinstance(client_id, str) else None
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=self._attributes(record))
+        span = self._tracer.start_span(
+            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=self._attributes(record)
+        )
         try:
             headers = list(record.headers)
-            self._propagator.inject(headers, context=trace.set_span_in_context(span), setter=_SETTER)
+            self._propagator.inject(
+                headers, context=trace.set_span_in_context(span), setter=_SETTER
+            )
             if headers != list(record.headers):
                 record = record._replace(headers=tuple(headers))
             if span.is_recording():
@@ -154,7 +205,9 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             raise
         return record
 
-    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
+    def on_delivery(
+        self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
+    ) -> None:
         span = self._forget(record)
         if span is None:
             return
@@ -165,7 +218,9 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             span.set_attributes(self._observer.server(metadata.topic, metadata.partition))
         _end(span, error)
 
-    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
+    def on_send_error(
+        self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
+    ) -> None:
         span = self._forget(record)
         if span is None:
             return
@@ -177,12 +232,19 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         """End what is still open: the producer tells of no more outcomes."""
         while self._open:
             _, (span, _record) = self._open.popitem()
-            span.set_status(Status(StatusCode.ERROR, "the producer was closed before the record had an outcome"))
+            span.set_status(
+                Status(StatusCode.ERROR, "the producer was closed before the record had an outcome")
+            )
             span.end()
 
     def _attributes(self, record: ProducerRecord) -> dict[str, str | int | bool]:
-        attributes: dict[str, str | int | bool] = {**_SYSTEM, "messaging.destination.name": record.topic}
-        client_id = self._client_id or (self._observer.client_id if self._observer is not None else None)
+        attributes: dict[str, str | int | bool] = {
+            **_SYSTEM,
+            "messaging.destination.name": record.topic,
+        }
+        client_id = self._client_id or (
+            self._observer.client_id if self._observer is not None else None
+        )
         if client_id:
             attributes["messaging.client.id"] = client_id
         if isinstance(record.key, str):
@@ -203,7 +265,10 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             oldest.end()
             if not self._overflowed:
                 self._overflowed = True
-                log.warning("more than %d records wait for their outcome: the oldest spans end without one", self._max_open_spans)
+                log.warning(
+                    "more than %d records wait for their outcome: the oldest spans end without one",
+                    self._max_open_spans,
+                )
 
     def _forget(self, record: ProducerRecord) -> Span | None:
         found = self._open.pop(self._key(record), None)

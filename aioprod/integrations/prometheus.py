@@ -1,4 +1,5 @@
-"""Prometheus: a producer's metrics, read when they are scraped, and histograms, one value per batch or request.
+"""Prometheus: a producer's metrics, read when they are scraped, and histograms, one value per batch
+or request.
 
 Needs the extra ``prometheus``.
 """
@@ -14,19 +15,46 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aioprod.metrics import BatchDone, ObservedProducer, ProducerMetrics, ProducerObserver, RequestDone
+from aioprod.metrics import (
+    BatchDone,
+    ObservedProducer,
+    ProducerMetrics,
+    ProducerObserver,
+    RequestDone,
+)
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+)
 _BYTES = tuple(float(2**power) for power in range(8, 21, 2))
 
 
 class PrometheusObserver(ProducerObserver):
-    """Registers its producer when that starts and takes it out again when it closes; give each producer one of its own.
+    """Registers its producer when that starts and takes it out again when it closes; give each
+    producer one of its own.
 
-    Names are Kafka's with ``kafka_producer_`` before them (``kafka_producer_topic_``, ``kafka_producer_node_`` for the groups by topic and node) and
-    underscores for dashes: ``record-send-total`` is ``kafka_producer_record_send_total``. Labels are ``client_id``, ``topic``, ``node_id``; where two
-    producers of one registry have the same client id, the second is ``<client id>-2``. Histograms are ``kafka_producer_delivery_seconds`` and
-    ``kafka_producer_batch_bytes`` (a value per batch), and ``kafka_producer_request_seconds``.
+    Names are Kafka's with ``kafka_producer_`` before them (``kafka_producer_topic_``,
+    ``kafka_producer_node_`` for the groups by topic and node) and
+    underscores for dashes: ``record-send-total`` is ``kafka_producer_record_send_total``. Labels
+        are ``client_id``, ``topic``, ``node_id``; where two
+    producers of one registry have the same client id, the second is ``<client id>-2``. Histograms
+    are ``kafka_producer_delivery_seconds`` and ``kafka_producer_batch_bytes`` (a value per batch),
+    and ``kafka_producer_request_seconds``.
 
     Args:
         registry: where to register; the library's global one by default.
@@ -34,7 +62,9 @@ class PrometheusObserver(ProducerObserver):
         nodes: metrics by broker, too.
     """
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY, *, topics: bool = True, nodes: bool = True) -> None:
+    def __init__(
+        self, registry: CollectorRegistry = REGISTRY, *, topics: bool = True, nodes: bool = True
+    ) -> None:
         self._registry = registry
         self._topics = topics
         self._nodes = nodes
@@ -80,9 +110,13 @@ class _Producers(Collector):
 
     def __init__(self) -> None:
         self._observed: dict[str, tuple[ObservedProducer, bool, bool]] = {}
-        self.delivery = _histogram("delivery_seconds", "From opening a batch to its outcome", _SECONDS)
+        self.delivery = _histogram(
+            "delivery_seconds", "From opening a batch to its outcome", _SECONDS
+        )
         self.batch_bytes = _histogram("batch_bytes", "Size of batches as sent", _BYTES)
-        self.request = _histogram("request_seconds", "From writing a request to its answer, or to giving it up", _SECONDS)
+        self.request = _histogram(
+            "request_seconds", "From writing a request to its answer, or to giving it up", _SECONDS
+        )
 
     def __bool__(self) -> bool:
         return bool(self._observed)
@@ -110,11 +144,16 @@ class _Producers(Collector):
         example.batch_succeeded("", 0, 0.0)
         example.request_done(0, 0.0, 0.0)
         of_example = ObservedProducer(
-            "", partial(example.snapshot, 0.0), partial(example.snapshot_by_topic, 0.0), partial(example.snapshot_by_node, 0.0)
+            "",
+            partial(example.snapshot, 0.0),
+            partial(example.snapshot_by_topic, 0.0),
+            partial(example.snapshot_by_node, 0.0),
         )
         return self._families({**self._observed, "": (of_example, True, True)})
 
-    def _families(self, observed: Mapping[str, tuple[ObservedProducer, bool, bool]]) -> Iterable[Metric]:
+    def _families(
+        self, observed: Mapping[str, tuple[ObservedProducer, bool, bool]]
+    ) -> Iterable[Metric]:
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for client_id, (producer, topics, nodes) in observed.items():
             _add(families, "producer-metrics", {}, client_id, producer.metrics())
@@ -131,11 +170,17 @@ _BY_REGISTRY: WeakKeyDictionary[CollectorRegistry, _Producers] = WeakKeyDictiona
 
 
 def _histogram(name: str, documentation: str, buckets: Sequence[float]) -> Histogram:
-    return Histogram(f"kafka_producer_{name}", documentation, ["client_id"], buckets=buckets, registry=None)
+    return Histogram(
+        f"kafka_producer_{name}", documentation, ["client_id"], buckets=buckets, registry=None
+    )
 
 
 def _add(
-    families: dict[str, CounterMetricFamily | GaugeMetricFamily], group: str, labels: Mapping[str, str], client_id: str, values: Mapping[str, float]
+    families: dict[str, CounterMetricFamily | GaugeMetricFamily],
+    group: str,
+    labels: Mapping[str, str],
+    client_id: str,
+    values: Mapping[str, float],
 ) -> None:
     prefix = group.replace("-", "_").removesuffix("metrics")
     for name, value in values.items():
@@ -143,5 +188,7 @@ def _add(
         family = families.get(full_name)
         if family is None:
             kind = CounterMetricFamily if name.endswith("-total") else GaugeMetricFamily
-            family = families[full_name] = kind(full_name, f"{name} of Kafka's group {group}", labels=["client_id", *labels])
+            family = families[full_name] = kind(
+                full_name, f"{name} of Kafka's group {group}", labels=["client_id", *labels]
+            )
         family.add_metric([client_id, *labels.values()], value)

@@ -1,7 +1,14 @@
 """The metrics of producers and consumers, and the hook for those who watch a producer."""
 
 from aioprod.metrics.consumer import ConsumerMetrics
-from aioprod.metrics.observers import BatchDone, BatchSent, ObservedProducer, Observers, ProducerObserver, RequestDone
+from aioprod.metrics.observers import (
+    BatchDone,
+    BatchSent,
+    ObservedProducer,
+    Observers,
+    ProducerObserver,
+    RequestDone,
+)
 from aioprod.metrics.producer import ProducerMetrics, TransactionStep
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""What a consumer counts about itself: once per answer and per stretch of records, never once per record."""
+"""What a consumer counts about itself: once per answer and per stretch of records, never once per
+record.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,11 @@ from aioprod.metrics.windows import ConsumedTopicSample, ConsumerSample, Windows
 
 
 class ConsumerMetrics:
-    """A consumer's counts, and rates over the last windows, under the names of Kafka's ``consumer-fetch-manager-metrics``.
+    """A consumer's counts, and rates over the last windows, under the names of Kafka's
+    ``consumer-fetch-manager-metrics``.
 
-    Time is passed in: seconds of a monotonic clock. Nothing is ever NaN: an average or maximum of nothing is 0.0, and all keys are always there.
+    Time is passed in: seconds of a monotonic clock. Nothing is ever NaN: an average or maximum of
+        nothing is 0.0, and all keys are always there.
 
     Args:
         window_ms: length of a window (``metrics.sample.window.ms``).
@@ -62,13 +66,17 @@ class ConsumerMetrics:
     def _topic(self, topic: str, now: float) -> ConsumedTopicSample:
         windows = self._topics.get(topic)
         if windows is None:
-            windows = self._topics[topic] = Windows(ConsumedTopicSample, self._window_s, self._samples)
+            windows = self._topics[topic] = Windows(
+                ConsumedTopicSample, self._window_s, self._samples
+            )
         return windows.current if now < windows.ends_at else windows.turn(now)
 
     # -- snapshots --
 
     def snapshot(self, now: float, gauges: Mapping[str, float]) -> dict[str, float]:
-        """All figures; ``gauges`` are values of this moment, which the consumer knows, and are taken over as they are."""
+        """All figures; ``gauges`` are values of this moment, which the consumer knows, and are
+        taken over as they are.
+        """
         total, recent, elapsed = self._consumer.read(now)
         return {
             "records-consumed-total": float(total.records),

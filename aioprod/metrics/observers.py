@@ -1,4 +1,6 @@
-"""The hook for those who want to watch a producer: per batch, request and connection, never per record."""
+"""The hook for those who want to watch a producer: per batch, request and connection, never per
+record.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ class RequestDone(NamedTuple):
         node_id: the broker.
         api: the request's name in Kafka's protocol, such as ``"Produce"``.
         latency_s: seconds since it was written.
-        error: why there is no answer; None where there is one, whatever it says, and where the request was cancelled.
+        error: why there is no answer; None where there is one, whatever it says, and where the
+            request was cancelled.
     """
 
     node_id: int
@@ -96,7 +99,9 @@ class ProducerObserver:
     """
 
     def on_start(self, producer: ObservedProducer) -> None:
-        """The producer begins to connect; called once, before all others but ``close``, which alone hears of one that was never started."""
+        """The producer begins to connect; called once, before all others but ``close``, which alone
+        hears of one that was never started.
+        """
 
     def on_batch_sent(self, event: BatchSent) -> None:
         """A batch went into a request."""
@@ -107,8 +112,12 @@ class ProducerObserver:
     def on_request(self, event: RequestDone) -> None:
         """A request was answered or lost."""
 
-    def on_connection(self, node_id: int, address: str, opened: bool, error: Exception | None) -> None:
-        """A connection to ``address`` was made (``opened``), or one that had been made ended; node -1 is a bootstrap server."""
+    def on_connection(
+        self, node_id: int, address: str, opened: bool, error: Exception | None
+    ) -> None:
+        """A connection to ``address`` was made (``opened``), or one that had been made ended; node
+        -1 is a bootstrap server.
+        """
 
     def close(self) -> None:
         """The producer is closed; called once, after all others."""
@@ -131,7 +140,9 @@ class Observers:
         return bool(self._observers)
 
     def on_start(self, producer: ObservedProducer) -> None:
-        """See :class:`ProducerObserver`, as for the others. A start that is tried again is told of once."""
+        """See :class:`ProducerObserver`, as for the others. A start that is tried again is told of
+        once.
+        """
         if not self._started:
             self._started = True
             self._tell("on_start", self._observers, producer)
@@ -145,7 +156,9 @@ class Observers:
     def on_request(self, event: RequestDone) -> None:
         self._tell("on_request", self._request, event)
 
-    def on_connection(self, node_id: int, address: str, opened: bool, error: Exception | None) -> None:
+    def on_connection(
+        self, node_id: int, address: str, opened: bool, error: Exception | None
+    ) -> None:
         self._tell("on_connection", self._connection, node_id, address, opened, error)
 
     def close(self) -> None:
@@ -153,7 +166,11 @@ class Observers:
 
     def _overriding(self, method: str) -> tuple[ProducerObserver, ...]:
         base = getattr(ProducerObserver, method)
-        return tuple(observer for observer in self._observers if getattr(type(observer), method, None) is not base)
+        return tuple(
+            observer
+            for observer in self._observers
+            if getattr(type(observer), method, None) is not base
+        )
 
     def _tell(self, method: str, observers: tuple[ProducerObserver, ...], *event: Any) -> None:
         for observer in observers:

@@ -1,4 +1,6 @@
-"""Counts in windows of time, as Kafka's metrics keep them: what is asked for is a rate or an average of the last few windows, and a total."""
+"""Counts in windows of time, as Kafka's metrics keep them: what is asked for is a rate or an
+average of the last few windows, and a total.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Generic, TypeVar
 
 @dataclass(slots=True)
 class Sample:
-    """What was counted since ``started_at``; fields that end in ``_max`` are maxima, all others are sums."""
+    """What was counted since ``started_at``; fields that end in ``_max`` are maxima, all others are
+    sums.
+    """
 
     started_at: float = 0.0
 
@@ -95,9 +99,25 @@ class ConsumedTopicSample(Sample):
 
 
 SampleT = TypeVar("SampleT", bound=Sample)
-_KINDS: tuple[type[Sample], ...] = (ProducerSample, TopicSample, NodeSample, ConsumerSample, ConsumedTopicSample)
-_SUMS = {kind: tuple(field.name for field in fields(kind) if field.name != "started_at" and not field.name.endswith("_max")) for kind in _KINDS}
-_MAXIMA = {kind: tuple(field.name for field in fields(kind) if field.name.endswith("_max")) for kind in _KINDS}
+_KINDS: tuple[type[Sample], ...] = (
+    ProducerSample,
+    TopicSample,
+    NodeSample,
+    ConsumerSample,
+    ConsumedTopicSample,
+)
+_SUMS = {
+    kind: tuple(
+        field.name
+        for field in fields(kind)
+        if field.name != "started_at" and not field.name.endswith("_max")
+    )
+    for kind in _KINDS
+}
+_MAXIMA = {
+    kind: tuple(field.name for field in fields(kind) if field.name.endswith("_max"))
+    for kind in _KINDS
+}
 
 
 def _merged(kind: type[SampleT], samples: Iterable[SampleT]) -> SampleT:
@@ -114,8 +134,9 @@ def _merged(kind: type[SampleT], samples: Iterable[SampleT]) -> SampleT:
 class Windows(Generic[SampleT]):
     """The last few windows of one thing's counts, and the sum of all that went before.
 
-    An event costs an addition in the current sample and nothing else: totals are summed up when somebody asks. ``_state`` is only ever replaced as
-    a whole, so another thread may read at any time.
+    An event costs an addition in the current sample and nothing else: totals are summed up when
+    somebody asks. ``_state`` is only ever replaced as a whole, so another thread may read at any
+    time.
     """
 
     __slots__ = ("_count", "_kind", "_state", "_window_s", "current", "ends_at")
@@ -135,15 +156,23 @@ class Windows(Generic[SampleT]):
         dropped = samples[: len(samples) - len(kept)]
         self.current = self._kind(started_at=now)
         self.ends_at = now + self._window_s
-        self._state = (_merged(self._kind, (past, *dropped)) if dropped else past, (*kept, self.current))
+        self._state = (
+            _merged(self._kind, (past, *dropped)) if dropped else past,
+            (*kept, self.current),
+        )
         return self.current
 
     def read(self, now: float) -> tuple[SampleT, SampleT, float]:
-        """Everything since the beginning, what the windows hold, and the seconds that these stand for."""
+        """Everything since the beginning, what the windows hold, and the seconds that these stand
+        for.
+        """
         past, samples = self._state
-        live = [sample for sample in samples if now - sample.started_at < self._window_s * self._count]
+        live = [
+            sample for sample in samples if now - sample.started_at < self._window_s * self._count
+        ]
         elapsed = max(now - live[0].started_at, 0.0) if live else 0.0
-        # As in Kafka: all windows but the current one count as full, or the first events would make an absurd rate.
+        # As in Kafka: all windows but the current one count as full, or the first events would make
+        # an absurd rate.
         missing = self._count - 1 - int(elapsed / self._window_s)
         elapsed += max(missing, 0) * self._window_s
         return _merged(self._kind, (past, *samples)), _merged(self._kind, live), max(elapsed, 1.0)

@@ -1,6 +1,7 @@
 """A client proves who it is: SaslHandshake, then SaslAuthenticate until both sides are content.
 
-What is secret stays out of the frames that an error passes through: some tools print a traceback with its local variables.
+What is secret stays out of the frames that an error passes through: some tools print a traceback
+with its local variables.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from aioprod.errors import AuthenticationError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.framing import encode_request
 from aioprod.protocol.message import Message
-from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from aioprod.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
@@ -26,7 +30,8 @@ from aioprod.protocol.sasl.scram import ScramClient
 from aioprod.security import READABLE_SECRETS, OAuthToken, TokenProvider
 from aioprod.users_code import is_cancelled, surface
 
-# From version 1 on the exchange goes in SaslAuthenticate requests; before (Kafka 0.10) it went in bare bytes.
+# From version 1 on the exchange goes in SaslAuthenticate requests; before (Kafka 0.10) it went in
+# bare bytes.
 _HANDSHAKE_VERSION = 1
 
 # Which secrets were warned of, and for which servers.
@@ -39,7 +44,8 @@ async def new_mechanism(config: ClientConfig) -> ClientMechanism:
     """Make what can log in once; asks the token provider for a token where there is one.
 
     Raises:
-        AuthenticationError: the token provider failed, or gave nothing within ``request_timeout_ms``.
+        AuthenticationError: the token provider failed, or gave nothing within
+            ``request_timeout_ms``.
     """
     _warn_if_readable(config)
     token = None
@@ -90,13 +96,18 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
         async with asyncio.timeout(limit_ms / 1000):
             answer = await _call(provider)
     except TimeoutError as error:
-        raise AuthenticationError(f"sasl_oauth_token_provider gave no token within request_timeout_ms={limit_ms}") from error
+        raise AuthenticationError(
+            f"sasl_oauth_token_provider gave no token within request_timeout_ms={limit_ms}"
+        ) from error
     except BaseException as error:
         if _is_end_of_caller(error):
             raise
         surface(error)
-        # Its text may hold secrets of the identity provider; it is in the traceback of the cause for whoever looks at that.
-        raise AuthenticationError(f"sasl_oauth_token_provider failed with {type(error).__name__}") from error
+        # Its text may hold secrets of the identity provider; it is in the traceback of the cause
+        # for whoever looks at that.
+        raise AuthenticationError(
+            f"sasl_oauth_token_provider failed with {type(error).__name__}"
+        ) from error
     if isinstance(answer, OAuthToken):
         return answer
     raise AuthenticationError(f"sasl_oauth_token_provider must {answer}")
@@ -143,7 +154,11 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
     while pending is not None:
         reply = cast(SaslAuthenticateResponse, await pending)
         if reply.error_code:
-            raise _refusal(connection, mechanism, reply.error_message or ErrorCode.of(reply.error_code).description)
+            raise _refusal(
+                connection,
+                mechanism,
+                reply.error_message or ErrorCode.of(reply.error_code).description,
+            )
         lifetime_ms = reply.session_lifetime_ms
         pending = _say(connection, mechanism, reply.auth_bytes, timeout_ms)
     return lifetime_ms
@@ -171,26 +186,43 @@ def _send_next(
 
 
 def _send(connection: Connection, message: bytes, timeout_ms: int) -> asyncio.Future[Message]:
-    # Not by Connection.request: that waits for the reply, and a time-out would pass through a frame that holds the message.
+    # Not by Connection.request: that waits for the reply, and a time-out would pass through a frame
+    # that holds the message.
     version = connection.pick_version(SaslAuthenticateRequest)
     correlation_id = connection.next_correlation_id()
-    frame = encode_request(SaslAuthenticateRequest(message), version, correlation_id, connection.client_id)
-    return connection.send([frame], SaslAuthenticateRequest, version, correlation_id, timeout_ms, past_hold=True)
+    frame = encode_request(
+        SaslAuthenticateRequest(message), version, correlation_id, connection.client_id
+    )
+    return connection.send(
+        [frame], SaslAuthenticateRequest, version, correlation_id, timeout_ms, past_hold=True
+    )
 
 
-def _refusal(connection: Connection, mechanism: ClientMechanism, reason: str) -> AuthenticationError:
+def _refusal(
+    connection: Connection, mechanism: ClientMechanism, reason: str
+) -> AuthenticationError:
     return AuthenticationError(f"{connection.address}: {mechanism.name}: {reason}")
 
 
 async def _choose(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> None:
     request = SaslHandshakeRequest(mechanism=mechanism.name)
     connection.pick_version(SaslHandshakeRequest)
-    reply = await connection.request(request, version=_HANDSHAKE_VERSION, timeout_ms=timeout_ms, past_hold=True)
+    reply = await connection.request(
+        request, version=_HANDSHAKE_VERSION, timeout_ms=timeout_ms, past_hold=True
+    )
     code = ErrorCode.of(reply.error_code)
     if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         offered = ", ".join(reply.mechanisms) or "none"
-        raise AuthenticationError(f"{connection.address}: the broker does not offer sasl_mechanism={mechanism.name!r} there, but {offered}")
+        raise AuthenticationError(
+            f"{connection.address}: the broker does not offer "
+            f"sasl_mechanism={mechanism.name!r} there, but {offered}"
+        )
     if code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise AuthenticationError(f"{connection.address}: this listener does not use SASL; is its security_protocol another one?")
+        raise AuthenticationError(
+            f"{connection.address}: this listener does not use SASL; is its "
+            "security_protocol another one?"
+        )
     if code:
-        raise AuthenticationError(f"{connection.address}: SaslHandshake: {code.name}: {code.description}")
+        raise AuthenticationError(
+            f"{connection.address}: SaslHandshake: {code.name}: {code.description}"
+        )

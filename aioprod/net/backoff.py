@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses that double from ``first_ms`` up to ``longest_ms``, each varied by a fifth so that clients don't march in step."""
+    """Pauses that double from ``first_ms`` up to ``longest_ms``, each varied by a fifth so that
+    clients don't march in step.
+    """
 
     first_ms: int
     longest_ms: int

@@ -9,7 +9,9 @@ from aioprod.config import ClientConfig, split_address
 
 
 async def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:
-    """Hosts and ports; with ``client_dns_lookup="resolve_canonical_bootstrap_servers_only"`` one per address behind a name, by its canonical name."""
+    """Hosts and ports; with ``client_dns_lookup="resolve_canonical_bootstrap_servers_only"`` one
+    per address behind a name, by its canonical name.
+    """
     given = [split_address(address) for address in config.bootstrap_servers]
     if config.client_dns_lookup == "use_all_dns_ips":
         return given  # a connection tries all of them
@@ -24,6 +26,9 @@ async def _canonical_names(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(await loop.getnameinfo((str(address[0]), port), socket.NI_NUMERICSERV))[0] for *_, address in addresses]
+        return [
+            (await loop.getnameinfo((str(address[0]), port), socket.NI_NUMERICSERV))[0]
+            for *_, address in addresses
+        ]
     except Exception:
         return [host]  # connecting to it will say what is wrong

@@ -68,20 +68,28 @@ class Brokers:
         self._links: dict[int, _Link] = {}
         self._bootstrap: Connection | None = None
         self._seeds: dict[tuple[str, int], _Link] = {}  # failures of bootstrap addresses
-        self._refusal: AuthenticationError | None = None  # of the bootstrap servers, until _refused_until
+        self._refusal: AuthenticationError | None = (
+            None  # of the bootstrap servers, until _refused_until
+        )
         self._refused_until = 0.0
-        self._unreachable: set[int] = set()  # nodes of which the log says so; kept apart from the links, which come and go
+        self._unreachable: set[int] = (
+            set()
+        )  # nodes of which the log says so; kept apart from the links, which come and go
         self._closed = False
         self.on_change: Callable[[], None] | None = None
         self.on_connection: Callable[[int, str, bool, KafkaError | None], None] | None = None
-        self.on_silence: Callable[[], object] = lambda: None  # called each second in which a broker owes an answer and is silent
+        self.on_silence: Callable[[], object] = lambda: (
+            None
+        )  # called each second in which a broker owes an answer and is silent
 
     def open(self) -> None:
         """Allow connections; they are so from the start, and again after ``close``."""
         self._closed = False
 
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
-        """Take over the cluster's present brokers; connections to those that moved or left are closed."""
+        """Take over the cluster's present brokers; connections to those that moved or left are
+        closed.
+        """
         for node_id, old in self._nodes.items():
             if nodes.get(node_id) != old:
                 link = self._links.pop(node_id, None)
@@ -91,15 +99,23 @@ class Brokers:
         self._nodes = dict(nodes)
 
     def learn(self, node: Node) -> None:
-        """Take over one broker that another answer than metadata named, such as a group's coordinator."""
+        """Take over one broker that another answer than metadata named, such as a group's
+        coordinator.
+        """
         if self._nodes.get(node.node_id) != node:
             self.update_nodes({**self._nodes, node.node_id: node})
 
     def forget_nodes(self) -> None:
-        """Forget all brokers but the bootstrap servers, whose names are looked up anew (KIP-899, KIP-1102)."""
+        """Forget all brokers but the bootstrap servers, whose names are looked up anew (KIP-899,
+        KIP-1102).
+        """
         self.update_nodes({})
         if self._bootstrap is not None:
-            self._bootstrap.abort(BrokerConnectionError(f"{self._bootstrap.address}: starting again from the bootstrap servers"))
+            self._bootstrap.abort(
+                BrokerConnectionError(
+                    f"{self._bootstrap.address}: starting again from the bootstrap servers"
+                )
+            )
 
     def knows(self, node_id: int) -> bool:
         """Whether a node is in the cluster, as far as was told."""
@@ -108,7 +124,9 @@ class Brokers:
     @property
     def connected(self) -> int:
         """How many connections there are."""
-        return sum(link.connection is not None for link in self._links.values()) + (self._bootstrap is not None)
+        return sum(link.connection is not None for link in self._links.values()) + (
+            self._bootstrap is not None
+        )
 
     def live(self, node_id: int) -> Connection | None:
         """The open connection to a node, if there is one now."""
@@ -134,9 +152,17 @@ class Brokers:
         """Begin to connect, if that is due and not under way; ``on_change`` tells of the end."""
         link = self._links.setdefault(node_id, _Link())
         node = self._nodes.get(node_id)
-        if self._closed or node is None or link.connection or link.connecting or asyncio.get_running_loop().time() < link.retry_at:
+        if (
+            self._closed
+            or node is None
+            or link.connection
+            or link.connecting
+            or asyncio.get_running_loop().time() < link.retry_at
+        ):
             return
-        link.connecting = asyncio.get_running_loop().create_task(self._connect(node, link), name=f"aioprod-connect-{node_id}")
+        link.connecting = asyncio.get_running_loop().create_task(
+            self._connect(node, link), name=f"aioprod-connect-{node_id}"
+        )
         # Nobody may be waiting; a failure is kept in the link.
         link.connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -145,7 +171,8 @@ class Brokers:
 
         Raises:
             BrokerConnectionError: it can't be reached, or is unknown.
-            AuthenticationError: it refuses this client; until the next try is due (``reconnect_backoff_max_ms``) at once, without asking it.
+            AuthenticationError: it refuses this client; until the next try is due
+                (``reconnect_backoff_max_ms``) at once, without asking it.
         """
         live = self.live(node_id)
         if live is not None:
@@ -162,7 +189,9 @@ class Brokers:
         link = self._links.get(node_id)
         if link is None or (link.connecting is None and link.connection is None):
             reason = link.last_error if link is not None else None
-            raise BrokerConnectionError(f"broker {node_id}: {reason or 'the client is closed or the broker left'}")
+            raise BrokerConnectionError(
+                f"broker {node_id}: {reason or 'the client is closed or the broker left'}"
+            )
         if link.connection is not None:
             return link.connection
         assert link.connecting is not None
@@ -170,11 +199,14 @@ class Brokers:
         connecting = link.connecting
         await asyncio.wait([connecting])
         if connecting.cancelled():
-            raise BrokerConnectionError(f"broker {node_id}: it moved or left, or the client was closed, while connecting")
+            raise BrokerConnectionError(
+                f"broker {node_id}: it moved or left, or the client was closed, while connecting"
+            )
         return connecting.result()
 
     async def ask_any(self, conversation: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
-        """What a conversation with any broker comes to. One that hesitates does not hold it up: after a quarter of a second another is asked too.
+        """What a conversation with any broker comes to. One that hesitates does not hold it up:
+        after a quarter of a second another is asked too.
 
         Connecting to the first waits as :meth:`any` does, then all answers have
         ``request_timeout_ms``.
@@ -197,7 +229,9 @@ class Brokers:
             finally:
                 looking = False
             if connection in asked:
-                raise BrokerConnectionError(f"{connection.address}: no answer, and there is no other broker to ask")
+                raise BrokerConnectionError(
+                    f"{connection.address}: no answer, and there is no other broker to ask"
+                )
             asked.append(connection)
             return await conversation(connection)
 
@@ -216,7 +250,8 @@ class Brokers:
             )
 
     async def any(self, avoid: Collection[Connection] = ()) -> Connection:
-        """A connection to any broker: the least loaded open one that does not hesitate, else a new one, from the bootstrap addresses at the last.
+        """A connection to any broker: the least loaded open one that does not hesitate, else a new
+        one, from the bootstrap addresses at the last.
 
         Waits no longer than one try to connect to each: ``socket_connection_setup_timeout_ms``,
         growing to ``socket_connection_setup_timeout_max_ms``, for the connection and again for
@@ -229,11 +264,20 @@ class Brokers:
             BrokerConnectionError: none answers; the message names each address and why.
             AuthenticationError: none takes this client, and at least one refuses it.
         """
-        open_ones = [link.connection for link in self._links.values() if link.connection is not None]
-        prompt = [connection for connection in open_ones if connection.waited_s < HESITATION_S and connection not in avoid]
+        open_ones = [
+            link.connection for link in self._links.values() if link.connection is not None
+        ]
+        prompt = [
+            connection
+            for connection in open_ones
+            if connection.waited_s < HESITATION_S and connection not in avoid
+        ]
         if prompt:
             now = asyncio.get_running_loop().time()
-            return min(prompt, key=lambda connection: (connection.throttled_until > now, connection.in_flight))
+            return min(
+                prompt,
+                key=lambda connection: (connection.throttled_until > now, connection.in_flight),
+            )
         if self._bootstrap is not None:
             if self._bootstrap.waited_s < HESITATION_S and self._bootstrap not in avoid:
                 return self._bootstrap
@@ -255,12 +299,20 @@ class Brokers:
             self._refusal = refusal
             self._refused_until = asyncio.get_running_loop().time() + self._pause(refusal, 1)
             raise refusal
-        raise BrokerConnectionError("no broker answers: " + "; ".join(dict.fromkeys(str(error) for error in errors)))
+        raise BrokerConnectionError(
+            "no broker answers: " + "; ".join(dict.fromkeys(str(error) for error in errors))
+        )
 
     async def _ways(self) -> list[Callable[[], Coroutine[Any, Any, Connection]]]:
-        """How to reach some broker: first the nodes that are known, then, where that is allowed, the bootstrap servers."""
+        """How to reach some broker: first the nodes that are known, then, where that is allowed,
+        the bootstrap servers.
+        """
         now = asyncio.get_running_loop().time()
-        known = [node_id for node_id in self._nodes if self.live(node_id) is None and self.retry_at(node_id) <= now]
+        known = [
+            node_id
+            for node_id in self._nodes
+            if self.live(node_id) is None and self.retry_at(node_id) <= now
+        ]
         self._rng.shuffle(known)
         ways = [partial(self.connection, node_id) for node_id in known]
         if self._refusal is not None and now < self._refused_until:
@@ -291,7 +343,9 @@ class Brokers:
             if not old.silent:
                 await connection.close()
                 return old
-            old.abort(BrokerConnectionError(f"{old.address}: silent, and {connection.address} answers"))
+            old.abort(
+                BrokerConnectionError(f"{old.address}: silent, and {connection.address} answers")
+            )
         self._bootstrap = connection
         connection.on_closed = partial(self._bootstrap_closed, seed)
         connection.on_silence = self._silence
@@ -325,7 +379,9 @@ class Brokers:
         silence = SilenceWatch(lambda: begun, self._silence)
         silence.begin()
         try:
-            connection = await connect(node.host, node.port, self._config, self._rng, failures=link.failures)
+            connection = await connect(
+                node.host, node.port, self._config, self._rng, failures=link.failures
+            )
         except KafkaError as error:
             self._note_unreachable(node, error)
             self._note_failure(link, link.failures + 1, error)
@@ -333,7 +389,9 @@ class Brokers:
         else:
             if self._closed or self._links.get(node.node_id) is not link:
                 await connection.close()
-                raise BrokerConnectionError(f"{connection.address}: client closed or broker moved while connecting")
+                raise BrokerConnectionError(
+                    f"{connection.address}: client closed or broker moved while connecting"
+                )
             link.failures = 0
             if node.node_id in self._unreachable:
                 self._unreachable.remove(node.node_id)
@@ -361,7 +419,8 @@ class Brokers:
             )
 
     async def _drop_bootstrap(self) -> None:
-        # The bootstrap connection goes once a real one is there, unless somebody still waits for its reply.
+        # The bootstrap connection goes once a real one is there, unless somebody still waits for
+        # its reply.
         if self._bootstrap is not None and not self._bootstrap.in_flight:
             await self._bootstrap.close()
 

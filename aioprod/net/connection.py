@@ -1,11 +1,11 @@
 """One connection to one broker.
 
-Requests are numbered and answered in order; whoever sends gets a future. The connection is over at the first sign of
-trouble (end of stream, bytes that make no sense, a reply that does not come in time): every request still in flight
-then fails, and the connection is never used again.
+Requests are numbered and answered in order; whoever sends gets a future. The connection is over at
+the first sign of trouble (end of stream, bytes that make no sense, a reply that does not come in
+time): every request still in flight then fails, and the connection is never used again.
 
-Requests can be kept back for a while (``hold``): that is how a client proves again who it is (KIP-368) without losing or
-overtaking one.
+Requests can be kept back for a while (``hold``): that is how a client proves again who it is
+(KIP-368) without losing or overtaking one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.errors import (
+    BrokerConnectionError,
+    KafkaError,
+    ProtocolError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 from aioprod.net.bounds import (
     MAX_REPLY_BYTES,
     MAX_REPLY_BYTES_BEFORE_LOGIN,
@@ -78,7 +84,13 @@ class Connection:
     """A live connection; made by :func:`aioprod.net.handshake.connect`."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, address: str, client_id: str, request_timeout_ms: int
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        address: str,
+        client_id: str,
+        request_timeout_ms: int,
     ) -> None:
         self.address = address
         self.client_id = client_id
@@ -97,7 +109,8 @@ class Connection:
         self._heard_at = 0.0
         self._stuck_since: float | None = None
         self._silence = SilenceWatch(self._waiting_since, lambda: self.on_silence())
-        # What is kept back: encoded requests in their order, and who waits for the reply (nobody where acks=0). None: nothing is.
+        # What is kept back: encoded requests in their order, and who waits for the reply (nobody
+        # where acks=0). None: nothing is.
         self._held: deque[tuple[Sequence[bytes], _InFlight | None]] | None = None
         self._held_bytes = 0
         self._wrote_unanswered = False
@@ -106,11 +119,14 @@ class Connection:
         self._replies = 0
         self._encrypted = writer.get_extra_info("sslcontext") is not None
         self._reply_limit = MAX_REPLY_BYTES_BEFORE_LOGIN
-        self.throttled_until = 0.0  # loop time; until then the broker wants no more requests (KIP-219)
+        self.throttled_until = (
+            0.0  # loop time; until then the broker wants no more requests (KIP-219)
+        )
         self._next_correlation_id = 0
         self._error: KafkaError | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        # One timer for all requests, as nearly none of them ever needs it. It rings no later than the first of them expires.
+        # One timer for all requests, as nearly none of them ever needs it. It rings no later than
+        # the first of them expires.
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expiry_rings_at = _NEVER
         self._reading = self._loop.create_task(self._read_replies(), name=f"aioprod-read-{address}")
@@ -128,7 +144,8 @@ class Connection:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> Connection:
-        """Connect a socket, trying all addresses of the host, and encrypt it where ``tls`` is given.
+        """Connect a socket, trying all addresses of the host, and encrypt it where ``tls`` is
+        given.
 
         Raises:
             BrokerConnectionError: refused, no such host or port, not connected within
@@ -141,16 +158,28 @@ class Connection:
             async with asyncio.timeout(setup_timeout_ms / 1000):
                 reader, writer = await open_stream(host, port, tls)
         except TimeoutError:
-            raise BrokerConnectionError(f"{address}: no connection within socket_connection_setup_timeout_ms={setup_timeout_ms:.0f}") from None
+            raise BrokerConnectionError(
+                f"{address}: no connection within "
+                f"socket_connection_setup_timeout_ms={setup_timeout_ms:.0f}"
+            ) from None
         except OSError as error:
             raise connection_failure(address, error, tls=tls is not None) from error
         sock = writer.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
+            for option, size in (
+                (socket.SO_SNDBUF, send_buffer_bytes),
+                (socket.SO_RCVBUF, receive_buffer_bytes),
+            ):
                 if size > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
-        return cls(reader, writer, address=address, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        return cls(
+            reader,
+            writer,
+            address=address,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+        )
 
     @property
     def error(self) -> KafkaError | None:
@@ -191,11 +220,14 @@ class Connection:
             UnsupportedVersionError: there is none.
         """
         low, high = self.versions.get(request_type.API_KEY, (0, -1))
-        limit = request_type.MAX_VERSION if newest is None else min(newest, request_type.MAX_VERSION)
+        limit = (
+            request_type.MAX_VERSION if newest is None else min(newest, request_type.MAX_VERSION)
+        )
         version = min(high, limit)
         if version < max(low, request_type.MIN_VERSION):
             raise UnsupportedVersionError(
-                f"{self.address} has {request_type.__name__} versions {low} to {high}, this client {request_type.MIN_VERSION} to {limit}"
+                f"{self.address} has {request_type.__name__} versions {low} to {high}, this "
+                f"client {request_type.MIN_VERSION} to {limit}"
             )
         return version
 
@@ -205,9 +237,15 @@ class Connection:
         return number
 
     async def request(
-        self, message: Request[ResponseT], *, version: int | None = None, timeout_ms: float | None = None, past_hold: bool = False
+        self,
+        message: Request[ResponseT],
+        *,
+        version: int | None = None,
+        timeout_ms: float | None = None,
+        past_hold: bool = False,
     ) -> ResponseT:
-        """Send a request and wait for its reply; ``past_hold`` sends it also where others are kept back.
+        """Send a request and wait for its reply; ``past_hold`` sends it also where others are kept
+        back.
 
         Waits at most ``timeout_ms``, or else ``request_timeout_ms``, until a throttled request may
         be sent, and as long for the reply.
@@ -253,12 +291,21 @@ class Connection:
         past_hold: bool = False,
         decode: Decoder = decode_response,
     ) -> asyncio.Future[Message]:
-        """Write an encoded request; the future gets the reply, as ``decode`` reads it. Never waits: callers bound what they have in flight."""
+        """Write an encoded request; the future gets the reply, as ``decode`` reads it. Never waits:
+        callers bound what they have in flight.
+        """
         future: asyncio.Future[Message] = self._loop.create_future()
         if self._error is not None:
             future.set_exception(self._error)
             return future
-        waiting = _InFlight(correlation_id, request_type, version, decode, future, (timeout_ms or self.request_timeout_ms) / 1000)
+        waiting = _InFlight(
+            correlation_id,
+            request_type,
+            version,
+            decode,
+            future,
+            (timeout_ms or self.request_timeout_ms) / 1000,
+        )
         if self._held is not None and not past_hold:
             self._keep_back(buffers, waiting)
         else:
@@ -280,7 +327,8 @@ class Connection:
             self._in_flight.append(waiting)
             self._silence.begin()
         if self._transport.is_closing():
-            # The socket is gone and the reading task has not had its turn yet. From Python 3.12 on writing would raise.
+            # The socket is gone and the reading task has not had its turn yet. From Python 3.12 on
+            # writing would raise.
             self.abort(closed_by_broker(self.address, self._replies, tls=self._encrypted))
             return
         self.last_used = now
@@ -359,15 +407,23 @@ class Connection:
             self._look_at(first.expires_at)
             return
         name, limit_ms = first.request_type.__name__, first.wait_s * 1000
-        self.abort(RequestTimedOutError(f"{self.address}: no reply to {name} within request_timeout_ms={limit_ms:.0f}"))
+        self.abort(
+            RequestTimedOutError(
+                f"{self.address}: no reply to {name} within request_timeout_ms={limit_ms:.0f}"
+            )
+        )
 
     def close_when_idle(self, idle_ms: int) -> None:
         """End the connection once nothing was sent or received for ``idle_ms``."""
         due = self.last_used + idle_ms / 1000
         if self._loop.time() >= due and not self.in_flight and not self.unsent_bytes:
-            self.abort(BrokerConnectionError(f"{self.address}: idle for connections_max_idle_ms={idle_ms}"))
+            self.abort(
+                BrokerConnectionError(f"{self.address}: idle for connections_max_idle_ms={idle_ms}")
+            )
         elif not self.closed:
-            self._idle_timer = self._loop.call_at(max(due, self._loop.time() + 0.001), self.close_when_idle, idle_ms)
+            self._idle_timer = self._loop.call_at(
+                max(due, self._loop.time() + 0.001), self.close_when_idle, idle_ms
+            )
 
     async def _read_replies(self) -> None:
         try:
@@ -385,7 +441,8 @@ class Connection:
                 else ProtocolError(f"{self.address}: {type(error).__name__} at a reply: {error}")
             )
         finally:
-            # Also when this task was cancelled from outside: nobody may wait for replies that no one reads.
+            # Also when this task was cancelled from outside: nobody may wait for replies that no
+            # one reads.
             self.abort(BrokerConnectionError(f"{self.address}: connection closed"))
 
     async def _take_replies(self) -> None:
@@ -393,7 +450,8 @@ class Connection:
         reader = self._reader
         size = 0
         frame: BytesLike
-        # Small replies are taken as many at once as there are. After a large one only a size is, lest the next large one be put together from parts.
+        # Small replies are taken as many at once as there are. After a large one only a size is,
+        # lest the next large one be put together from parts.
         while data := await reader.read(_CHUNK_BYTES if size <= _CHUNK_BYTES else 4):
             at, end = 0, len(data)
             while at < end:
@@ -415,7 +473,9 @@ class Connection:
         waiting = self._in_flight[0]
         correlation_id, reply = waiting.decode(waiting.request_type, waiting.version, frame)
         if correlation_id != waiting.correlation_id:
-            raise ProtocolError(f"{self.address}: reply {correlation_id} where {waiting.correlation_id} was due")
+            raise ProtocolError(
+                f"{self.address}: reply {correlation_id} where {waiting.correlation_id} was due"
+            )
         self._in_flight.popleft()
         self.last_used = self._heard_at = self._loop.time()
         throttle_ms: int = getattr(reply, "throttle_time_ms", 0)
@@ -460,7 +520,9 @@ class Connection:
             waiting.future.exception()
 
     async def close(self) -> None:
-        """Close and wait until the socket is gone. What gets no reply (acks=0) is sent before, within a second."""
+        """Close and wait until the socket is gone. What gets no reply (acks=0) is sent before,
+        within a second.
+        """
         if self._wrote_unanswered and self.unsent_bytes and self._error is None:
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(_CLOSE_LIMIT_S):

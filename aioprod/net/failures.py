@@ -9,24 +9,45 @@ import ssl
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from aioprod.net.bounds import MAX_REPLY_BYTES
 
-# Alerts with which a peer refuses our certificate, or the lack of one. With TLS 1.3 they come after the handshake, with the first reply.
-_CERTIFICATE_ALERTS = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA", "ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_ACCESS_DENIED")
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "UNEXPECTED_EOF_WHILE_READING")
+# Alerts with which a peer refuses our certificate, or the lack of one. With TLS 1.3 they come after
+# the handshake, with the first reply.
+_CERTIFICATE_ALERTS = (
+    "ALERT_CERTIFICATE",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_ACCESS_DENIED",
+)
+_NOT_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "UNEXPECTED_EOF_WHILE_READING",
+)
 _LONGEST_HOST = 255  # as DNS has it
 _HIGHEST_PORT = 65_535
-# The first bytes of a TLS alert, read as the size of a reply: what a TLS port says to a client that does not speak TLS.
+# The first bytes of a TLS alert, read as the size of a reply: what a TLS port says to a client that
+# does not speak TLS.
 _TLS_ALERT_SIZES = range(0x15030000, 0x15030500)
 
 
-def connection_failure(address: str, error: OSError, *, tls: bool, replies: int | None = None) -> KafkaError:
-    """The error to raise for a connection that broke after so many replies; None: that could not be opened."""
+def connection_failure(
+    address: str, error: OSError, *, tls: bool, replies: int | None = None
+) -> KafkaError:
+    """The error to raise for a connection that broke after so many replies; None: that could not be
+    opened.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return AuthenticationError(f"{address}: the broker's certificate is refused: {_certificate_fault(error)}")
+        return AuthenticationError(
+            f"{address}: the broker's certificate is refused: {_certificate_fault(error)}"
+        )
     if isinstance(error, ssl.SSLError):
         return _tls_failure(address, error)
     if tls and replies is None and (error.errno is None or isinstance(error, ConnectionResetError)):
         return BrokerConnectionError(
-            f"{address}: closed during the TLS handshake; does this port speak TLS (security_protocol), "
+            f"{address}: closed during the TLS handshake; does this port speak TLS "
+            "(security_protocol), "
             "or does it want a client certificate (ssl_keystore_location)?"
         )
     hint = _early_end(replies, tls=tls) if isinstance(error, ConnectionResetError) else ""
@@ -63,20 +84,29 @@ def unforeseen(address: str, error: Exception) -> KafkaError:
 
 def closed_by_broker(address: str, replies: int, *, tls: bool) -> BrokerConnectionError:
     """The error for an end of the stream after so many replies."""
-    return BrokerConnectionError(f"{address}: connection closed by the broker{_early_end(replies, tls=tls)}")
+    return BrokerConnectionError(
+        f"{address}: connection closed by the broker{_early_end(replies, tls=tls)}"
+    )
 
 
 def _early_end(replies: int | None, *, tls: bool) -> str:
-    # Brokers hang up without a word on clients of another security protocol: at once, or after ApiVersions where they want SASL.
+    # Brokers hang up without a word on clients of another security protocol: at once, or after
+    # ApiVersions where they want SASL.
     if replies == 0 and tls:
         return " before any reply; does it want a client certificate (ssl_keystore_location)?"
-    return f" after {replies} replies; is its security_protocol another one?" if replies in (0, 1) else ""
+    return (
+        f" after {replies} replies; is its security_protocol another one?"
+        if replies in (0, 1)
+        else ""
+    )
 
 
 def impossible_reply(address: str, size: int, replies: int, limit: int) -> KafkaError:
     """The error for a reply of a size that can't be."""
     if is_tls_alert(size) and not replies:
-        return BrokerConnectionError(f"{address}: this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'")
+        return BrokerConnectionError(
+            f"{address}: this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'"
+        )
     when = "" if limit == MAX_REPLY_BYTES else " before the login is complete"
     return ProtocolError(f"{address}: reply of {size} bytes: must be from 4 to {limit}{when}")
 
@@ -96,9 +126,14 @@ def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
 def _tls_failure(address: str, error: ssl.SSLError) -> KafkaError:
     fault = error.reason or error.strerror or "no reason given"
     if any(alert in fault for alert in _CERTIFICATE_ALERTS):
-        return AuthenticationError(f"{address}: the broker refused this client's certificate, or its lack (ssl_keystore_location): {fault}")
+        return AuthenticationError(
+            f"{address}: the broker refused this client's certificate, or its lack "
+            f"(ssl_keystore_location): {fault}"
+        )
     if any(sign in fault for sign in _NOT_TLS):
-        return BrokerConnectionError(f"{address}: no TLS handshake ({fault}); does this port speak TLS (security_protocol)?")
+        return BrokerConnectionError(
+            f"{address}: no TLS handshake ({fault}); does this port speak TLS (security_protocol)?"
+        )
     return BrokerConnectionError(f"{address}: TLS failed: {fault}")
 
 

@@ -1,4 +1,6 @@
-"""What is said first on a new connection: which versions of which requests the broker has (ApiVersions), and who the client is (SASL)."""
+"""What is said first on a new connection: which versions of which requests the broker has
+(ApiVersions), and who the client is (SASL).
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,21 @@ from aioprod.net.tls import tls_context
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
-async def connect(host: str, port: int, config: ClientConfig, rng: random.Random | None = None, *, failures: int = 0) -> Connection:
-    """Open a connection that is ready for requests, and stays so while its session is renewed (KIP-368).
+async def connect(
+    host: str,
+    port: int,
+    config: ClientConfig,
+    rng: random.Random | None = None,
+    *,
+    failures: int = 0,
+) -> Connection:
+    """Open a connection that is ready for requests, and stays so while its session is renewed
+    (KIP-368).
 
     Args:
         rng: chooses the moments at which the client authenticates again.
-        failures: so many tries before this one have failed; each gives the next twice the time (KIP-601).
+        failures: so many tries before this one have failed; each gives the next twice the time
+            (KIP-601).
 
     Raises:
         BrokerConnectionError, RequestTimedOutError: no connection, or no answer; also for any other
@@ -50,7 +61,11 @@ async def _connect(
         config.socket_connection_setup_timeout_max_ms,
         rng,
     )
-    setup_timeout_ms = setup.seconds(failures + 1) * 1000 if failures else config.socket_connection_setup_timeout_ms
+    setup_timeout_ms = (
+        setup.seconds(failures + 1) * 1000
+        if failures
+        else config.socket_connection_setup_timeout_ms
+    )
     connection = await Connection.open(
         host,
         port,
@@ -69,7 +84,8 @@ async def _connect(
         await connection.close()
         raise
     if connection.error is not None:
-        # It ended together with the last answer, before anybody could be told: nobody would ever notice that it is dead.
+        # It ended together with the last answer, before anybody could be told: nobody would ever
+        # notice that it is dead.
         raise connection.error
     connection.trust()
     return connection
@@ -79,17 +95,26 @@ async def _ask_versions(connection: Connection, timeout_ms: float) -> None:
     version = ApiVersionsRequest.MAX_VERSION
     reply = await _api_versions(connection, version, timeout_ms)
     if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        # Such an answer comes in version 0, and since Kafka 2.4 names the versions that the broker does know (KIP-511).
-        known = [api.max_version for api in reply.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
+        # Such an answer comes in version 0, and since Kafka 2.4 names the versions that the broker
+        # does know (KIP-511).
+        known = [
+            api.max_version for api in reply.api_keys if api.api_key == ApiVersionsRequest.API_KEY
+        ]
         version = min(known[0], version - 1) if known else 0
         reply = await _api_versions(connection, version, timeout_ms)
     if reply.error_code:
         raise BrokerError(ErrorCode.of(reply.error_code), f"{connection.address}: ApiVersions")
-    connection.versions = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
-    connection.finalized_features = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+    connection.versions = {
+        api.api_key: (api.min_version, api.max_version) for api in reply.api_keys
+    }
+    connection.finalized_features = {
+        feature.name: feature.max_version_level for feature in reply.finalized_features
+    }
 
 
-async def _api_versions(connection: Connection, version: int, timeout_ms: float) -> ApiVersionsResponse:
+async def _api_versions(
+    connection: Connection, version: int, timeout_ms: float
+) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
     return await connection.request(request, version=version, timeout_ms=timeout_ms)
 

@@ -1,4 +1,6 @@
-"""Several ways to the same thing: the first that succeeds, without one that hangs holding up the rest."""
+"""Several ways to the same thing: the first that succeeds, without one that hangs holding up the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,13 @@ T = TypeVar("T")
 _HEAD_START_S = 0.25
 
 
-async def first_to_succeed(ways: Iterable[Callable[[], Coroutine[Any, Any, T]]], errors: list[KafkaError]) -> T | None:
+async def first_to_succeed(
+    ways: Iterable[Callable[[], Coroutine[Any, Any, T]]], errors: list[KafkaError]
+) -> T | None:
     """The result of the way that succeeds first; None where none does.
 
-    Each has a quarter of a second before the next begins beside it; one that fails lets the next begin at once.
+    Each has a quarter of a second before the next begins beside it; one that fails lets the next
+    begin at once.
 
     Args:
         ways: tried in this order.
@@ -36,7 +41,11 @@ async def first_to_succeed(ways: Iterable[Callable[[], Coroutine[Any, Any, T]]],
                 pending.add(asyncio.get_running_loop().create_task(way(), name="aioprod-race"))
             if not pending:
                 return None
-            done, pending = await asyncio.wait(pending, timeout=None if exhausted else _HEAD_START_S, return_when=asyncio.FIRST_COMPLETED)
+            done, pending = await asyncio.wait(
+                pending,
+                timeout=None if exhausted else _HEAD_START_S,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             for task in done:
                 if task.cancelled():
                     continue
@@ -51,13 +60,18 @@ async def first_to_succeed(ways: Iterable[Callable[[], Coroutine[Any, Any, T]]],
 
 
 async def first_answer(
-    first: Coroutine[Any, Any, T], ask_another: Callable[[], Coroutine[Any, Any, T]], may_ask_another: Callable[[], bool], patience_s: float
+    first: Coroutine[Any, Any, T],
+    ask_another: Callable[[], Coroutine[Any, Any, T]],
+    may_ask_another: Callable[[], bool],
+    patience_s: float,
 ) -> T:
-    """The first answer to a question that several can be asked: when one keeps silent, another is asked beside it.
+    """The first answer to a question that several can be asked: when one keeps silent, another is
+    asked beside it.
 
     Args:
         first: asks the first.
-        ask_another: asks one that was not asked yet. BrokerConnectionError and RequestTimedOutError mean no answer; whatever else it raises is one.
+        ask_another: asks one that was not asked yet. BrokerConnectionError and RequestTimedOutError
+            mean no answer; whatever else it raises is one.
         may_ask_another: looked at each time that nobody has answered for ``patience_s`` seconds.
 
     Raises:
@@ -68,7 +82,9 @@ async def first_answer(
     done: set[asyncio.Task[T]] = set()
     try:
         while True:
-            done, pending = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            done, pending = await asyncio.wait(
+                pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+            )
             for number, task in enumerate(done, start=1):
                 try:
                     return task.result()
@@ -82,7 +98,9 @@ async def first_answer(
 
 
 async def _end(tasks: set[asyncio.Task[T]]) -> None:
-    """Cancel what still runs. What others came to is of no interest any more; looked at, or asyncio would report it."""
+    """Cancel what still runs. What others came to is of no interest any more; looked at, or asyncio
+    would report it.
+    """
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()

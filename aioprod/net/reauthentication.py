@@ -16,15 +16,18 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 
 log = logging.getLogger(__name__)
 
-# When in the session, as parts of it: late enough to be rare, early enough for a slow token provider, and not all clients at once.
+# When in the session, as parts of it: late enough to be rare, early enough for a slow token
+# provider, and not all clients at once.
 _EARLIEST, _LATEST = 0.85, 0.95
 
 
 class Reauthentication:
-    """Renews the session of one connection for as long as it is used; one that was idle for a whole session is closed.
+    """Renews the session of one connection for as long as it is used; one that was idle for a whole
+    session is closed.
 
     Args:
-        connection: authenticated; requests sent meanwhile are held and go out afterwards, in their order.
+        connection: authenticated; requests sent meanwhile are held and go out afterwards, in their
+            order.
         rng: chooses the moment.
 
     Attributes:
@@ -69,13 +72,22 @@ class Reauthentication:
     def _begin(self) -> None:
         connection = self._connection
         if connection.last_used <= self._used_until and not connection.in_flight:
-            connection.abort(BrokerConnectionError(f"{connection.address}: idle for a whole session (connections.max.reauth.ms of the broker)"))
+            connection.abort(
+                BrokerConnectionError(
+                    f"{connection.address}: idle for a whole session "
+                    "(connections.max.reauth.ms of the broker)"
+                )
+            )
             return
-        self.task = self._loop.create_task(self._renew(), name=f"aioprod-reauthenticate-{connection.address}")
+        self.task = self._loop.create_task(
+            self._renew(), name=f"aioprod-reauthenticate-{connection.address}"
+        )
 
     async def _renew(self) -> None:
         connection = self._connection
-        error: KafkaError | None = BrokerConnectionError(f"{connection.address}: authenticating again was interrupted")
+        error: KafkaError | None = BrokerConnectionError(
+            f"{connection.address}: authenticating again was interrupted"
+        )
         try:
             mechanism = await self._prepare()
             connection.hold()
@@ -94,7 +106,9 @@ class Reauthentication:
             connection.release()
 
     async def _prepare(self) -> ClientMechanism:
-        """Get what it takes while requests still go out; a token provider that fails is asked again while the session lasts."""
+        """Get what it takes while requests still go out; a token provider that fails is asked again
+        while the session lasts.
+        """
         pause = self._config.reconnect_backoff_max_ms / 1000
         failures = 0
         while True:
@@ -105,5 +119,9 @@ class Reauthentication:
                 if self._loop.time() + pause >= self._ends_at:
                     raise
                 if failures == 1:
-                    log.warning("%s: %s; asking again until the session ends", self._connection.address, error)
+                    log.warning(
+                        "%s: %s; asking again until the session ends",
+                        self._connection.address,
+                        error,
+                    )
             await asyncio.sleep(pause)

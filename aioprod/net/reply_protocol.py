@@ -13,9 +13,11 @@ _PORTION_BYTES = 64 * 1024 * 1024
 
 
 class ReplyProtocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
-    """Feeds a StreamReader; what belongs to a reply whose size is known the socket writes to where it will be read (:meth:`fill`).
+    """Feeds a StreamReader; what belongs to a reply whose size is known the socket writes to where
+    it will be read (:meth:`fill`).
 
-    A reply of 1 MiB would else be copied from the socket's pieces to the stream's buffer, which grows again for each, and from there once more.
+    A reply of 1 MiB would else be copied from the socket's pieces to the stream's buffer, which
+    grows again for each, and from there once more.
     """
 
     def __init__(self, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
@@ -26,7 +28,8 @@ class ReplyProtocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         self._ended: Exception | None = None
 
     async def fill(self, rest: memoryview) -> None:
-        """Wait until the next bytes have filled ``rest``; for whoever has read all that the StreamReader had.
+        """Wait until the next bytes have filled ``rest``; for whoever has read all that the
+        StreamReader had.
 
         Raises:
             IncompleteReadError: the stream has ended before. OSError: the connection is lost.
@@ -50,7 +53,9 @@ class ReplyProtocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
             self._took(nbytes)
 
     def data_received(self, data: bytes) -> None:
-        """uvloop takes every ``asyncio.Protocol``, which streams need, for one that does not lend buffers."""
+        """uvloop takes every ``asyncio.Protocol``, which streams need, for one that does not lend
+        buffers.
+        """
         if self._rest is None:
             super().data_received(data)
             return
@@ -87,7 +92,9 @@ class ReplyReader(asyncio.StreamReader):
     protocol: ReplyProtocol
 
 
-async def open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> tuple[ReplyReader, asyncio.StreamWriter]:
+async def open_stream(
+    host: str, port: int, tls: ssl.SSLContext | None
+) -> tuple[ReplyReader, asyncio.StreamWriter]:
     """As ``asyncio.open_connection``."""
     loop = asyncio.get_running_loop()
     reader = ReplyReader(limit=_READ_LIMIT, loop=loop)

@@ -1,6 +1,8 @@
-"""Notices that a broker keeps silent: frozen, cut off, or its machine gone, so that no end of a connection tells.
+"""Notices that a broker keeps silent: frozen, cut off, or its machine gone, so that no end of a
+connection tells.
 
-No setting of Kafka's stands for this: clients usually wait for ``request.timeout.ms``. Here silence only has the other brokers asked who leads now.
+No setting of Kafka's stands for this: clients usually wait for ``request.timeout.ms``. Here silence
+only has the other brokers asked who leads now.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from collections.abc import Callable
 
 #: Seconds without a word after which a broker that owes an answer counts as silent.
 SILENCE_S = 1.0
-#: Seconds after which what any broker could answer is asked of another, too. A broker answers a connection's requests one after another: behind a
-#: Produce that waits for a dead replica, or a Fetch that waits for records, a small question waits as long as that.
+# : Seconds after which what any broker could answer is asked of another, too. A broker answers a
+# connection's requests one after another: behind a
+# : Produce that waits for a dead replica, or a Fetch that waits for records, a small question waits
+# as long as that.
 HESITATION_S = 0.25
 # Timers may ring a little early.
 _TOLERANCE_S = 0.001
@@ -23,13 +27,16 @@ class SilenceWatch:
     """Calls back each second, for as long as somebody has waited for more than a second.
 
     Args:
-        waiting_since: loop time since when somebody waits without any sign of life; None where nobody does.
+        waiting_since: loop time since when somebody waits without any sign of life; None where
+            nobody does.
         on_silence: what to call.
     """
 
     __slots__ = ("_loop", "_on_silence", "_stopped", "_timer", "_waiting_since")
 
-    def __init__(self, waiting_since: Callable[[], float | None], on_silence: Callable[[], None]) -> None:
+    def __init__(
+        self, waiting_since: Callable[[], float | None], on_silence: Callable[[], None]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting_since = waiting_since
         self._on_silence = on_silence
@@ -63,7 +70,8 @@ class SilenceWatch:
         self._timer = None
         since = self._waiting_since()
         if since is not None and self.silent:
-            # This program may have stood still itself, and the answer be there already: read it first.
+            # This program may have stood still itself, and the answer be there already: read it
+            # first.
             self._timer = self._loop.call_later(SILENCE_S * _DOUBT, self._look_again, since)
         elif since is not None:
             self._timer = self._loop.call_at(since + SILENCE_S, self._look)

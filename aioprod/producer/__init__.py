@@ -10,7 +10,14 @@ if _typing.TYPE_CHECKING:
     from aioprod.producer.partitioner import Partitioner, Partitions, RoundRobinPartitioner
     from aioprod.producer.producer import Producer
 
-__all__ = ["Deliveries", "Delivery", "Partitioner", "Partitions", "Producer", "RoundRobinPartitioner"]
+__all__ = [
+    "Deliveries",
+    "Delivery",
+    "Partitioner",
+    "Partitions",
+    "Producer",
+    "RoundRobinPartitioner",
+]
 
 _HOMES = {
     "Deliveries": "aioprod.producer.deliveries",

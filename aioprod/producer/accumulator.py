@@ -1,4 +1,6 @@
-"""Records wait here, in batches by partition, until the sender takes them. Decides over (state, now); does no I/O."""
+"""Records wait here, in batches by partition, until the sender takes them. Decides over (state,
+now); does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from aioprod.types import TopicPartition
 
 # What a batch may be larger than estimated (Java's factor).
 _RATIO_MARGIN = 1.05
-# Event loops count time in whole milliseconds, rounded up: a timer for the whole of linger.ms, which is an upper limit, would ring behind it.
+# Event loops count time in whole milliseconds, rounded up: a timer for the whole of linger.ms,
+# which is an upper limit, would ring behind it.
 _TIMERS_LATE_S = 0.001
 
 
@@ -54,9 +57,19 @@ class RecordAccumulator:
         wake: called when the sender has to look.
     """
 
-    def __init__(self, config: ProducerConfig, pool: BufferPool, producer: ProducerState, rng: random.Random, wake: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        pool: BufferPool,
+        producer: ProducerState,
+        rng: random.Random,
+        wake: Callable[[float], None],
+    ) -> None:
         if config.batch_size + HEADER_SIZE > config.buffer_memory:
-            raise ConfigError(f"buffer_memory={config.buffer_memory}: must be at least batch_size={config.batch_size} + {HEADER_SIZE} bytes")
+            raise ConfigError(
+                f"buffer_memory={config.buffer_memory}: must be at least "
+                f"batch_size={config.batch_size} + {HEADER_SIZE} bytes"
+            )
         self.config = config
         self.pool = pool
         self.topics: dict[str, Topic] = {}
@@ -81,7 +94,7 @@ class RecordAccumulator:
         self._stalled: dict[int, float] = {}
         self._schedule = Schedule(self._due_at, wake)
 
-    # -- topics --------------------------------------------------------------------------------------------------
+    # -- topics ------------------------------------------------------------------------------------
 
     def update(self, snapshot: ClusterSnapshot) -> None:
         """Take over partitions and leaders from fresh metadata."""
@@ -94,13 +107,18 @@ class RecordAccumulator:
         topic = self.topics.get(name)
         if topic is None:
             codec, level = self.config.compression_of(name)
-            sticky = StickyPartition(self.config.batch_size, self._rng, adaptive=self.config.partitioner_adaptive_partitioning_enable)
+            sticky = StickyPartition(
+                self.config.batch_size,
+                self._rng,
+                adaptive=self.config.partitioner_adaptive_partitioning_enable,
+            )
             topic = self.topics[name] = Topic(name, sticky, Codec.from_name(codec), level)
         topic.info = info
         count = info.partitions[-1].partition + 1  # some in between may be left out
         for number in range(len(topic.queues), count):
             topic.queues.append(PartitionQueue(topic, number, self._producer))
-        # A broker that lags behind may tell of fewer partitions than there are; only a topic that was made anew can have lost some.
+        # A broker that lags behind may tell of fewer partitions than there are; only a topic that
+        # was made anew can have lost some.
         if count > topic.count or info.topic_id != topic.topic_id:
             topic.count, topic.topic_id = count, info.topic_id
             for gone in topic.queues[topic.count :]:
@@ -113,7 +131,9 @@ class RecordAccumulator:
                     batch.retry_at = 0.0
                 self._lead(queue, partition.leader)
         topic.leaders = [queue.leader for queue in topic.queues[: topic.count]]
-        topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(range(topic.count))
+        topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(
+            range(topic.count)
+        )
         if topic.sticky.current not in topic.available:
             self.switch_sticky(topic)
 
@@ -124,27 +144,42 @@ class RecordAccumulator:
             self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def switch_sticky(self, topic: Topic) -> None:
-        """Choose another partition for keyless records, rather one with a short queue whose leader takes requests."""
+        """Choose another partition for keyless records, rather one with a short queue whose leader
+        takes requests.
+        """
         topic.sticky.switch(self._choices(topic), topic.queue_length, topic.longest)
 
     def _choices(self, topic: Topic) -> list[int]:
         if not self._stalled:
             return topic.available
-        limit = asyncio.get_running_loop().time() - self.config.partitioner_availability_timeout_ms / 1000
+        limit = (
+            asyncio.get_running_loop().time()
+            - self.config.partitioner_availability_timeout_ms / 1000
+        )
         stalled = {node for node, since in self._stalled.items() if since <= limit}
-        return [partition for partition in topic.available if topic.queues[partition].leader not in stalled] or topic.available
+        return [
+            partition
+            for partition in topic.available
+            if topic.queues[partition].leader not in stalled
+        ] or topic.available
 
     def leader_of(self, tp: TopicPartition) -> int:
         """The node id of a partition's leader, -1 where there is none."""
         topic = self.topics.get(tp.topic)
-        return topic.queues[tp.partition].leader if topic is not None and tp.partition < len(topic.queues) else -1
+        return (
+            topic.queues[tp.partition].leader
+            if topic is not None and tp.partition < len(topic.queues)
+            else -1
+        )
 
     def note_stalled(self, node_id: int, now: float) -> None:
-        """A node has batches waiting that it can't be sent (``partitioner.availability.timeout.ms``)."""
+        """A node has batches waiting that it can't be sent
+        (``partitioner.availability.timeout.ms``).
+        """
         if self.config.partitioner_availability_timeout_ms > 0:
             self._stalled.setdefault(node_id, now)
 
-    # -- batches -------------------------------------------------------------------------------------------------
+    # -- batches -----------------------------------------------------------------------------------
 
     def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Let a batch that has no room take no more records; it may be sent."""
@@ -153,15 +188,35 @@ class RecordAccumulator:
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def largest_size(self, topic: Topic) -> int:
-        """Bytes of records that a batch of the topic may have: uncompressed, where it is likely to be within ``batch_size`` when compressed."""
+        """Bytes of records that a batch of the topic may have: uncompressed, where it is likely to
+        be within ``batch_size`` when compressed.
+        """
         if topic.codec is Codec.NONE:
             return self._limit
-        return min(max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest)
+        return min(
+            max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest
+        )
 
-    def open(self, queue: PartitionQueue, writer: RecordBatchWriter, leased: int, *, complete: bool = False) -> ProducerBatch:
-        """Put a new batch with ``leased`` bytes of the buffer behind all others; ``complete``: it takes no records but those it has."""
+    def open(
+        self,
+        queue: PartitionQueue,
+        writer: RecordBatchWriter,
+        leased: int,
+        *,
+        complete: bool = False,
+    ) -> ProducerBatch:
+        """Put a new batch with ``leased`` bytes of the buffer behind all others; ``complete``: it
+        takes no records but those it has.
+        """
         now = asyncio.get_running_loop().time()
-        batch = ProducerBatch(queue.tp, writer, limit=self._limit, leased=leased, created_at=now, order=(queue.opened,))
+        batch = ProducerBatch(
+            queue.tp,
+            writer,
+            limit=self._limit,
+            leased=leased,
+            created_at=now,
+            order=(queue.opened,),
+        )
         topic = queue.topic
         batch.codec = topic.codec
         batch.ceiling = self.largest_size(topic)
@@ -181,10 +236,12 @@ class RecordAccumulator:
         self._wake(now if complete or len(queue.batches) > 1 else now + self._linger_s)
         return batch
 
-    # -- taking --------------------------------------------------------------------------------------------------
+    # -- taking ------------------------------------------------------------------------------------
 
     def ready(self, now: float) -> Ready:
-        """Which nodes have a batch to be sent: one that is full or has lingered, or any when room is needed or a flush waits."""
+        """Which nodes have a batch to be sent: one that is full or has lingered, or any when room
+        is needed or a flush waits.
+        """
         found = Ready(look_again_at=self._advance(now))
         for node_id in self._schedule.leaders():
             if any(not queue.muted for queue in self._schedule.due(node_id, now)):
@@ -195,10 +252,14 @@ class RecordAccumulator:
         return found
 
     def _advance(self, now: float) -> float:
-        return self._schedule.advance(now, hurry=bool(self.flushes) or self.closed is not None or bool(self.pool.waiting))
+        return self._schedule.advance(
+            now, hurry=bool(self.flushes) or self.closed is not None or bool(self.pool.waiting)
+        )
 
     def drain(self, node_id: int, now: float) -> list[ProducerBatch]:
-        """Take the batches for one request to a node: one a partition, within ``max.request.size``, those first that were served longest ago."""
+        """Take the batches for one request to a node: one a partition, within ``max.request.size``,
+        those first that were served longest ago.
+        """
         self._advance(now)
         size = 0
         taken: list[ProducerBatch] = []
@@ -230,28 +291,45 @@ class RecordAccumulator:
         if batch.encoded is not None:
             return len(batch.encoded)
         size = batch.writer.size
-        return HEADER_SIZE + (size if batch.codec is Codec.NONE else int(size * min(1.0, queue.topic.ratio * _RATIO_MARGIN)))
+        return HEADER_SIZE + (
+            size
+            if batch.codec is Codec.NONE
+            else int(size * min(1.0, queue.topic.ratio * _RATIO_MARGIN))
+        )
 
     def _note_sticky(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        # Small batches count too: without this a trickle of keyless records would stay on one partition for ever.
+        # Small batches count too: without this a trickle of keyless records would stay on one
+        # partition for ever.
         topic = queue.topic
         if topic.sticky.current == queue.tp.partition:
-            topic.sticky.used(batch.writer.size, self._choices(topic), topic.queue_length, topic.longest)
+            topic.sticky.used(
+                batch.writer.size, self._choices(topic), topic.queue_length, topic.longest
+            )
 
     def _due_at(self, queue: PartitionQueue) -> float:
-        """Loop time at which the queue's first batch may go: after its back-off, and after linger unless it is full or somebody waits."""
+        """Loop time at which the queue's first batch may go: after its back-off, and after linger
+        unless it is full or somebody waits.
+        """
         first = queue.batches[0]
-        if first.closed or first.attempts or len(queue.batches) > 1 or self.flushes or self.closed is not None or self.pool.waiting:
+        if (
+            first.closed
+            or first.attempts
+            or len(queue.batches) > 1
+            or self.flushes
+            or self.closed is not None
+            or self.pool.waiting
+        ):
             return first.retry_at
         return max(first.retry_at, first.created_at + self._linger_s)
 
     def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         if self.may_drain is not None and not self.may_drain(queue.tp):
             return False
-        # A sequence spans the batch's records: it takes no more from here on, and its caller closes it.
+        # A sequence spans the batch's records: it takes no more from here on, and its caller closes
+        # it.
         return not self.config.enable_idempotence or queue.sequence.may_send(batch)
 
-    # -- afterwards ----------------------------------------------------------------------------------------------
+    # -- afterwards --------------------------------------------------------------------------------
 
     def put_back(self, batch: ProducerBatch, retry_at: float) -> None:
         """Queue a batch again, in its old place, not to be sent before ``retry_at``."""
@@ -262,7 +340,9 @@ class RecordAccumulator:
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Queue a batch that is too large again as two; memory and sequence numbers go over to them."""
+        """Queue a batch that is too large again as two; memory and sequence numbers go over to
+        them.
+        """
         queue = self.incomplete.pop(batch)
         parts = batch.split()
         if self.config.enable_idempotence:
@@ -319,9 +399,11 @@ class RecordAccumulator:
         await self.wait_for(list(self.incomplete))
 
     def drop_unsent(self, error: KafkaError) -> None:
-        """Fail what was never sent, because its transaction is given up. What may be with the broker stays until its outcome is known.
+        """Fail what was never sent, because its transaction is given up. What may be with the
+        broker stays until its outcome is known.
 
-        Behind a hole nothing is stored, so what waits there to go again is dropped too: it could go only under another epoch.
+        Behind a hole nothing is stored, so what waits there to go again is dropped too: it could go
+        only under another epoch.
         """
         for batch, queue in list(self.incomplete.items()):
             if not batch.in_flight and (batch.identity is None or queue.sequence.broken):
@@ -330,7 +412,9 @@ class RecordAccumulator:
                 batch.fail(error, BatchState.ABORTED)
 
     def abort(self, error: KafkaError) -> None:
-        """Fail everything that has no outcome yet, and refuse what comes later; who waits for memory is refused as well."""
+        """Fail everything that has no outcome yet, and refuse what comes later; who waits for
+        memory is refused as well.
+        """
         self.closed = error
         self.pool.close(error)
         for batch in list(self.incomplete):

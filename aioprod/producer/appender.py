@@ -1,7 +1,8 @@
 """Gives records their places in batches, per partition in the order of the calls.
 
-A call gets its place at once if no other call waits at its partition, and the partition's last batch
-has room or there is memory for another one. Otherwise it joins the partition's line. The first in
+A call gets its place at once if no other call waits at its partition, and the partition's last
+batch has room or there is memory for another one. Otherwise it joins the partition's line. The
+first in
 line leads: it waits for memory (in the pool, among the leaders of all partitions), opens a batch,
 and puts those behind it into that batch and the next ones as far as there is memory. Calls that
 come meanwhile join the line, because the fast path finds no open batch while a line is there.
@@ -62,7 +63,7 @@ class Appender:
         """How many calls wait for a place at their partition."""
         return sum(len(queue.line) for queue in self._lines)
 
-    # -- at once -------------------------------------------------------------------------------------
+    # -- at once -----------------------------------------------------------------------------------
 
     def try_append(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
         """Put records into the partition's last batch, if that has room.
@@ -79,7 +80,11 @@ class Appender:
             if self._turn_is_due():
                 return False
         index = pending.append_to(batch)
-        if index < 0 and isinstance(pending, PendingRecord) and self._make_room(batch, pending.bound):
+        if (
+            index < 0
+            and isinstance(pending, PendingRecord)
+            and self._make_room(batch, pending.bound)
+        ):
             index = pending.append_to(batch)
         if index < 0:
             self._worked(batch.writer.size)
@@ -109,7 +114,9 @@ class Appender:
         return True
 
     def enter(self, pending: PendingAppend, queue: PartitionQueue) -> None:
-        """Give the records a place at the partition, or the call a place in the partition's line."""
+        """Give the records a place at the partition, or the call a place in the partition's
+        line.
+        """
         pending.queue = queue
         if queue.resting:
             # The first in line only lets others run. This call does not wait for it, but puts it in
@@ -136,10 +143,11 @@ class Appender:
         batch = self._accumulator.open(queue, pending.writer(), leased, complete=complete)
         pending.place = batch, pending.append_to(batch)
 
-    # -- in line -------------------------------------------------------------------------------------
+    # -- in line -----------------------------------------------------------------------------------
 
     async def in_turn(self, pending: PendingAppend) -> Place:
-        """Wait in line until the records have a place. The caller calls :meth:`withdraw` afterwards.
+        """Wait in line until the records have a place. The caller calls :meth:`withdraw`
+        afterwards.
 
         Raises:
             BufferExhaustedError: no memory before the call's deadline.
@@ -233,7 +241,9 @@ class Appender:
         return True
 
     def withdraw(self, pending: PendingAppend) -> None:
-        """Take a call out of its line, whatever became of it; the next one may become the leader."""
+        """Take a call out of its line, whatever became of it; the next one may become the
+        leader.
+        """
         queue = pending.queue
         if queue is None:
             return
@@ -256,7 +266,7 @@ class Appender:
             raise self._accumulator.closed.with_traceback(None)
         self._check_open(pending.transaction)
 
-    # -- turns of the event loop ---------------------------------------------------------------------
+    # -- turns of the event loop -------------------------------------------------------------------
 
     def _worked(self, size: int) -> None:
         """Note that the current task has filled ``size`` bytes of batches."""

@@ -1,4 +1,6 @@
-"""Calls that append to a partition, from the moment of the call until their records are in a batch."""
+"""Calls that append to a partition, from the moment of the call until their records are in a
+batch.
+"""
 
 from __future__ import annotations
 

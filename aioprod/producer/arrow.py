@@ -1,4 +1,6 @@
-"""Arrow tables to batches: columns are encoded as a whole, and the finished batches are queued. Needs the extra ``arrow``: to be imported late."""
+"""Arrow tables to batches: columns are encoded as a whole, and the finished batches are queued.
+Needs the extra ``arrow``: to be imported late.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,23 @@ try:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from aioprod.producer.arrow_partitions import PartitionRecords, partition_records
-    from aioprod.protocol.arrow_columns import largest_partition, name_and_value, record_table, windows
+    from aioprod.protocol.arrow_columns import (
+        largest_partition,
+        name_and_value,
+        record_table,
+        windows,
+    )
 except ModuleNotFoundError as missing:
-    raise ImportError(f"send_arrow needs the extra arrow, as in pip install 'aioprod[arrow]': {missing}") from missing
+    raise ImportError(
+        f"send_arrow needs the extra arrow, as in pip install 'aioprod[arrow]': {missing}"
+    ) from missing
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# So many rows are encoded together: many, because each call into Arrow costs 5 to 10 us whatever the rows, and each partition gets a batch of its
-# own. With keys, 100 B and 6 / 1,000 partitions a row takes 220 / 440 ns where 16,384 are taken together, 190 / 270 ns with 65,536.
+# So many rows are encoded together: many, because each call into Arrow costs 5 to 10 us whatever
+# the rows, and each partition gets a batch of its own. With keys, 100 B and 6 / 1,000 partitions a
+# row takes 220 / 440 ns where 16,384 are taken together, 190 / 270 ns with 65,536.
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 4 << 20
 # Where each row is made a record of its own, fewer are made together: that is done on the loop.
@@ -71,9 +81,15 @@ class ArrowIntake:
         *,
         clock: Callable[[], float],
     ) -> None:
-        for name, serializer in (("key_serializer", config.key_serializer), ("value_serializer", config.value_serializer)):
+        for name, serializer in (
+            ("key_serializer", config.key_serializer),
+            ("value_serializer", config.value_serializer),
+        ):
             if serializer is not None and type(serializer) is not BytesSerializer:
-                raise ConfigError(f"{name}={serializer!r}: send_arrow takes bytes and text as they are; use a producer without serializers")
+                raise ConfigError(
+                    f"{name}={serializer!r}: send_arrow takes bytes and text as they are; "
+                    "use a producer without serializers"
+                )
         self._config = config
         self._accumulator = accumulator
         self._intake = intake
@@ -83,7 +99,11 @@ class ArrowIntake:
         self._window_rows = _MOST_SINGLE_ROWS if self._row_by_row else _MOST_ROWS
         self._window_bytes = min(_MOST_BYTES, config.buffer_memory // _SHARE_OF_BUFFER)
         # Interceptors hear of a row that is too large, so they need it as a record.
-        self._row_bytes = sys.maxsize if self._row_by_row else min(config.max_request_size, config.buffer_memory) + _COLUMNS_OVERHEAD
+        self._row_bytes = (
+            sys.maxsize
+            if self._row_by_row
+            else min(config.max_request_size, config.buffer_memory) + _COLUMNS_OVERHEAD
+        )
 
     async def take(self, topic: str, data: object) -> Deliveries:
         """Take the rows of a table as ``Producer.send_arrow`` does; see there."""
@@ -120,11 +140,15 @@ class ArrowIntake:
             if self._row_by_row:
                 self._refuse_rows(table, TopicPartition(str(topic), -1), error, deliveries)
             else:
-                refused = self._intake.refused(TopicPartition(str(topic), -1), error, table.num_rows - len(deliveries))
+                refused = self._intake.refused(
+                    TopicPartition(str(topic), -1), error, table.num_rows - len(deliveries)
+                )
                 deliveries.add_others(refused, table.num_rows)
         return deliveries
 
-    def _refuse_rows(self, table: pa.Table, tp: TopicPartition, error: KafkaError, deliveries: Deliveries) -> None:
+    def _refuse_rows(
+        self, table: pa.Table, tp: TopicPartition, error: KafkaError, deliveries: Deliveries
+    ) -> None:
         """Refuse the rows that have no delivery, as records that interceptors hear of."""
         left = table.slice(len(deliveries))
         for _, rows in self._portions(left):
@@ -135,29 +159,44 @@ class ArrowIntake:
         limits = {"max_rows": self._window_rows, "max_bytes": self._window_bytes}
         return windows(table, **limits, max_row_bytes=self._row_bytes)
 
-    async def _take(self, hold: TopicHold, first_row: int, rows: pa.RecordBatch | None, deliveries: Deliveries) -> None:
+    async def _take(
+        self, hold: TopicHold, first_row: int, rows: pa.RecordBatch | None, deliveries: Deliveries
+    ) -> None:
         known = hold.topic
         assert known is not None
         if rows is None:
             allowed = min(self._config.max_request_size, self._config.buffer_memory)
-            error = RecordTooLargeError(f"row {first_row} is larger than the {allowed} bytes that max_request_size and buffer_memory allow")
-            refused = self._intake.refuse_all([ProducerRecord(known.name)], TopicPartition(known.name, -1), error)
+            error = RecordTooLargeError(
+                f"row {first_row} is larger than the {allowed} bytes that max_request_size "
+                "and buffer_memory allow"
+            )
+            refused = self._intake.refuse_all(
+                [ProducerRecord(known.name)], TopicPartition(known.name, -1), error
+            )
             deliveries.add_stretch(refused, 0, 1)
         elif self._row_by_row:
             for record in _records(known.name, rows):
                 await self._take_one(record, hold, deliveries)
         else:
-            for number, part in enumerate(_in_turns(await self._encoded(known, first_row, rows)), start=1):
-                deliveries.add_stretch(await self._append(hold, part), 0, part.records.count, part.rows)
+            for number, part in enumerate(
+                _in_turns(await self._encoded(known, first_row, rows)), start=1
+            ):
+                deliveries.add_stretch(
+                    await self._append(hold, part), 0, part.records.count, part.rows
+                )
                 if number % _TURN_EVERY == 0:
                     await asyncio.sleep(0)  # the sender's turn
 
-    async def _encoded(self, known: Topic, first_row: int, rows: pa.RecordBatch) -> list[PartitionRecords]:
+    async def _encoded(
+        self, known: Topic, first_row: int, rows: pa.RecordBatch
+    ) -> list[PartitionRecords]:
         parts = partition_records(
             rows,
             known.count,
             first_row=first_row,
-            limit=min(self._accumulator.largest_size(known), self._config.buffer_memory - HEADER_SIZE),
+            limit=min(
+                self._accumulator.largest_size(known), self._config.buffer_memory - HEADER_SIZE
+            ),
             timestamp=int(self._clock() * 1000),
             ignore_keys=self._config.partitioner_ignore_keys,
         )
@@ -169,30 +208,50 @@ class ArrowIntake:
         assert known is not None
         self._intake.check_open(hold.transaction)
         records = part.records
-        writer = RecordBatchWriter.of_encoded(records.body, records.count, records.base_timestamp, records.max_timestamp, records.timestamps)
+        writer = RecordBatchWriter.of_encoded(
+            records.body,
+            records.count,
+            records.base_timestamp,
+            records.max_timestamp,
+            records.timestamps,
+        )
         try:
             if records.count == 1:
                 self._intake.check_size(writer.size + HEADER_SIZE)
             if part.partition is not None:
-                return await self._intake.place_encoded(named_queue(known, part.partition), writer, hold.transaction)
+                return await self._intake.place_encoded(
+                    named_queue(known, part.partition), writer, hold.transaction
+                )
             sticky = known.sticky.current
             batch = await self._intake.place_encoded(known.queues[sticky], writer, hold.transaction)
         except KafkaError as error:
             if not is_of_the_record(error):
                 raise
-            return self._intake.refused(TopicPartition(known.name, -1 if part.partition is None else part.partition), error, records.count)
+            return self._intake.refused(
+                TopicPartition(known.name, -1 if part.partition is None else part.partition),
+                error,
+                records.count,
+            )
         if known.sticky.current == sticky:
             self._accumulator.switch_sticky(known)
         return batch
 
 
 async def _aside(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work on many rows in a thread: Arrow does it without the interpreter's lock, and the loop goes on."""
-    return await asyncio.to_thread(work, *args, **kwargs) if rows > _FEW_ROWS else work(*args, **kwargs)
+    """Do work on many rows in a thread: Arrow does it without the interpreter's lock, and the loop
+    goes on.
+    """
+    return (
+        await asyncio.to_thread(work, *args, **kwargs)
+        if rows > _FEW_ROWS
+        else work(*args, **kwargs)
+    )
 
 
 def _in_turns(parts: list[PartitionRecords]) -> list[PartitionRecords]:
-    """The first batch of each partition, then each one's second: a request takes one of each, and so is as full as can be."""
+    """The first batch of each partition, then each one's second: a request takes one of each, and
+    so is as full as can be.
+    """
     before: Counter[int | None] = Counter()
     turns = []
     for part in parts:
@@ -208,10 +267,18 @@ def _checked(data: object) -> tuple[pa.Table, int]:
 
 def _records(topic: str, rows: pa.RecordBatch) -> Iterator[ProducerRecord]:
     columns = {name: rows.column(name).to_pylist() for name in rows.schema.names}
-    fields = (columns.get(name, repeat(None)) for name in ("value", "key", "partition", "timestamp", "headers"))
-    name_at, value_at = name_and_value(rows.column("headers").type.value_type) if "headers" in columns else (0, 1)
+    fields = (
+        columns.get(name, repeat(None))
+        for name in ("value", "key", "partition", "timestamp", "headers")
+    )
+    name_at, value_at = (
+        name_and_value(rows.column("headers").type.value_type) if "headers" in columns else (0, 1)
+    )
     for value, key, partition, timestamp, entries in zip(*fields, strict=False):
-        headers = [(pair[name_at], _to_bytes(pair[value_at])) for pair in (list(entry.values()) for entry in entries or ())]
+        headers = [
+            (pair[name_at], _to_bytes(pair[value_at]))
+            for pair in (list(entry.values()) for entry in entries or ())
+        ]
         yield ProducerRecord(topic, value, key, partition, timestamp, headers)
 
 

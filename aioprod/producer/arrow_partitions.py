@@ -1,4 +1,6 @@
-"""Which partitions the rows of an Arrow table go to, and their records by partition. Imports an extra: to be imported late."""
+"""Which partitions the rows of an Arrow table go to, and their records by partition. Imports an
+extra: to be imported late.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from aioprod.protocol.arrow_words import lengths, padded_words
 
 _Numbers = npt.NDArray[np.uint32]
 
-# Where no key has more bytes, all are hashed at once. Nanoseconds per key of 8, 16, 36 and 96 bytes: 15, 22, 62 and 160. A call for each distinct one
-# costs about 270, 270, 280 and 370, and 45 for each key to find the distinct ones.
+# Where no key has more bytes, all are hashed at once. Nanoseconds per key of 8, 16, 36 and 96
+# bytes: 15, 22, 62 and 160. A call for each distinct one costs about 270, 270, 280 and 370, and 45
+# for each key to find the distinct ones.
 _LONG_KEY: Final = 96
 
 # Murmur2's, with the seed that Kafka takes.
@@ -35,7 +38,8 @@ class PartitionRecords:
 
     Attributes:
         partition: None: any, as the sticky choice wants it.
-        rows: the numbers of the table's rows that these are, in the order of the records; None where they are just the next ones.
+        rows: the numbers of the table's rows that these are, in the order of the records; None
+            where they are just the next ones.
     """
 
     partition: int | None
@@ -44,7 +48,13 @@ class PartitionRecords:
 
 
 def partition_records(
-    rows: pa.RecordBatch, partitions: int, *, first_row: int, limit: int, timestamp: int, ignore_keys: bool = False
+    rows: pa.RecordBatch,
+    partitions: int,
+    *,
+    first_row: int,
+    limit: int,
+    timestamp: int,
+    ignore_keys: bool = False,
 ) -> Iterator[PartitionRecords]:
     """All rows as records by partition; within a partition they keep their order.
 
@@ -73,7 +83,11 @@ def partition_records(
         if start == group_end:
             partition, group_end = next(following)
         end = start + records.count
-        yield PartitionRecords(partition, None if numbers is None else array("Q", numbers[start:end].tobytes()), records)
+        yield PartitionRecords(
+            partition,
+            None if numbers is None else array("Q", numbers[start:end].tobytes()),
+            records,
+        )
         start = end
 
 
@@ -81,7 +95,12 @@ def _chosen(rows: pa.RecordBatch, partitions: int, ignore_keys: bool) -> pa.Arra
     """Each row's partition, null where it is open; None where it is so for all."""
     names = rows.schema.names
     given = rows.column("partition") if "partition" in names else None
-    if "key" not in names or ignore_keys or partitions == 1 or (given is not None and not given.null_count):
+    if (
+        "key" not in names
+        or ignore_keys
+        or partitions == 1
+        or (given is not None and not given.null_count)
+    ):
         return given
     by_key = _by_key(rows.column("key"), partitions)
     return by_key if given is None else pc.coalesce(given, by_key)
@@ -92,7 +111,9 @@ def _by_key(keys: pa.Array, partitions: int) -> pa.Array:
     longest = pc.max(pc.binary_length(keys)).as_py() or 0
     if longest > _LONG_KEY:
         encoded = keys.dictionary_encode()
-        hashed = pa.array(map(partition_for_key, encoded.dictionary.to_pylist(), repeat(partitions)), pa.int32())
+        hashed = pa.array(
+            map(partition_for_key, encoded.dictionary.to_pylist(), repeat(partitions)), pa.int32()
+        )
         return hashed.take(encoded.indices)
     hashes = _murmur2(keys, longest)
     hashes &= np.uint32(0x7FFFFFFF)

@@ -17,7 +17,8 @@ from aioprod.users_code import surface
 
 log = logging.getLogger(__name__)
 
-# A large batch is encoded in parts, so that the event loop has its turn in between, and small records do not take much more memory than they count.
+# A large batch is encoded in parts, so that the event loop has its turn in between, and small
+# records do not take much more memory than they count.
 ENCODE_EVERY = 65_536
 
 
@@ -55,22 +56,65 @@ class ProducerBatch:
         limit: bytes of records after which it is full; it may be raised while the batch is open.
         leased: bytes of the buffer pool that it holds.
         created_at: loop time, in seconds.
-        order: its place among the partition's batches, larger with each; a retry goes back to its place by it.
+        order: its place among the partition's batches, larger with each; a retry goes back to its
+            place by it.
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_looked_at", "_waiters", "attempts", "base_offset", "base_sequence", "ceiling", "closed", "codec",
-        "created_at", "encoded", "error", "first_sent_at", "identity", "in_doubt", "in_flight", "leased", "limit", "loop", "may_be_stored",
-        "on_dropped", "on_end", "open_until", "order", "partition", "parts", "records", "retry_at", "state", "timestamp", "topic", "tp",
-        "unanswered_at", "writer",
-    )  # fmt: skip
+        "__weakref__",
+        "_callbacks",
+        "_looked_at",
+        "_waiters",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "ceiling",
+        "closed",
+        "codec",
+        "created_at",
+        "encoded",
+        "error",
+        "first_sent_at",
+        "identity",
+        "in_doubt",
+        "in_flight",
+        "leased",
+        "limit",
+        "loop",
+        "may_be_stored",
+        "on_dropped",
+        "on_end",
+        "open_until",
+        "order",
+        "partition",
+        "parts",
+        "records",
+        "retry_at",
+        "state",
+        "timestamp",
+        "topic",
+        "tp",
+        "unanswered_at",
+        "writer",
+    )
 
-    def __init__(self, tp: TopicPartition, writer: RecordBatchWriter, *, limit: int, leased: int, created_at: float, order: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        writer: RecordBatchWriter,
+        *,
+        limit: int,
+        leased: int,
+        created_at: float,
+        order: tuple[int, ...],
+    ) -> None:
         self.tp = tp
         self.writer = writer
         self.limit = limit
         self.open_until = min(limit, ENCODE_EVERY)
-        self.ceiling = limit  # how far the limit may grow while the batch is open, because compression will make it small enough
+        # how far the limit may grow while the batch is open, because compression will make it small
+        # enough
+        self.ceiling = limit
         self.leased = leased
         self.created_at = created_at
         self.order = order
@@ -85,8 +129,9 @@ class ProducerBatch:
         self.base_sequence = -1
         self.may_be_stored = False  # an attempt ended without the broker's word
         self.unanswered_at = 0.0  # the last such attempt's end
-        # A part of one that may be stored whole (the limit was lowered between its attempts): the broker would know the whole as a duplicate, but
-        # finds a part out of order. It must not be written under other numbers.
+        # A part of one that may be stored whole (the limit was lowered between its attempts): the
+        # broker would know the whole as a duplicate, but finds a part out of order. It must not be
+        # written under other numbers.
         self.in_doubt = False
         self.codec = Codec.NONE
         self.encoded: bytes | None = None
@@ -95,9 +140,13 @@ class ProducerBatch:
         self.timestamp: int | None = None  # of all records, where they have the same
         self.error: KafkaError | None = None
         self.parts: list[tuple[int, ProducerBatch]] = []
-        self.records: list[ProducerRecord] | None = None  # kept only where an interceptor wants them back
+        self.records: list[ProducerRecord] | None = (
+            None  # kept only where an interceptor wants them back
+        )
         self.on_end: Callable[[ProducerBatch], None] | None = None
-        self.on_dropped: Callable[[ProducerBatch], None] | None = None  # hears of a failure that nobody looked at
+        self.on_dropped: Callable[[ProducerBatch], None] | None = (
+            None  # hears of a failure that nobody looked at
+        )
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._callbacks: list[tuple[int, Callable[[ProducerBatch, int], object]]] = []
         self._looked_at = False
@@ -113,8 +162,17 @@ class ProducerBatch:
     def count(self) -> int:
         return self.writer.count
 
-    def try_append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, upper_bound: int) -> int:
-        """Add a record and return its index; -1 when the batch is full or no longer open. A first record always fits."""
+    def try_append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        upper_bound: int,
+    ) -> int:
+        """Add a record and return its index; -1 when the batch is full or no longer open. A first
+        record always fits.
+        """
         writer = self.writer
         index = writer.count
         if self.closed or (writer.size + upper_bound > self.limit and index):
@@ -123,10 +181,14 @@ class ProducerBatch:
         return index
 
     def is_to_fold(self, upper_bound: int) -> bool:
-        """Whether a part of a large batch is complete, so that it should be encoded before the next record comes."""
+        """Whether a part of a large batch is complete, so that it should be encoded before the next
+        record comes.
+        """
         size = self.writer.size
         is_folded = size + ENCODE_EVERY <= self.open_until
-        return self.open_until < self.limit and size + upper_bound > self.open_until and not is_folded
+        return (
+            self.open_until < self.limit and size + upper_bound > self.open_until and not is_folded
+        )
 
     def fold(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""
@@ -168,7 +230,9 @@ class ProducerBatch:
         """The batch that a record of a split one travels in now, and its index there."""
         batch = self
         while batch.state is BatchState.SPLIT:
-            start, part = batch.parts[bisect_right(batch.parts, index, key=lambda entry: entry[0]) - 1]
+            start, part = batch.parts[
+                bisect_right(batch.parts, index, key=lambda entry: entry[0]) - 1
+            ]
             batch, index = part, index - start
         return batch, index
 
@@ -184,13 +248,22 @@ class ProducerBatch:
         self._finish(state)
 
     def split(self) -> list[ProducerBatch]:
-        """Hand the records on to smaller batches, each of about half the size; deliveries and callbacks follow them."""
+        """Hand the records on to smaller batches, each of about half the size; deliveries and
+        callbacks follow them.
+        """
         writers = self.writer.halves()
         leases = [self.leased // len(writers)] * len(writers)
         leases[0] += self.leased - sum(leases)
         start = 0
         for number, (writer, leased) in enumerate(zip(writers, leases, strict=True)):
-            part = ProducerBatch(self.tp, writer, limit=writer.size, leased=leased, created_at=self.created_at, order=(*self.order, number))
+            part = ProducerBatch(
+                self.tp,
+                writer,
+                limit=writer.size,
+                leased=leased,
+                created_at=self.created_at,
+                order=(*self.order, number),
+            )
             part.closed = True
             part.codec = self.codec
             part.may_be_stored = part.in_doubt = self.may_be_stored or self.in_doubt
@@ -209,7 +282,9 @@ class ProducerBatch:
         return [part for _, part in self.parts]
 
     def _finish(self, state: BatchState) -> None:
-        assert self.state is BatchState.PENDING, f"batch of {self.tp} ended twice: {self.state} and {state}"
+        assert self.state is BatchState.PENDING, (
+            f"batch of {self.tp} ended twice: {self.state} and {state}"
+        )
         self.state = state
         self.closed = True
         waiters, self._waiters = self._waiters, {}
@@ -233,18 +308,25 @@ class ProducerBatch:
             surface(error)
 
     def add_callback(self, index: int, callback: Callable[[ProducerBatch, int], object]) -> None:
-        """Call ``callback(batch, index)`` when the record has its outcome; soon, where it has one already."""
+        """Call ``callback(batch, index)`` when the record has its outcome; soon, where it has one
+        already.
+        """
         if self.state is BatchState.PENDING:
             self._callbacks.append((index, callback))
         else:
             self.loop.call_soon(self._call, callback, index)
 
     async def wait(self) -> None:
-        """Return when the batch has ended, be it that it was split. Cancelling the waiter leaves the batch alone."""
+        """Return when the batch has ended, be it that it was split. Cancelling the waiter leaves
+        the batch alone.
+        """
         if self.state is not BatchState.PENDING:
             return
         if asyncio.get_running_loop() is not self.loop:
-            raise WrongEventLoopError("a delivery belongs to its producer's event loop: await it there, with asyncio.run_coroutine_threadsafe()")
+            raise WrongEventLoopError(
+                "a delivery belongs to its producer's event loop: await it there, with "
+                "asyncio.run_coroutine_threadsafe()"
+            )
         # A future of the waiter's own: cancelling a task cancels the future it waits for.
         waiter: asyncio.Future[None] = self.loop.create_future()
         self._waiters[waiter] = None
@@ -254,5 +336,9 @@ class ProducerBatch:
             self._waiters.pop(waiter, None)
 
     def __del__(self) -> None:
-        if getattr(self, "state", None) is BatchState.FAILED and not self._looked_at and self.on_dropped is not None:
+        if (
+            getattr(self, "state", None) is BatchState.FAILED
+            and not self._looked_at
+            and self.on_dropped is not None
+        ):
             self.on_dropped(self)

@@ -1,9 +1,9 @@
 """A bounded budget of memory for records that are not yet acknowledged (``buffer.memory``).
 
-Records are immutable bytes that are joined when their batch is sent, so the pool lends sizes, not buffers; the rules are
-those of Kafka's pool. Total = never-pooled available + free blocks x block size + what is lent out, at every step.
-Waiters are served first come, first served; what comes free is handed to the first of them, piece by piece, so a large
-one is not starved by small ones.
+Records are immutable bytes that are joined when their batch is sent, so the pool lends sizes, not
+buffers; the rules are those of Kafka's pool. Total = never-pooled available + free blocks x block
+size + what is lent out, at every step. Waiters are served first come, first served; what comes free
+is handed to the first of them, piece by piece, so a large one is not starved by small ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class BufferPool:
         block_size: the size that is kept in ready blocks (``batch.size``).
 
     Attributes:
-        reserved: bytes that were set aside for callers who have not got them yet; ``total`` = ``available`` + ``reserved`` + what is lent.
+        reserved: bytes that were set aside for callers who have not got them yet; ``total`` =
+            ``available`` + ``reserved`` + what is lent.
         waited_s: seconds that callers have waited for memory, added up.
         on_waited: called with the seconds of each wait when it ends, however it ends.
         on_exhausted: called when somebody has waited in vain.
@@ -46,7 +47,8 @@ class BufferPool:
         self.on_exhausted: Callable[[], None] | None = None
         self._non_pooled = total
         self._free_blocks = 0
-        # A linked list at heart: the first is found, and any one removed, at the same cost whatever their number.
+        # A linked list at heart: the first is found, and any one removed, at the same cost whatever
+        # their number.
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         self._closed: KafkaError | None = None
 
@@ -67,7 +69,9 @@ class BufferPool:
             RecordTooLargeError: larger than the whole pool.
         """
         if size > self.total:
-            raise RecordTooLargeError(f"{size} bytes are needed for a batch, more than buffer_memory={self.total}")
+            raise RecordTooLargeError(
+                f"{size} bytes are needed for a batch, more than buffer_memory={self.total}"
+            )
         if self._closed is not None:
             # Raised many times; without this its traceback would grow with each.
             raise self._closed.with_traceback(None)
@@ -96,7 +100,8 @@ class BufferPool:
                 await waiter.future
             self.reserved -= size
         except BaseException as error:
-            # Timed out, cancelled or closed, perhaps in the very moment the memory came: give all of it back.
+            # Timed out, cancelled or closed, perhaps in the very moment the memory came: give all
+            # of it back.
             self._withdraw(waiter)
             if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
                 raise self.exhausted(size, max_wait_s) from None
@@ -109,7 +114,8 @@ class BufferPool:
         if self.on_exhausted is not None:
             self.on_exhausted()
         return BufferExhaustedError(
-            f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left of max_block_ms; "
+            f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left "
+            "of max_block_ms; "
             f"buffer_memory={self.total}, {self.waiting} more waiting"
         )
 
@@ -151,7 +157,8 @@ class BufferPool:
         """Give what is free to the waiters, in their order; the first may get a part."""
         while self._waiters and (free := self.available):
             first = next(iter(self._waiters))
-            # One that is cancelled, but did not run yet, gets nothing more; it gives back what it has when it runs.
+            # One that is cancelled, but did not run yet, gets nothing more; it gives back what it
+            # has when it runs.
             if not first.future.done():
                 part = min(first.needed - first.collected, free)
                 self._take(part)
@@ -171,7 +178,9 @@ class BufferPool:
         self._hand_out()
 
     def note_wait(self, seconds: float) -> None:
-        """Count a wait for memory: of a caller of :meth:`allocate`, or of one behind it that joins its batch."""
+        """Count a wait for memory: of a caller of :meth:`allocate`, or of one behind it that joins
+        its batch.
+        """
         self.waited_s += seconds
         if self.on_waited is not None:
             self.on_waited(seconds)

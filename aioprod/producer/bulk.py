@@ -1,4 +1,6 @@
-"""Many records in one call: where they are plain values, whole stretches of them go into a batch at once."""
+"""Many records in one call: where they are plain values, whole stretches of them go into a batch at
+once.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,16 @@ from aioprod.producer.topic_gate import TopicHold
 from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
 from aioprod.types import ProducerRecord, TopicPartition
 
-# So many records are one call as to the order of calls; an endless iterator is not read further ahead.
+# So many records are one call as to the order of calls; an endless iterator is not read further
+# ahead.
 _CHUNK = 4096
-_OF_THE_PRODUCER = (AbortableTransactionError, AuthenticationError, FatalProducerError, ProducerClosedError, TransactionStateError)
+_OF_THE_PRODUCER = (
+    AbortableTransactionError,
+    AuthenticationError,
+    FatalProducerError,
+    ProducerClosedError,
+    TransactionStateError,
+)
 
 
 class BulkIntake:
@@ -34,12 +43,20 @@ class BulkIntake:
 
     Args:
         intake: takes each record that is not a plain value.
-        is_plain: whether plain values need nothing but room in the open batch: no serializer, interceptor or partitioner sees them.
+        is_plain: whether plain values need nothing but room in the open batch: no serializer,
+            interceptor or partitioner sees them.
         may_append: whether the producer takes records of the transaction of this number now.
         clock: seconds since 1970.
     """
 
-    def __init__(self, intake: RecordIntake, *, is_plain: bool, may_append: Callable[[int | None], bool], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        intake: RecordIntake,
+        *,
+        is_plain: bool,
+        may_append: Callable[[int | None], bool],
+        clock: Callable[[], float],
+    ) -> None:
         self._intake = intake
         self._is_plain = is_plain
         self._may_append = may_append
@@ -65,14 +82,21 @@ class BulkIntake:
             except KafkaError as error:
                 if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
                     raise
-                # No topic or no memory: each of the records that are left would wait as long for it, in vain.
+                # No topic or no memory: each of the records that are left would wait as long for
+                # it, in vain.
                 hopeless = error
                 self._refuse(topic, chunk[len(deliveries) - begun :], error, deliveries)
         return deliveries
 
-    def _refuse(self, topic: str, given: list[Any], error: KafkaError, deliveries: Deliveries) -> None:
-        records = [one if isinstance(one, ProducerRecord) else ProducerRecord(topic, one) for one in given]
-        deliveries.add_stretch(self._intake.refuse_all(records, TopicPartition(str(topic), -1), error), 0, len(records))
+    def _refuse(
+        self, topic: str, given: list[Any], error: KafkaError, deliveries: Deliveries
+    ) -> None:
+        records = [
+            one if isinstance(one, ProducerRecord) else ProducerRecord(topic, one) for one in given
+        ]
+        deliveries.add_stretch(
+            self._intake.refuse_all(records, TopicPartition(str(topic), -1), error), 0, len(records)
+        )
 
     async def _take_chunk(self, hold: TopicHold, chunk: list[Any], deliveries: Deliveries) -> None:
         if self._is_plain and set(map(type, chunk)) == {bytes}:
@@ -81,19 +105,26 @@ class BulkIntake:
             for given in chunk:
                 await self.take_one(given, hold, deliveries)
 
-    async def _take_values(self, hold: TopicHold, values: list[bytes], deliveries: Deliveries) -> None:
+    async def _take_values(
+        self, hold: TopicHold, values: list[bytes], deliveries: Deliveries
+    ) -> None:
         ends = list(accumulate(map(len, values)))
         at = 0
         while at < len(values):
             upto = self._append(hold, values, ends, at, deliveries)
             if upto == at:
-                # No batch, or a full one: this way opens the next, waits for memory, and lets others have their turn.
+                # No batch, or a full one: this way opens the next, waits for memory, and lets
+                # others have their turn.
                 await self.take_one(values[at], hold, deliveries)
                 upto += 1
             at = upto
 
-    def _append(self, hold: TopicHold, values: list[bytes], ends: list[int], at: int, deliveries: Deliveries) -> int:
-        """Put as many values, from ``at`` on, into the open batch as fit; returns which one is next."""
+    def _append(
+        self, hold: TopicHold, values: list[bytes], ends: list[int], at: int, deliveries: Deliveries
+    ) -> int:
+        """Put as many values, from ``at`` on, into the open batch as fit; returns which one is
+        next.
+        """
         known = hold.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
         if batch is None or batch.writer.kind != KEYLESS or not self._may_append(hold.transaction):
@@ -101,7 +132,12 @@ class BulkIntake:
         writer = batch.writer
         before = ends[at - 1] if at else 0
         room = batch.open_until - writer.size
-        upto = bisect_right(range(len(values)), room, lo=at, key=lambda index: ends[index] - before + (index + 1 - at) * KEYLESS_OVERHEAD)
+        upto = bisect_right(
+            range(len(values)),
+            room,
+            lo=at,
+            key=lambda index: ends[index] - before + (index + 1 - at) * KEYLESS_OVERHEAD,
+        )
         if upto > at:
             now = self._clock()
             if now >= writer.until_s:
@@ -113,16 +149,20 @@ class BulkIntake:
         return upto
 
     async def take_one(self, given: Any, hold: TopicHold, deliveries: Deliveries) -> None:
-        """Take a record, or a value, as one of many: what is wrong with it is the error of its delivery.
+        """Take a record, or a value, as one of many: what is wrong with it is the error of its
+        delivery.
 
         Raises:
             BufferExhaustedError: no memory; the record's own delivery is there.
-            ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError, AuthenticationError.
+            ProducerClosedError, TransactionStateError, AbortableTransactionError,
+            FatalProducerError, AuthenticationError.
         """
         record = given if isinstance(given, ProducerRecord) else ProducerRecord(hold.name, given)
         nowhere = TopicPartition(str(hold.name), -1)
         if record.topic != hold.name:
-            astray = SerializationError(f"a record for topic {record.topic!r} among those for {hold.name!r}")
+            astray = SerializationError(
+                f"a record for topic {record.topic!r} among those for {hold.name!r}"
+            )
             deliveries.add_stretch(self._intake.refuse_all([record], nowhere, astray), 0, 1)
             return
         try:
@@ -131,7 +171,11 @@ class BulkIntake:
             raise
         except Exception as error:
             # In a transaction it counts as lost: what can't be stored whole must not be committed.
-            own = error if isinstance(error, KafkaError) else KafkaError(f"the record was not taken: {error!r}")
+            own = (
+                error
+                if isinstance(error, KafkaError)
+                else KafkaError(f"the record was not taken: {error!r}")
+            )
             if own is not error:
                 own.__cause__ = error
             deliveries.add_stretch(self._intake.refused(nowhere, own), 0, 1)

@@ -1,4 +1,6 @@
-"""Compression beside the event loop: a large batch takes milliseconds, in which nothing else would move."""
+"""Compression beside the event loop: a large batch takes milliseconds, in which nothing else would
+move.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,15 @@ from aioprod.protocol.compression import DEFAULT_LEVELS, Codec, compress
 
 log = logging.getLogger(__name__)
 
-# Batches from these sizes on go to a thread: there compressing takes 0.4 ms and more, and the way there and back 0.1 ms of the loop's time.
-# Measured on JSON, in ns a byte: snappy and lz4 2.4, zstd 6.6, gzip 23. The lock of the interpreter is free meanwhile.
-_ASIDE_FROM: Final = {Codec.SNAPPY: 192 << 10, Codec.LZ4: 192 << 10, Codec.ZSTD: 64 << 10, Codec.GZIP: 16 << 10}
+# Batches from these sizes on go to a thread: there compressing takes 0.4 ms and more, and the way
+# there and back 0.1 ms of the loop's time. Measured on JSON, in ns a byte: snappy and lz4 2.4, zstd
+# 6.6, gzip 23. The lock of the interpreter is free meanwhile.
+_ASIDE_FROM: Final = {
+    Codec.SNAPPY: 192 << 10,
+    Codec.LZ4: 192 << 10,
+    Codec.ZSTD: 64 << 10,
+    Codec.GZIP: 16 << 10,
+}
 _ASIDE_AT_HIGH_LEVEL_FROM: Final = 8 << 10
 _MOST_THREADS: Final = 4
 _CLOSE_LIMIT_S: Final = 1.0
@@ -36,8 +44,14 @@ class Compressor:
         self._under_way: dict[ProducerBatch, asyncio.Future[bytes]] = {}
 
     def is_ready(self, batch: ProducerBatch, level: int | None) -> bool:
-        """Whether a batch can be sent at once; if not, it is being compressed from now on, and must take no more records."""
-        if batch.codec is Codec.NONE or batch.encoded is not None or batch.writer.compressed is not None:
+        """Whether a batch can be sent at once; if not, it is being compressed from now on, and must
+        take no more records.
+        """
+        if (
+            batch.codec is Codec.NONE
+            or batch.encoded is not None
+            or batch.writer.compressed is not None
+        ):
             return True
         if batch in self._under_way:
             return False
@@ -47,7 +61,9 @@ class Compressor:
             threads = min(_MOST_THREADS, os.cpu_count() or 1)
             self._executor = ThreadPoolExecutor(threads, thread_name_prefix="aioprod-compress")
         body = batch.writer.body()
-        future = asyncio.get_running_loop().run_in_executor(self._executor, compress, batch.codec, body, level)
+        future = asyncio.get_running_loop().run_in_executor(
+            self._executor, compress, batch.codec, body, level
+        )
         self._under_way[batch] = future
         future.add_done_callback(partial(self._done, batch))
         return False
@@ -60,7 +76,9 @@ class Compressor:
         if error is None:
             batch.writer.compressed = future.result()
         else:
-            log.error("a batch for %s can't be compressed and is sent as it is", batch.tp, exc_info=error)
+            log.error(
+                "a batch for %s can't be compressed and is sent as it is", batch.tp, exc_info=error
+            )
             batch.codec = Codec.NONE
         self._wake()
 

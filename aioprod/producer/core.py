@@ -1,4 +1,6 @@
-"""The parts of a producer, put together, and its life: start, close, and the end of one that was forgotten."""
+"""The parts of a producer, put together, and its life: start, close, and the end of one that was
+forgotten.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class ProducerCore:
-    """What tasks and callbacks refer to. None of it refers to the :class:`aioprod.Producer`: that is how one that is dropped is noticed.
+    """What tasks and callbacks refer to. None of it refers to the :class:`aioprod.Producer`: that
+    is how one that is dropped is noticed.
 
     Args:
         config: the producer's settings.
@@ -52,10 +55,13 @@ class ProducerCore:
         closing: why nothing is taken any more; None before ``close``.
         lost: records that were accepted and not delivered, because the producer broke.
         released: whether it is closed, or on its way to it, which needs no caller any more.
-        is_plain: whether a record of bytes needs no other code: no serializer, partitioner or interceptor is there.
+        is_plain: whether a record of bytes needs no other code: no serializer, partitioner or
+            interceptor is there.
     """
 
-    def __init__(self, config: ProducerConfig, clock: Callable[[], float], rng: random.Random) -> None:
+    def __init__(
+        self, config: ProducerConfig, clock: Callable[[], float], rng: random.Random
+    ) -> None:
         self.config = config
         self.home = Home(f"producer {config.client_id!r}")
         self.metrics = ProducerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
@@ -69,10 +75,22 @@ class ProducerCore:
         self.brokers.on_connection = self._connection_changed
         self.metadata = Metadata(config, self.brokers, rng, create_topics=True)
         self.accumulator = RecordAccumulator(config, self.pool, state, rng, self._wake)
-        self.transactions = self._transaction_manager(state, rng) if config.transactional_id is not None else None
+        self.transactions = (
+            self._transaction_manager(state, rng) if config.transactional_id is not None else None
+        )
         self.compressor = Compressor(lambda: self._wake(0.0))
         self.accumulator.is_compressed = self.compressor.is_ready
-        self.sender = Sender(config, self.accumulator, self.metadata, self.brokers, state, rng, self.metrics, self.observers, self.transactions)
+        self.sender = Sender(
+            config,
+            self.accumulator,
+            self.metadata,
+            self.brokers,
+            state,
+            rng,
+            self.metrics,
+            self.observers,
+            self.transactions,
+        )
         self.sender.on_fatal = self._fatal
         self.intake = RecordIntake(
             config,
@@ -87,7 +105,9 @@ class ProducerCore:
             on_refused=self._refused,
         )
         self.is_plain = _is_plain(config) and not self.interceptors
-        self.bulk = BulkIntake(self.intake, is_plain=self.is_plain, may_append=self._may_append, clock=clock)
+        self.bulk = BulkIntake(
+            self.intake, is_plain=self.is_plain, may_append=self._may_append, clock=clock
+        )
         self.accumulator.keep_records = self.interceptors.wants_records
         reporter = BatchReporter(self.metrics, self.observers, self.interceptors)
         self.accumulator.on_end = reporter.ended
@@ -98,7 +118,9 @@ class ProducerCore:
         self.lost = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
-        self._close_limit: asyncio.Timeout | None = None  # of the close under way, for another one to shorten it
+        self._close_limit: asyncio.Timeout | None = (
+            None  # of the close under way, for another one to shorten it
+        )
         self._closed: asyncio.Future[None] | None = None
         self.released = False
         self._parts_closed = False
@@ -118,7 +140,7 @@ class ProducerCore:
         self.accumulator.may_drain = transactions.may_send
         return transactions
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """See :meth:`aioprod.Producer.start`."""
@@ -131,7 +153,9 @@ class ProducerCore:
 
     async def _start(self) -> None:
         if self._loop is None and self.observers:
-            observed = ObservedProducer(self.config.client_id, self.snapshot, self.snapshot_by_topic, self.snapshot_by_node)
+            observed = ObservedProducer(
+                self.config.client_id, self.snapshot, self.snapshot_by_topic, self.snapshot_by_node
+            )
             self.observers.on_start(observed)
         self._loop = asyncio.get_running_loop()
         async with self.home.starting(lambda: self.closing, self.brokers.close):
@@ -146,7 +170,9 @@ class ProducerCore:
         self.started = True
 
     async def _take_identity(self) -> None:
-        """Fence off an older producer with the same transactional id, and have its open transaction aborted."""
+        """Fence off an older producer with the same transactional id, and have its open transaction
+        aborted.
+        """
         if self.transactions is None:
             return
         begun = self.now()
@@ -156,7 +182,9 @@ class ProducerCore:
             self.metrics.transaction_step("init", self.now() - begun)
 
     def check_close(self, timeout_ms: float | None) -> None:
-        """Whether :meth:`close` may be called so, here. Where the event loop is closed there is nothing to wait for, so any will do."""
+        """Whether :meth:`close` may be called so, here. Where the event loop is closed there is
+        nothing to wait for, so any will do.
+        """
         check_limit_ms(timeout_ms)
         if not self.home.is_gone:
             self.home.check()
@@ -188,7 +216,11 @@ class ProducerCore:
             pass
         finally:
             self._close_limit = None
-            self._stop(ProducerClosedError(f"not delivered before the producer closed (close timeout {limit:.0f} ms)"))
+            self._stop(
+                ProducerClosedError(
+                    f"not delivered before the producer closed (close timeout {limit:.0f} ms)"
+                )
+            )
             # Whatever happens to the caller now: nothing is left open.
             self.released = True
             release = loop.create_task(self._release(), name="aioprod-close")
@@ -201,7 +233,11 @@ class ProducerCore:
             try:
                 await self.transactions.settle()
             except KafkaError as error:
-                log.warning("transactional_id=%r is left to the coordinator to abort: %s", self.config.transactional_id, error)
+                log.warning(
+                    "transactional_id=%r is left to the coordinator to abort: %s",
+                    self.config.transactional_id,
+                    error,
+                )
         if self.accumulator.closed is None:
             await self.accumulator.flush()
 
@@ -227,39 +263,55 @@ class ProducerCore:
             return
         self._parts_closed = True
         self.interceptors.close()
-        close_parts((self.config.key_serializer, self.config.value_serializer, self.config.partitioner))
+        close_parts(
+            (self.config.key_serializer, self.config.value_serializer, self.config.partitioner)
+        )
         self.observers.close()
 
-    # -- forgotten -----------------------------------------------------------------------------------------------
+    # -- forgotten ---------------------------------------------------------------------------------
 
     def loss(self) -> str:
-        """What is lost now that the Producer is dropped without close, for its warning; empty where nothing is."""
+        """What is lost now that the Producer is dropped without close, for its warning; empty where
+        nothing is.
+        """
         undelivered = self.lost + self._undelivered()
         if self.home.is_gone:
             self._fail_pending(ProducerClosedError("the producer was dropped without close()"))
             self._close_parts()
-        lost = [f"{undelivered} records that it has accepted are not delivered"] if undelivered else []
+        lost = (
+            [f"{undelivered} records that it has accepted are not delivered"] if undelivered else []
+        )
         transactions = self.transactions
-        if transactions is not None and transactions.holds_up_readers and not isinstance(transactions.error, ProducerFencedError):
+        if (
+            transactions is not None
+            and transactions.holds_up_readers
+            and not isinstance(transactions.error, ProducerFencedError)
+        ):
             limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
-            lost.append(f"its transaction holds up readers until the coordinator aborts it, after {limit}")
+            lost.append(
+                f"its transaction holds up readers until the coordinator aborts it, after {limit}"
+            )
         return ": " + ", and ".join(lost) if lost else ""
 
     def abandon(self) -> Coroutine[Any, Any, None]:
         """End it at once; what is returned closes all connections."""
-        self.closing = self.closing or ProducerClosedError("the producer was dropped without close()")
+        self.closing = self.closing or ProducerClosedError(
+            "the producer was dropped without close()"
+        )
         self._stop(self.closing)
         self._close_parts()  # the event loop may end before the rest is done
         return self._release()
 
     def _fail_pending(self, error: KafkaError) -> None:
-        """The event loop is closed: nothing can be awaited any more, but outcomes can be looked at."""
+        """The event loop is closed: nothing can be awaited any more, but outcomes can be
+        looked at.
+        """
         for batch in list(self.accumulator.incomplete):
             if batch.state is BatchState.PENDING:
                 batch.fail(error, BatchState.ABORTED)
         self.accumulator.incomplete.clear()
 
-    # -- figures -------------------------------------------------------------------------------------------------
+    # -- figures -----------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, float]:
         """See :meth:`aioprod.Producer.metrics`."""
@@ -285,14 +337,16 @@ class ProducerCore:
         """Seconds of the event loop's clock; 0 before the start."""
         return self._loop.time() if self._loop is not None else 0.0
 
-    # -- checks --------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def check_running(self) -> None:
         """Raise unless the producer is started and open, and this is its event loop."""
         self.home.check()
         error = self.closing or self.accumulator.closed
         if error is None and not self.started:
-            error = ProducerClosedError("the producer is not started: use 'async with Producer(...)' or await start()")
+            error = ProducerClosedError(
+                "the producer is not started: use 'async with Producer(...)' or await start()"
+            )
         if error is not None:
             raise error.with_traceback(None)
 
@@ -316,7 +370,7 @@ class ProducerCore:
         is_same = transaction == self.transactions.number
         return self.closing is None and self.transactions.may_append and is_same
 
-    # -- links between the parts ---------------------------------------------------------------------------------
+    # -- links between the parts -------------------------------------------------------------------
 
     def _refused(self, tp: TopicPartition, error: KafkaError) -> None:
         if self.transactions is not None:
@@ -328,14 +382,21 @@ class ProducerCore:
             self.transactions.fail(error)  # which says so; nothing of the transaction will be seen
         elif undelivered := self._undelivered():
             self.lost += undelivered
-            log.error("%s: %d records that it has accepted are not delivered: %s", self.home.client, undelivered, error)
+            log.error(
+                "%s: %d records that it has accepted are not delivered: %s",
+                self.home.client,
+                undelivered,
+                error,
+            )
         self.accumulator.abort(error)
         self.intake.appender.wake_all()
 
     def _undelivered(self) -> int:
         return sum(batch.count for batch in list(self.accumulator.incomplete))
 
-    def _connection_changed(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:
+    def _connection_changed(
+        self, node_id: int, address: str, opened: bool, error: KafkaError | None
+    ) -> None:
         if opened:
             self.metrics.connection_opened(self.now())
         else:
@@ -362,4 +423,8 @@ class ProducerCore:
 
 def _is_plain(config: ProducerConfig) -> bool:
     serializers = config.key_serializer, config.value_serializer
-    return serializers == (None, None) and config.partitioner is None and not config.partitioner_ignore_keys
+    return (
+        serializers == (None, None)
+        and config.partitioner is None
+        and not config.partitioner_ignore_keys
+    )

@@ -15,10 +15,11 @@ from aioprod.types import RecordMetadata
 
 
 class Deliveries(Sequence[Delivery]):
-    """The deliveries of many records, in the records' order: a sequence that makes each :class:`Delivery` when it is looked at.
+    """The deliveries of many records, in the records' order: a sequence that makes each
+    :class:`Delivery` when it is looked at.
 
-    Await it for the places of all records, or :meth:`wait` for their outcome alone, which costs nothing per record. Cancelling whoever waits
-    cancels no record.
+    Await it for the places of all records, or :meth:`wait` for their outcome alone, which costs
+    nothing per record. Cancelling whoever waits cancels no record.
     """
 
     __slots__ = ("_count", "_numbers", "_positions", "_starts", "_stretches")
@@ -28,12 +29,17 @@ class Deliveries(Sequence[Delivery]):
         self._starts: list[int] = []
         # Batch, place of the first record in it, number of records.
         self._stretches: list[tuple[ProducerBatch, int, int]] = []
-        # Numbers of the records as the stretches have them, and back; None where the stretches follow the records' order.
+        # Numbers of the records as the stretches have them, and back; None where the stretches
+        # follow the records' order.
         self._numbers: array[int] | None = None
         self._positions: array[int] | None = None
 
-    def add_stretch(self, batch: ProducerBatch, first: int, count: int, numbers: array[int] | None = None) -> None:
-        """Add records that follow one another in a batch: the next ones, or those of these numbers. In the end each number is there once."""
+    def add_stretch(
+        self, batch: ProducerBatch, first: int, count: int, numbers: array[int] | None = None
+    ) -> None:
+        """Add records that follow one another in a batch: the next ones, or those of these numbers.
+        In the end each number is there once.
+        """
         if numbers is not None or self._numbers is not None:
             self._numbers = self._numbers or array("Q", range(self._count))
             self._numbers += numbers or array("Q", range(self._count, self._count + count))
@@ -48,7 +54,9 @@ class Deliveries(Sequence[Delivery]):
         self._count += count
 
     def add_others(self, batch: ProducerBatch, total: int) -> None:
-        """Add those of ``total`` records that are not there, for which a batch that has failed already stands."""
+        """Add those of ``total`` records that are not there, for which a batch that has failed
+        already stands.
+        """
         numbers = None
         if self._numbers is not None:
             missing = bytearray(b"\1" * total)
@@ -100,13 +108,19 @@ class Deliveries(Sequence[Delivery]):
         return all(batch.state is not BatchState.PENDING for batch, _, _ in self._parts())
 
     def exceptions(self) -> dict[int, KafkaError]:
-        """Why delivery failed, by the record's number in this sequence, from 0; of those whose outcome is known."""
+        """Why delivery failed, by the record's number in this sequence, from 0; of those whose
+        outcome is known.
+        """
         found: dict[int, KafkaError] = {}
         position = 0
         for batch, _, count in self._parts():
             error = batch.failure() if batch.state is not BatchState.PENDING else None
             if error is not None:
-                found.update(dict.fromkeys((self._numbers or range(self._count))[position : position + count], error))
+                found.update(
+                    dict.fromkeys(
+                        (self._numbers or range(self._count))[position : position + count], error
+                    )
+                )
             position += count
         return found if self._numbers is None else dict(sorted(found.items()))
 
@@ -114,7 +128,8 @@ class Deliveries(Sequence[Delivery]):
         """Wait until every record has its outcome, which is known within ``delivery_timeout_ms``.
 
         Raises:
-            KafkaError: at least one was not delivered; this is the first of them, :meth:`exceptions` gives all.
+            KafkaError: at least one was not delivered; this is the first of them,
+                :meth:`exceptions` gives all.
         """
         # By batch, for of records with keys each may be a stretch of its own.
         batches = dict.fromkeys(batch for batch, _, _ in self._stretches)
@@ -129,8 +144,16 @@ class Deliveries(Sequence[Delivery]):
         :meth:`wait` does.
         """
         yield from self.wait().__await__()
-        places = [batch.place(index) for batch, first, count in self._parts() for index in range(first, first + count)]
-        return places if self._numbers is None else [places[self._position(number)] for number in range(self._count)]
+        places = [
+            batch.place(index)
+            for batch, first, count in self._parts()
+            for index in range(first, first + count)
+        ]
+        return (
+            places
+            if self._numbers is None
+            else [places[self._position(number)] for number in range(self._count)]
+        )
 
     def _parts(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """The stretches as they are now: those of a batch that was split lie in its parts."""
@@ -148,7 +171,9 @@ def _has_failed(batch: ProducerBatch) -> bool:
     return batch.error is not None or any(_has_failed(part) for _, part in batch.parts)
 
 
-def _parts_of(batch: ProducerBatch, first: int, count: int) -> Iterator[tuple[ProducerBatch, int, int]]:
+def _parts_of(
+    batch: ProducerBatch, first: int, count: int
+) -> Iterator[tuple[ProducerBatch, int, int]]:
     if batch.state is not BatchState.SPLIT:
         yield batch, first, count
         return

@@ -15,9 +15,11 @@ _new_tuple: Final = tuple.__new__
 
 
 class Delivery:
-    """One record on its way: await it for its :class:`RecordMetadata`, any number of times, from any task of the loop.
+    """One record on its way: await it for its :class:`RecordMetadata`, any number of times, from
+    any task of the loop.
 
-    Cancelling whoever awaits it never cancels the record. A failure that nobody looked at is logged when it is dropped.
+    Cancelling whoever awaits it never cancels the record. A failure that nobody looked at is logged
+    when it is dropped.
     """
 
     # Filled in by whoever makes one: a constructor of its own would cost as much again.
@@ -56,7 +58,9 @@ class Delivery:
         What it raises is logged and changes nothing for other records. KeyboardInterrupt and
         SystemExit are then raised by the event loop, as from its own callbacks.
         """
-        self._now().add_callback(self.index, lambda batch, index: callback(delivery_of(batch, index)))
+        self._now().add_callback(
+            self.index, lambda batch, index: callback(delivery_of(batch, index))
+        )
 
     def _now(self) -> ProducerBatch:
         """The batch that holds the record at present: another one, where the first was split."""
@@ -68,13 +72,24 @@ class Delivery:
         """Wait for the outcome, which is known within ``delivery_timeout_ms``."""
         batch = self.batch
         if batch.state is _SUCCEEDED and batch.base_offset >= 0:
-            # ``batch.place(index)``, written out and around RecordMetadata's own constructor: that makes 0.25 us of 0.45.
+            # ``batch.place(index)``, written out and around RecordMetadata's own constructor: that
+            # makes 0.25 us of 0.45.
             index, timestamp, writer = self.index, batch.timestamp, batch.writer
             if timestamp is None:
                 timestamp = writer.timestamp(index)
             key_size = writer.key_sizes[index] if writer.key_sizes else -1
             value_size = writer.value_sizes[index] if writer.value_sizes else -1
-            return _new_tuple(RecordMetadata, (batch.topic, batch.partition, batch.base_offset + index, timestamp, key_size, value_size))
+            return _new_tuple(
+                RecordMetadata,
+                (
+                    batch.topic,
+                    batch.partition,
+                    batch.base_offset + index,
+                    timestamp,
+                    key_size,
+                    value_size,
+                ),
+            )
         while self._now().state is BatchState.PENDING:
             yield from self.batch.wait().__await__()
         return self.batch.metadata(self.index)

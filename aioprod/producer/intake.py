@@ -1,9 +1,12 @@
-"""A record's way from the caller to the accumulator: intercept, serialize, find topic and partition, check sizes, append.
+"""A record's way from the caller to the accumulator: intercept, serialize, find topic and
+partition, check sizes, append.
 
-Errors of the record or of Kafka's API become a failed delivery; what makes sending as such impossible is raised.
+Errors of the record or of Kafka's API become a failed delivery; what makes sending as such
+impossible is raised.
 
-Calls keep their order. One that has to wait for its topic is put into its place, or into the line of its partition, by
-whatever ends the wait, before any other code runs: a refresh of metadata, or the call that held the topic.
+Calls keep their order. One that has to wait for its topic is put into its place, or into the line
+of its partition, by whatever ends the wait, before any other code runs: a refresh of metadata, or
+the call that held the topic.
 """
 
 from __future__ import annotations
@@ -42,7 +45,13 @@ from aioprod.types import ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1
 
-_OF_THE_RECORD = (RecordTooLargeError, InvalidTopicError, InvalidPartitionError, MetadataTimeoutError, BrokerError)
+_OF_THE_RECORD = (
+    RecordTooLargeError,
+    InvalidTopicError,
+    InvalidPartitionError,
+    MetadataTimeoutError,
+    BrokerError,
+)
 _OF_THE_PRODUCER = (FatalProducerError, AbortableTransactionError)
 
 
@@ -50,7 +59,8 @@ class RecordIntake:
     """Takes records that the fast path does not.
 
     Args:
-        check_open: raises the error of a producer that takes no records, and where the transaction of this number has ended.
+        check_open: raises the error of a producer that takes no records, and where the transaction
+            of this number has ended.
         transaction: number of the present transaction.
         wake: lets the sender look.
         on_refused: hears of each record that comes back as a failed delivery.
@@ -85,7 +95,10 @@ class RecordIntake:
         self._block_s = config.max_block_ms / 1000
         self._choice = PartitionChoice(config, accumulator.switch_sticky)
         self.appender = Appender(
-            accumulator, check_open=check_open, wake=wake, on_next_batch=self._choice.next_batch_in_line
+            accumulator,
+            check_open=check_open,
+            wake=wake,
+            on_next_batch=self._choice.next_batch_in_line,
         )
         self.gate = TopicGate(
             accumulator.topics,
@@ -121,20 +134,28 @@ class RecordIntake:
             raise
         except asyncio.CancelledError:
             if pending is None or pending.place is None:
-                self._interceptors.on_send_error(record, _place(record, pending), KafkaError("the send was cancelled"))
+                self._interceptors.on_send_error(
+                    record, _place(record, pending), KafkaError("the send was cancelled")
+                )
             raise
         return delivery_of(batch, index)
 
     def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:
-        """What stands for the batch of ``count`` records that are not taken; where nobody looks at it, the log says so."""
+        """What stands for the batch of ``count`` records that are not taken; where nobody looks at
+        it, the log says so.
+        """
         self._metrics.batch_failed(tp.topic, count, asyncio.get_running_loop().time())
         self._on_refused(tp, error)
         batch = ProducerBatch.refused(tp, error)
         batch.on_dropped = self._accumulator.on_dropped
         return batch
 
-    def refuse_all(self, records: list[ProducerRecord], tp: TopicPartition, error: KafkaError) -> ProducerBatch:
-        """What stands for the batch of records that could not be taken, none of which was looked at."""
+    def refuse_all(
+        self, records: list[ProducerRecord], tp: TopicPartition, error: KafkaError
+    ) -> ProducerBatch:
+        """What stands for the batch of records that could not be taken, none of which was looked
+        at.
+        """
         for record in records if self._interceptors else ():
             self._interceptors.on_send_error(record, _place(record, None), error)
         return self.refused(tp, error, len(records))
@@ -150,12 +171,12 @@ class RecordIntake:
         bound = estimate_upper_bound(key, value, headers)
         self.check_size(bound)
         deadline = self.deadline()
-        return PendingRecord(
-            record, timestamp, key, value, headers, bound, deadline, transaction
-        )
+        return PendingRecord(record, timestamp, key, value, headers, bound, deadline, transaction)
 
     async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
-        """Wait until the record has its place: for its topic, unless it has entered a partition, and in the partition's line."""
+        """Wait until the record has its place: for its topic, unless it has entered a partition,
+        and in the partition's line.
+        """
         try:
             if pending.queue is None:
                 await self.gate.wait(pending, hold)
@@ -198,28 +219,48 @@ class RecordIntake:
         """Refuse a record whose batch would have ``bound`` bytes, where that is too much."""
         config = self._config
         if bound > config.max_request_size or bound > config.buffer_memory:
-            name, limit = min(("max_request_size", config.max_request_size), ("buffer_memory", config.buffer_memory), key=lambda setting: setting[1])
-            raise RecordTooLargeError(f"a record of up to {bound} bytes (uncompressed) is larger than {name}={limit}")
+            name, limit = min(
+                ("max_request_size", config.max_request_size),
+                ("buffer_memory", config.buffer_memory),
+                key=lambda setting: setting[1],
+            )
+            raise RecordTooLargeError(
+                f"a record of up to {bound} bytes (uncompressed) is larger than {name}={limit}"
+            )
 
     def _timestamp(self, timestamp_ms: int | None) -> int:
         if timestamp_ms is None:
             return int(self._clock() * 1000)
-        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < 2**62:
-            raise SerializationError(f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970")
+        if (
+            isinstance(timestamp_ms, bool)
+            or not isinstance(timestamp_ms, int)
+            or not 0 <= timestamp_ms < 2**62
+        ):
+            raise SerializationError(
+                f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970"
+            )
         return timestamp_ms
 
 
 def is_of_the_record(error: Exception) -> TypeGuard[KafkaError]:
-    """Whether an error comes back in the delivery; all others, and those of the producer, are raised."""
+    """Whether an error comes back in the delivery; all others, and those of the producer, are
+    raised.
+    """
     return isinstance(error, _OF_THE_RECORD) and not isinstance(error, _OF_THE_PRODUCER)
 
 
 def _check_partition_argument(record: ProducerRecord) -> None:
     partition = record.partition
-    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
-        raise InvalidPartitionError(f"partition={partition!r} of topic {record.topic!r}: must be a number from 0")
+    if partition is not None and (
+        isinstance(partition, bool) or not isinstance(partition, int) or partition < 0
+    ):
+        raise InvalidPartitionError(
+            f"partition={partition!r} of topic {record.topic!r}: must be a number from 0"
+        )
     if record.partition_key is not None and not isinstance(record.partition_key, bytes):
-        raise SerializationError(f"partition_key of type {type(record.partition_key).__name__}: must be bytes")
+        raise SerializationError(
+            f"partition_key of type {type(record.partition_key).__name__}: must be bytes"
+        )
 
 
 def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartition | None:
@@ -227,10 +268,17 @@ def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartit
     if pending is not None and pending.queue is not None:
         return pending.queue.tp
     partition = record.partition
-    return TopicPartition(record.topic, partition) if type(partition) is int and partition >= 0 else None
+    return (
+        TopicPartition(record.topic, partition)
+        if type(partition) is int and partition >= 0
+        else None
+    )
 
 
 def _stand_in(record: ProducerRecord) -> TopicPartition:
     """The partition in the metadata of a record that was refused."""
     partition = record.partition
-    return TopicPartition(str(record.topic), partition if type(partition) is int and partition >= 0 else _UNKNOWN_PARTITION)
+    return TopicPartition(
+        str(record.topic),
+        partition if type(partition) is int and partition >= 0 else _UNKNOWN_PARTITION,
+    )

@@ -21,7 +21,13 @@ class Outcome(Enum):
     """No batch of this producer will be taken any more."""
 
 
-_BROKER_LOST_OUR_STATE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH})
+_BROKER_LOST_OUR_STATE = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _FATAL = frozenset(
     {
@@ -33,7 +39,14 @@ _FATAL = frozenset(
 )
 
 
-def judge(code: ErrorCode, *, idempotent: bool, first_unresolved: bool, may_split: bool, transactional: bool) -> Outcome:
+def judge(
+    code: ErrorCode,
+    *,
+    idempotent: bool,
+    first_unresolved: bool,
+    may_split: bool,
+    transactional: bool,
+) -> Outcome:
     """The outcome of one attempt.
 
     Args:
@@ -49,11 +62,13 @@ def judge(code: ErrorCode, *, idempotent: bool, first_unresolved: bool, may_spli
     if code in _TOO_LARGE:
         return Outcome.SPLIT if may_split else Outcome.FAIL
     if transactional and code == ErrorCode.INVALID_PRODUCER_EPOCH:
-        # Perhaps only the transaction has timed out: ending it will tell whether the producer is fenced (KIP-588).
+        # Perhaps only the transaction has timed out: ending it will tell whether the producer is
+        # fenced (KIP-588).
         return Outcome.FAIL
     if idempotent and code in _FATAL:
         return Outcome.FATAL
     if idempotent and code in _BROKER_LOST_OUR_STATE:
-        # Behind an earlier batch that failed this is only natural: it goes again once that one is settled.
+        # Behind an earlier batch that failed this is only natural: it goes again once that one is
+        # settled.
         return Outcome.REWRITE if first_unresolved else Outcome.RETRY
     return Outcome.RETRY if code.retriable else Outcome.FAIL

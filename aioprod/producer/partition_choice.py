@@ -1,4 +1,6 @@
-"""Which partition a record goes to: the one it names, a custom partitioner's choice, its key's, or the sticky one."""
+"""Which partition a record goes to: the one it names, a custom partitioner's choice, its key's, or
+the sticky one.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class PartitionChoice:
 
     def __init__(self, config: ProducerConfig, switch_sticky: Callable[[Topic], None]) -> None:
         self._partitioner = config.partitioner
-        self._on_new_batch = None if config.partitioner is None else new_batch_hook(config.partitioner)
+        self._on_new_batch = (
+            None if config.partitioner is None else new_batch_hook(config.partitioner)
+        )
         self._ignore_keys = config.partitioner_ignore_keys
         self._switch_sticky = switch_sticky
 
@@ -35,13 +39,21 @@ class PartitionChoice:
             InvalidPartitionError: the topic has no such partition.
         """
         partition = pending.record.partition
-        return topic.queues[self._choose(topic, pending)] if partition is None else named_queue(topic, partition)
+        return (
+            topic.queues[self._choose(topic, pending)]
+            if partition is None
+            else named_queue(topic, partition)
+        )
 
-    def queue_for_next_batch(self, topic: Topic, queue: PartitionQueue, pending: PendingRecord, *, was_full: bool) -> PartitionQueue:
-        """Where a record goes that would open a new batch at ``queue``: a sticky choice moves on, all others stay.
+    def queue_for_next_batch(
+        self, topic: Topic, queue: PartitionQueue, pending: PendingRecord, *, was_full: bool
+    ) -> PartitionQueue:
+        """Where a record goes that would open a new batch at ``queue``: a sticky choice moves on,
+        all others stay.
 
         Args:
-            was_full: the batch before this one proved full; it was not sent because its linger time was over.
+            was_full: the batch before this one proved full; it was not sent because its linger time
+                was over.
         """
         record = pending.record
         if record.partition is not None:
@@ -57,7 +69,9 @@ class PartitionChoice:
         return topic.queues[self._choose(topic, pending)]
 
     def next_batch_in_line(self, queue: PartitionQueue) -> None:
-        """Note that records that waited for memory have opened another batch; they stay where they are, later ones may move on."""
+        """Note that records that waited for memory have opened another batch; they stay where they
+        are, later ones may move on.
+        """
         if self._on_new_batch is not None:
             try:
                 self._on_new_batch(queue.tp.topic, queue.tp.partition)
@@ -71,10 +85,18 @@ class PartitionChoice:
         if self._partitioner is not None:
             count = topic.count
             partitions = Partitions(count, topic.available, topic.leaders, record)
-            chosen = call("partitioner", self._partitioner.partition, topic.name, key, pending.value, partitions)
+            chosen = call(
+                "partitioner",
+                self._partitioner.partition,
+                topic.name,
+                key,
+                pending.value,
+                partitions,
+            )
             if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < count:
                 raise InvalidPartitionError(
-                    f"partitioner {type(self._partitioner).__name__} chose {chosen!r} for topic {topic.name!r}: must be from 0 to {count - 1}"
+                    f"partitioner {type(self._partitioner).__name__} chose {chosen!r} for "
+                    f"topic {topic.name!r}: must be from 0 to {count - 1}"
                 )
             return chosen
         if key is None or self._is_sticky(pending):
@@ -92,5 +114,8 @@ def named_queue(topic: Topic, partition: int) -> PartitionQueue:
         InvalidPartitionError: the topic has no such partition.
     """
     if not 0 <= partition < topic.count:
-        raise InvalidPartitionError(f"partition={partition} of topic {topic.name!r}: it has partitions 0 to {topic.count - 1}")
+        raise InvalidPartitionError(
+            f"partition={partition} of topic {topic.name!r}: it has partitions 0 to "
+            f"{topic.count - 1}"
+        )
     return topic.queues[partition]

@@ -13,31 +13,49 @@ from aioprod.producer.sequences import PartitionSequence, ProducerState
 from aioprod.protocol.compression import Codec
 from aioprod.types import TopicPartition
 
-# Kafka's own steps: an estimate falls slowly and rises fast, for a batch that turns out too large costs more than one too small.
+# Kafka's own steps: an estimate falls slowly and rises fast, for a batch that turns out too large
+# costs more than one too small.
 _RATIO_FALLS_BY = 0.005
 _RATIO_RISES_BY = 0.05
 
 
 class Topic:
-    """What ``send`` needs of a topic, brought up to date with each metadata refresh and not per record.
+    """What ``send`` needs of a topic, brought up to date with each metadata refresh and not per
+    record.
 
     Attributes:
         topic_id: a topic that is deleted and made again has another one.
         count: how many partitions it has.
-        queues: the partitions, by number; more than ``count`` where it was made again with fewer (sequence numbers must not be forgotten).
+        queues: the partitions, by number; more than ``count`` where it was made again with fewer
+            (sequence numbers must not be forgotten).
         available: numbers of the partitions that have a leader; all, where none has.
         info: what metadata has told of it last.
         codec, level: how its batches are compressed.
         ratio: compressed size by uncompressed size, as estimated from the batches before.
         leaders: node id of each partition's leader, by number; -1 for one without a leader.
         longest: the number of batches in the longest of its queues.
-        holder: the call that puts many records there, if one is under way: other calls wait in ``line`` until it is done.
+        holder: the call that puts many records there, if one is under way: other calls wait in
+            ``line`` until it is done.
     """
 
     __slots__ = (
-        "_of_length", "available", "codec", "count", "holder", "info", "leaders", "level", "line", "longest", "name", "queues", "ratio",
-        "split_noted", "sticky", "topic_id",
-    )  # fmt: skip
+        "_of_length",
+        "available",
+        "codec",
+        "count",
+        "holder",
+        "info",
+        "leaders",
+        "level",
+        "line",
+        "longest",
+        "name",
+        "queues",
+        "ratio",
+        "split_noted",
+        "sticky",
+        "topic_id",
+    )
 
     def __init__(self, name: str, sticky: StickyPartition, codec: Codec, level: int | None) -> None:
         self.name = name
@@ -86,14 +104,27 @@ class PartitionQueue:
 
     Attributes:
         tail: the batch that takes records now, if there is one.
-        open: the same, if a new call may append to it without waiting: None while calls wait in line.
+        open: the same, if a new call may append to it without waiting: None while calls wait in
+            line.
         line: calls that wait for a place here, in the order of the calls.
         resting: the first in line needs nothing; it lets other tasks run.
         opened: how many batches were made.
         muted: nothing may be sent before what is on its way has come back (one request in flight).
     """
 
-    __slots__ = ("batches", "leader", "line", "muted", "open", "opened", "resting", "sequence", "tail", "topic", "tp")
+    __slots__ = (
+        "batches",
+        "leader",
+        "line",
+        "muted",
+        "open",
+        "opened",
+        "resting",
+        "sequence",
+        "tail",
+        "topic",
+        "tp",
+    )
 
     def __init__(self, topic: Topic, partition: int, producer: ProducerState) -> None:
         self.topic = topic
@@ -119,13 +150,17 @@ class PartitionQueue:
         self.open = None
 
     def leave(self, pending: PendingCall) -> None:
-        """Take a call out of the line, if it is there; behind the last one the fast path is open again."""
+        """Take a call out of the line, if it is there; behind the last one the fast path is open
+        again.
+        """
         self.line.pop(pending, None)
         if not self.line:
             self.open = self.tail
 
     def add(self, batch: ProducerBatch, *, complete: bool) -> None:
-        """Put a new batch behind all others; a ``complete`` one takes no records but those that it has."""
+        """Put a new batch behind all others; a ``complete`` one takes no records but those that it
+        has.
+        """
         if self.tail is not None:
             self.close(self.tail)
         self.opened += 1

@@ -18,9 +18,11 @@ _NO_RECORD: Final = ProducerRecord("")
 
 
 class KeyHashes(dict[bytes, int]):
-    """Hashes of keys as Java's default partitioner has them; the ones that were asked for of late are kept.
+    """Hashes of keys as Java's default partitioner has them; the ones that were asked for of late
+    are kept.
 
-    That is not for the 0.16 us of murmur2: the C function lets go of the interpreter's lock, and beside a busy thread it may get it back only
+    That is not for the 0.16 us of murmur2: the C function lets go of the interpreter's lock, and
+        beside a busy thread it may get it back only
     after 50 us, for each record.
     """
 
@@ -47,8 +49,9 @@ class Partitions(int):
     Attributes:
         available: the partitions that have a leader, in order; may be empty.
         leaders: the node id of each partition's leader, by partition; -1 for one without a leader.
-        record: the record as the application gave it and the interceptors left it: ``record.key`` and ``record.value`` are
-            the objects before serialization; ``record.partition_key`` and ``record.headers`` are there too.
+        record: the record as the application gave it and the interceptors left it: ``record.key``
+            and ``record.value`` are the objects before serialization; ``record.partition_key`` and
+            ``record.headers`` are there too.
     """
 
     available: Sequence[int]
@@ -56,7 +59,11 @@ class Partitions(int):
     record: ProducerRecord
 
     def __new__(
-        cls, count: int, available: Sequence[int], leaders: Sequence[int] = (), record: ProducerRecord = _NO_RECORD
+        cls,
+        count: int,
+        available: Sequence[int],
+        leaders: Sequence[int] = (),
+        record: ProducerRecord = _NO_RECORD,
     ) -> Self:
         self = super().__new__(cls, count)
         self.available = available
@@ -75,20 +82,26 @@ class Partitioner(Protocol):
 
     It may also have
 
-    - ``on_new_batch(topic, partition)``: the last batch of a partition is closed, because it was full or its linger time
-      was over, and a record is about to open another one there. The producer then asks ``partition`` once more for that
-      record, so that a sticky choice can move on. (Not for records that have waited for buffer memory: they keep their
-      partition, or they would lose their order.) A partitioner without this method is asked exactly once for each record.
-    - ``configure(settings)``, called once where the producer made it from a class or an import path, and ``close()``.
+    - ``on_new_batch(topic, partition)``: the last batch of a partition is closed, because it was
+      full or its linger time was over, and a record is about to open another one there. The
+      producer then asks ``partition`` once more for that record, so that a sticky choice can move
+      on. (Not for records that have waited for buffer memory: they keep their partition, or they
+      would lose their order.) A partitioner without this method is asked exactly once for each
+      record.
+    - ``configure(settings)``, called once where the producer made it from a class or an import
+      path, and ``close()``.
     """
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /) -> int:
+    def partition(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /
+    ) -> int:
         """A number from 0 to ``partitions`` - 1.
 
         Args:
             key: the serialized key; the ``partition_key`` of a record that has one.
             value: the serialized value.
-            partitions: how many there are; with leaders and, as ``partitions.record``, the record with its objects.
+            partitions: how many there are; with leaders and, as ``partitions.record``, the record
+                with its objects.
         """
         ...
 
@@ -99,12 +112,16 @@ def new_batch_hook(partitioner: Partitioner) -> Callable[[str, int], None] | Non
 
 
 class RoundRobinPartitioner(Partitioner):
-    """Each record of a topic goes to the next of its available partitions, whatever its key (Java's RoundRobinPartitioner)."""
+    """Each record of a topic goes to the next of its available partitions, whatever its key (Java's
+    RoundRobinPartitioner).
+    """
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /) -> int:
+    def partition(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /
+    ) -> int:
         """The next available partition; of all where none is available."""
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + 1
@@ -115,12 +132,14 @@ class RoundRobinPartitioner(Partitioner):
 class StickyPartition:
     """The partition that keyless records of one topic stick to (KIP-794).
 
-    It changes after about ``batch_size`` bytes, to one that has a leader, so batches are full and the load is even.
+    It changes after about ``batch_size`` bytes, to one that has a leader, so batches are full and
+    the load is even.
 
     Args:
         batch_size: bytes for one partition before the next has its turn.
         rng: source of the choice.
-        adaptive: prefer partitions whose queues are short (``partitioner.adaptive.partitioning.enable``).
+        adaptive: prefer partitions whose queues are short
+            (``partitioner.adaptive.partitioning.enable``).
     """
 
     __slots__ = ("_adaptive", "_batch_size", "_bytes", "_rng", "current")
@@ -132,18 +151,32 @@ class StickyPartition:
         self._bytes = 0
         self.current = -1
 
-    def used(self, size: int, available: Sequence[int], queue_length: Callable[[int], int] | None = None, longest: int = 0) -> None:
-        """Note that a batch of ``size`` bytes was sent there; after ``batch_size`` bytes another partition is due, chosen as ``switch`` does."""
+    def used(
+        self,
+        size: int,
+        available: Sequence[int],
+        queue_length: Callable[[int], int] | None = None,
+        longest: int = 0,
+    ) -> None:
+        """Note that a batch of ``size`` bytes was sent there; after ``batch_size`` bytes another
+        partition is due, chosen as ``switch`` does.
+        """
         self._bytes += size
         if self._bytes >= self._batch_size:
             self.switch(available, queue_length, longest)
 
-    def switch(self, available: Sequence[int], queue_length: Callable[[int], int] | None = None, longest: int = 0) -> int:
+    def switch(
+        self,
+        available: Sequence[int],
+        queue_length: Callable[[int], int] | None = None,
+        longest: int = 0,
+    ) -> int:
         """Choose the next partition.
 
-        Where nothing is queued, or the choice is not adaptive, each of the others is as likely. Else a partition has the
-        weight ``longest + 1 - queue_length(partition)``, and the present one may stay: leaving it out would flatten the
-        weights, and of two partitions each would get half however long its queue.
+        Where nothing is queued, or the choice is not adaptive, each of the others is as likely.
+        Else a partition has the weight ``longest + 1 - queue_length(partition)``, and the present
+        one may stay: leaving it out would flatten the weights, and of two partitions each would get
+        half however long its queue.
 
         Args:
             available: the partitions to choose from, at least one.
@@ -166,9 +199,12 @@ class StickyPartition:
             if partition != self.current:
                 return partition
 
-    def _by_weight(self, available: Sequence[int], queue_length: Callable[[int], int], most: int) -> int:
-        # A draw is kept with probability weight / most, so no sum over thousands of partitions is needed. Where nearly all
-        # queues are long that could take many draws; the sum is cheaper then, and gives the same distribution.
+    def _by_weight(
+        self, available: Sequence[int], queue_length: Callable[[int], int], most: int
+    ) -> int:
+        # A draw is kept with probability weight / most, so no sum over thousands of partitions is
+        # needed. Where nearly all queues are long that could take many draws; the sum is cheaper
+        # then, and gives the same distribution.
         count = len(available)
         for _ in range(count):
             draw = self._rng.random() * count

@@ -12,7 +12,8 @@ class PendingCall:
 
     Attributes:
         deadline: loop time at which ``max.block.ms`` is over.
-        transaction: number of the transaction in which it began; its records belong to no other one.
+        transaction: number of the transaction in which it began; its records belong to no other
+            one.
         error: why it gets no place, if another task found that out.
     """
 

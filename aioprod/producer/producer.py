@@ -21,7 +21,13 @@ from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.producer_config import ProducerConfig, ProducerSettings
 from aioprod.properties import producer_arguments
 from aioprod.protocol.record_encoder import encode_headers
-from aioprod.protocol.record_writer import KEYED, KEYLESS, KEYLESS_OVERHEAD, RECORD_OVERHEAD, WITH_HEADERS
+from aioprod.protocol.record_writer import (
+    KEYED,
+    KEYLESS,
+    KEYLESS_OVERHEAD,
+    RECORD_OVERHEAD,
+    WITH_HEADERS,
+)
 from aioprod.secrecy import hide_arguments
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.users_code import call
@@ -35,8 +41,10 @@ _client_numbers = itertools.count(1)
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
-    Make it anywhere (the constructor touches no event loop), use it in one event loop, share it between any number of
-    tasks. Close it: one that is dropped without that gives a ResourceWarning, and what it has not sent is lost. All times
+    Make it anywhere (the constructor touches no event loop), use it in one event loop, share it
+    between any number of
+    tasks. Close it: one that is dropped without that gives a ResourceWarning, and what it has not
+        sent is lost. All times
     are in milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
 
     Args:
@@ -44,7 +52,8 @@ class Producer(TransactionInterface):
         clock: seconds since 1970, for the records' timestamps; ``time.time`` if none is given. What
             it raises comes out of the call that needs a timestamp.
         rng: source of all random choices (jitter, partitions of keyless records).
-        settings: the fields of :class:`aioprod.producer_config.ProducerConfig`; docs/configuration.md explains each.
+        settings: the fields of :class:`aioprod.producer_config.ProducerConfig`;
+            docs/configuration.md explains each.
 
     Raises:
         ConfigError: a setting is unknown, has a bad value, or contradicts another.
@@ -62,7 +71,9 @@ class Producer(TransactionInterface):
         check_names(ProducerConfig, settings)
         check_sources(clock, rng)
         settings.setdefault("client_id", _client_id(settings.get("transactional_id")))
-        self.config = config = ProducerConfig(bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings)
+        self.config = config = ProducerConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        )
         clock = partial(call, "clock", clock) if clock is not None else time.time
         self._clock = clock
         # Nothing in there refers to this object.
@@ -82,32 +93,40 @@ class Producer(TransactionInterface):
     @classmethod
     @hide_arguments
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """Make a producer from Kafka's own names and values, such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``; see docs/configuration.md.
+        """Make a producer from Kafka's own names and values, such as ``{"bootstrap.servers": "...",
+        "linger.ms": "5"}``; see docs/configuration.md.
 
-        Serializers, partitioner, interceptors and observers may be classes or import paths; they are made and configured.
+        Serializers, partitioner, interceptors and observers may be classes or import paths; they
+        are made and configured.
 
         Raises:
-            ConfigError: as the constructor does; and for a setting of Java's that is not there, which says why.
+            ConfigError: as the constructor does; and for a setting of Java's that is not there,
+                which says why.
         """
         with producer_arguments(settings, _client_id) as arguments:
             return cls(**arguments)
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect and learn the cluster. With ``transactional_id``: fence off an older producer that has it, and have its open transaction aborted.
+        """Connect and learn the cluster. With ``transactional_id``: fence off an older producer
+        that has it, and have its open transaction aborted.
 
-        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` where that is longer, and the transactional id's coordinator has
-        ``max_block_ms`` again. After a failure nothing is left open, and it may be called again.
+        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` where that is longer,
+        and the transactional id's coordinator has ``max_block_ms`` again. After a failure nothing
+        is left open, and it may be called again.
 
         Raises:
             BrokerConnectionError: no bootstrap address answers; the message names each and why.
             KafkaTimeoutError: the limit has passed: a server does not say which brokers there are.
             AuthenticationError: the broker refuses the credentials.
             ProducerClosedError: it was closed before, or meanwhile.
-            KafkaTimeoutError: the coordinator of the transactional id could not be reached, or did not answer, within ``max_block_ms``.
-            BrokerError: the coordinator refuses, such as TRANSACTIONAL_ID_AUTHORIZATION_FAILED; FatalProducerError where another start won't help.
-            WrongEventLoopError: it was started in another event loop, or before this process was forked.
+            KafkaTimeoutError: the coordinator of the transactional id could not be reached, or did
+                not answer, within ``max_block_ms``.
+            BrokerError: the coordinator refuses, such as TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+                FatalProducerError where another start won't help.
+            WrongEventLoopError: it was started in another event loop, or before this process was
+                forked.
         """
         await self._core.start()
 
@@ -116,15 +135,18 @@ class Producer(TransactionInterface):
         await self.close()
 
     async def close(self, timeout_ms: float | None = None) -> None:
-        """Deliver what was sent, for at most ``timeout_ms``; fail the rest with ProducerClosedError; close all connections.
+        """Deliver what was sent, for at most ``timeout_ms``; fail the rest with
+        ProducerClosedError; close all connections.
 
-        Without ``timeout_ms`` the limit is ``delivery_timeout_ms``. An open transaction is aborted, a prepared one left as it is. A ``start``
-        that is under way ends with ProducerClosedError. A second ``close`` waits for the first, and ends it earlier if its limit is earlier; a
+        Without ``timeout_ms`` the limit is ``delivery_timeout_ms``. An open transaction is aborted,
+        a prepared one left as it is. A ``start`` that is under way ends with ProducerClosedError. A
+        second ``close`` waits for the first, and ends it earlier if its limit is earlier; a
         cancelled ``close`` still closes, at once.
 
         Raises:
             ConfigError: ``timeout_ms`` is not a finite number from 0 on; nothing is closed.
-            WrongEventLoopError: it was started in another event loop, which is not closed, or before this process was forked.
+            WrongEventLoopError: it was started in another event loop, which is not closed, or
+                before this process was forked.
         """
         self._core.check_close(timeout_ms)
         self._fast_topics = {}
@@ -144,7 +166,7 @@ class Producer(TransactionInterface):
         """As :meth:`close`."""
         await self.close()
 
-    # -- sending -------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -156,10 +178,12 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> Delivery:
-        """Take a record; waits at most ``max_block_ms``, for metadata and memory, not for the broker.
+        """Take a record; waits at most ``max_block_ms``, for metadata and memory, not for the
+        broker.
 
-        Records of a partition are stored in the order of the calls, whichever tasks make them and whatever each waits for. A call that is
-        cancelled has not taken its record, unless the record got its place in that same moment.
+        Records of a partition are stored in the order of the calls, whichever tasks make them and
+        whatever each waits for. A call that is cancelled has not taken its record, unless the
+        record got its place in that same moment.
 
         Args:
             topic: where to; a broker that allows it creates an unknown one.
@@ -170,18 +194,29 @@ class Producer(TransactionInterface):
             partition_key: chooses the partition as a key would, and is not stored.
 
         Returns:
-            A :class:`Delivery`: await it for the record's place. What is wrong with this record or its topic is its error:
-            RecordTooLargeError, InvalidTopicError, InvalidPartitionError, MetadataTimeoutError (``max_block_ms`` is over), or a
-            BrokerError such as TOPIC_AUTHORIZATION_FAILED; later DeliveryTimeoutError or what the broker says.
+            A :class:`Delivery`: await it for the record's place. What is wrong with this record or
+            its topic is its error: RecordTooLargeError, InvalidTopicError, InvalidPartitionError,
+            MetadataTimeoutError (``max_block_ms`` is over), or a BrokerError such as
+            TOPIC_AUTHORIZATION_FAILED; later DeliveryTimeoutError or what the broker says.
 
         Raises:
-            SerializationError: key, value, headers or timestamp can't be turned into bytes. BufferExhaustedError: no memory within ``max_block_ms``.
-            ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was started elsewhere.
-            TransactionStateError: no transaction is open, or the one in which the call was made has ended.
-            AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't go on.
+            SerializationError: key, value, headers or timestamp can't be turned into bytes.
+                BufferExhaustedError: no memory within ``max_block_ms``.
+            ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was
+                started elsewhere.
+            TransactionStateError: no transaction is open, or the one in which the call was made has
+                ended.
+            AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't
+            go on.
         """
-        # The fast path: everything is known, the record fits into the open batch. It never suspends, and calls little: calls cost half its time.
-        if type(value) is bytes and partition is None and timestamp_ms is None and partition_key is None:
+        # The fast path: everything is known, the record fits into the open batch. It never
+        # suspends, and calls little: calls cost half its time.
+        if (
+            type(value) is bytes
+            and partition is None
+            and timestamp_ms is None
+            and partition_key is None
+        ):
             try:
                 known = self._fast_topics[topic]
                 if key is None:
@@ -200,7 +235,11 @@ class Producer(TransactionInterface):
             if batch is not None:
                 writer = batch.writer
                 size += writer.size
-                if size <= batch.open_until and writer.kind == kind and (self._transactions is None or self._transactions.may_append):
+                if (
+                    size <= batch.open_until
+                    and writer.kind == kind
+                    and (self._transactions is None or self._transactions.may_append)
+                ):
                     if (now := self._clock()) >= writer.until_s:
                         self._core.home.check()  # here, once per millisecond, it costs nothing
                         writer.at(now)
@@ -215,7 +254,9 @@ class Producer(TransactionInterface):
                     delivery.index = index = writer.count
                     writer.count = index + 1
                     return delivery
-        return await self._intake.take(ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key))
+        return await self._intake.take(
+            ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
+        )
 
     async def send_and_wait(
         self,
@@ -227,69 +268,87 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> RecordMetadata:
-        """Send a record and wait until the broker has it: ``max_block_ms``, ``delivery_timeout_ms``.
+        """Send a record and wait until the broker has it: ``max_block_ms``,
+        ``delivery_timeout_ms``.
 
         Arguments and errors as for :meth:`send`, and those of the delivery.
         """
-        return await (await self.send(topic, value, key, partition, timestamp_ms, headers, partition_key))
+        return await (
+            await self.send(topic, value, key, partition, timestamp_ms, headers, partition_key)
+        )
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
-        """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop the others.
+        """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop
+        the others.
 
-        Up to 4,096 records count as one call: a record that is sent later, by any task, comes behind them.
+        Up to 4,096 records count as one call: a record that is sent later, by any task, comes
+            behind them.
         One that waits in vain for ``max_block_ms`` fails, and all after it fail at once.
 
         Args:
             topic: where to.
-            records: values, or :class:`ProducerRecord` with a key, headers and so on (its topic must be this one).
+            records: values, or :class:`ProducerRecord` with a key, headers and so on (its topic
+                must be this one).
 
         Returns:
-            A sequence with one :class:`Delivery` per record, in order; also for one that can't be serialized, or for which a partitioner
-            raises, with that error. If the topic can't be had, or there is no memory within ``max_block_ms``, this record and all that are
-            left fail with that error. Await it for the places of all records.
+            A sequence with one :class:`Delivery` per record, in order; also for one that can't be
+            serialized, or for which a partitioner raises, with that error. If the topic can't be
+            had, or there is no memory within ``max_block_ms``, this record and all that are left
+            fail with that error. Await it for the places of all records.
 
         Raises:
-            ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError: as for :meth:`send`; records taken
+            ProducerClosedError, TransactionStateError, AbortableTransactionError,
+            FatalProducerError: as for :meth:`send`; records taken
                 before are on their way.
         """
         return await self._bulk.take(topic, records)
 
     async def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch) -> Deliveries:
-        """Take the rows of an Arrow table, in order; waits as :meth:`send` does. Needs the extra ``arrow``.
+        """Take the rows of an Arrow table, in order; waits as :meth:`send` does. Needs the extra
+        ``arrow``.
 
-        Made for thousands of rows a call: they are encoded together, and their batches are sent without waiting for more records.
+        Made for thousands of rows a call: they are encoded together, and their batches are sent
+            without waiting for more records.
 
         Args:
             topic: where to.
-            data: the columns ``value`` and, if wanted, ``key`` (bytes or text), ``headers`` (a list of structs of ``key`` and ``value``, or a map),
-                ``timestamp`` and ``partition``; a null there means what it does for :meth:`send`.
+            data: the columns ``value`` and, if wanted, ``key`` (bytes or text), ``headers`` (a list
+                of structs of ``key`` and ``value``, or a map), ``timestamp`` and ``partition``; a
+                null there means what it does for :meth:`send`.
 
         Returns:
-            A sequence with one :class:`Delivery` per row, in order. ``wait()`` for the outcome of all; ``exceptions()`` tells which rows failed.
-            A row that is too large, or names a partition that is not there, fails alone; where the topic can't be had, or memory is not to be
-            had within ``max_block_ms``, so do all rows that are left.
+            A sequence with one :class:`Delivery` per row, in order. ``wait()`` for the outcome of
+            all; ``exceptions()`` tells which rows failed. A row that is too large, or names a
+            partition that is not there, fails alone; where the topic can't be had, or memory is not
+            to be had within ``max_block_ms``, so do all rows that are left.
 
         Raises:
-            SerializationError, InvalidPartitionError: no table of records; the text names column and row. Nothing was taken.
+            SerializationError, InvalidPartitionError: no table of records; the text names column
+                and row. Nothing was taken.
             ConfigError: the producer has serializers.
             ImportError: pyarrow is missing.
-            ProducerClosedError, TransactionStateError, AbortableTransactionError, FatalProducerError: as for :meth:`send`; rows taken
+            ProducerClosedError, TransactionStateError, AbortableTransactionError,
+            FatalProducerError: as for :meth:`send`; rows taken
                 before are on their way.
         """
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
-        intake = ArrowIntake(self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock)
+        intake = ArrowIntake(
+            self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock
+        )
         return await intake.take(topic, data)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
-        """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends are not waited for.
+        """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends
+        are not waited for.
 
         Args:
             timeout_ms: the limit; each record has its outcome by ``delivery_timeout_ms`` anyway.
 
         Raises:
             TimeoutError: not done within ``timeout_ms``.
-            ConfigError: ``timeout_ms`` is not a finite number from 0 on. WrongEventLoopError: the producer was started elsewhere.
+            ConfigError: ``timeout_ms`` is not a finite number from 0 on. WrongEventLoopError: the
+                producer was started elsewhere.
         """
         check_limit_ms(timeout_ms)
         self._core.home.check()
@@ -312,10 +371,12 @@ class Producer(TransactionInterface):
         known = await self._intake.gate.topic(topic, self._intake.deadline(), self._check_running)
         return list(range(known.count))
 
-    # -- observing -----------------------------------------------------------------------------------------------
+    # -- observing ---------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """Figures of this moment by the names of Kafka's ``producer-metrics``; see docs/observability.md."""
+        """Figures of this moment by the names of Kafka's ``producer-metrics``; see
+        docs/observability.md.
+        """
         return self._core.snapshot()
 
     def metrics_by_topic(self) -> dict[str, dict[str, float]]:
@@ -326,7 +387,7 @@ class Producer(TransactionInterface):
         """The same for each broker, by the names of Kafka's ``producer-node-metrics``."""
         return self._core.snapshot_by_node()
 
-    # -- for the calls -------------------------------------------------------------------------------------------
+    # -- for the calls -----------------------------------------------------------------------------
 
     def _now(self) -> float:
         return self._core.now()

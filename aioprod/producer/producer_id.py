@@ -1,4 +1,6 @@
-"""Where an idempotent producer without transactions gets its producer id from: any broker (KIP-98)."""
+"""Where an idempotent producer without transactions gets its producer id from: any broker
+(KIP-98).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import asyncio
 from collections.abc import Callable
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AuthenticationError, BrokerError, FatalProducerError, KafkaError, UnsupportedVersionError
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerError,
+    FatalProducerError,
+    KafkaError,
+    UnsupportedVersionError,
+)
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
@@ -23,7 +31,9 @@ class ProducerIdRequest:
         on_fatal: called when no id will ever be granted.
     """
 
-    def __init__(self, brokers: Brokers, producer: ProducerState, backoff: Backoff, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, brokers: Brokers, producer: ProducerState, backoff: Backoff, wake: Callable[[], None]
+    ) -> None:
         self.task: asyncio.Task[None] | None = None
         self.on_fatal: Callable[[KafkaError], None] = lambda error: None
         self.last_error: KafkaError | None = None
@@ -35,7 +45,9 @@ class ProducerIdRequest:
     def start(self) -> None:
         """Ask, if nobody does."""
         if self.task is None or self.task.done():
-            self.task = asyncio.get_running_loop().create_task(self._ask(), name="aioprod-producer-id")
+            self.task = asyncio.get_running_loop().create_task(
+                self._ask(), name="aioprod-producer-id"
+            )
             self.task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -59,7 +71,15 @@ class ProducerIdRequest:
                     self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
                     return
                 if not code.retriable:
-                    self.on_fatal(FatalProducerError(code, "no producer id was granted; set enable_idempotence=False or ask for the right to it"))
+                    self.on_fatal(
+                        FatalProducerError(
+                            code,
+                            (
+                                "no producer id was granted; set enable_idempotence=False or ask "
+                                "for the right to it"
+                            ),
+                        )
+                    )
                     return
                 self.last_error = BrokerError(code, "InitProducerId")
             failures += 1
@@ -67,4 +87,6 @@ class ProducerIdRequest:
 
 
 async def _ask_for_id(connection: Connection) -> InitProducerIdResponse:
-    return await connection.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
+    return await connection.request(
+        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    )

@@ -18,7 +18,9 @@ _MAX_FAILING_TOPICS = 10_000
 class BatchReporter:
     """Called once for each batch that has its outcome, however it came to it."""
 
-    def __init__(self, metrics: ProducerMetrics, observers: Observers, interceptors: InterceptorChain) -> None:
+    def __init__(
+        self, metrics: ProducerMetrics, observers: Observers, interceptors: InterceptorChain
+    ) -> None:
         self._metrics = metrics
         self._observers = observers
         self._interceptors = interceptors
@@ -26,7 +28,9 @@ class BatchReporter:
         self._unseen: set[str] = set()
 
     def ended(self, batch: ProducerBatch) -> None:
-        """Report a batch that was acknowledged or given up; one that was split goes on in its parts."""
+        """Report a batch that was acknowledged or given up; one that was split goes on in its
+        parts.
+        """
         if batch.state is BatchState.SPLIT:
             return
         now = batch.loop.time()
@@ -48,18 +52,28 @@ class BatchReporter:
                     self._interceptors.on_delivery(batch.records[index], metadata, batch.error)
 
     def dropped(self, batch: ProducerBatch) -> None:
-        """Log a failure that nobody looked at: once per topic, until its records are stored again."""
+        """Log a failure that nobody looked at: once per topic, until its records are stored
+        again.
+        """
         topic = batch.tp.topic
         if topic not in self._unseen:
             if len(self._unseen) < _MAX_FAILING_TOPICS:
                 self._unseen.add(topic)
-            log.error("delivery to %s failed and nobody looked at it (said once until it works again): %s", place_of(batch.tp), batch.error)
+            log.error(
+                "delivery to %s failed and no task awaited it (logged once until it recovers): %s",
+                place_of(batch.tp),
+                batch.error,
+            )
 
     def _note_given_up(self, batch: ProducerBatch) -> None:
         topic, partition = batch.tp
         failing = self._failing.get(topic)
         if failing is None:
-            log.warning("records for topic %r are given up (said once until they are stored again): %s", topic, batch.error)
+            log.warning(
+                "records for topic %r are given up (said once until they are stored again): %s",
+                topic,
+                batch.error,
+            )
             if len(self._failing) >= _MAX_FAILING_TOPICS:
                 return
             failing = self._failing[topic] = set()

@@ -1,4 +1,6 @@
-"""What the end of an attempt means for its batches: done, again, split, given up. Acts on accumulator and sequences; does no I/O."""
+"""What the end of an attempt means for its batches: done, again, split, given up. Acts on
+accumulator and sequences; does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, DeliveryTimeoutError, FatalProducerError, KafkaError, ProducerFencedError, RecordTooLargeError
+from aioprod.errors import (
+    BrokerError,
+    DeliveryTimeoutError,
+    FatalProducerError,
+    KafkaError,
+    ProducerFencedError,
+    RecordTooLargeError,
+)
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
@@ -31,7 +40,8 @@ class ProduceResponseHandler:
         last_error: the latest trouble, for the text of a time-out.
         on_stale: called when the broker's answer says that metadata is out of date.
         on_fatal: called with an error after which the producer can't go on.
-        giving_up: the error for what has to be sent again, while a transaction is aborted; None otherwise.
+        giving_up: the error for what has to be sent again, while a transaction is aborted; None
+            otherwise.
     """
 
     def __init__(
@@ -52,16 +62,27 @@ class ProduceResponseHandler:
         self._metrics = metrics
         self._transactions = transactions
 
-    # -- ends of attempts ----------------------------------------------------------------------------------------
+    # -- ends of attempts --------------------------------------------------------------------------
 
     def unanswered(self, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
-        """The request broke: nobody knows whether the batch is stored. ``new_leader``: another node leads the partition by now."""
+        """The request broke: nobody knows whether the batch is stored. ``new_leader``: another node
+        leads the partition by now.
+        """
         if self._landed(batch):
             _doubt(batch, now)
             self._retry(batch, now, at_once=new_leader)
 
-    def answered(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float, *, new_leader: bool) -> None:
-        """The broker has spoken. ``new_leader``: it, or another, has told meanwhile who leads the partition now (KIP-951)."""
+    def answered(
+        self,
+        batch: ProducerBatch,
+        answer: PartitionProduceResponse,
+        now: float,
+        *,
+        new_leader: bool,
+    ) -> None:
+        """The broker has spoken. ``new_leader``: it, or another, has told meanwhile who leads the
+        partition now (KIP-951).
+        """
         if not self._landed(batch):
             return
         if not answer.error_code:
@@ -102,7 +123,11 @@ class ProduceResponseHandler:
         if outcome is Outcome.REWRITE:
             if not sequence.refusal_noted:
                 sequence.refusal_noted = True
-                log.info("%s-%d refused sequence %d: going on with a new producer epoch", *batch.tp, batch.base_sequence)
+                log.info(
+                    "%s-%d refused sequence %d: going on with a new producer epoch",
+                    *batch.tp,
+                    batch.base_sequence,
+                )
             sequence.rewrite(batch)
             if self._transactions is not None:
                 # Only the coordinator gives out epochs: the transaction can't be saved.
@@ -113,11 +138,15 @@ class ProduceResponseHandler:
     def _may_come_late(self, batch: ProducerBatch, code: ErrorCode, now: float) -> bool:
         """Whether a batch of unknown fate, refused for its sequence, is to be asked about again.
 
-        Refused because earlier ones are missing, it is still taken from a late copy of its unanswered attempt once late copies of those have come.
-        Under other numbers it would be stored twice then. For a request's time the same question is put again; after that it has failed.
+        Refused because earlier ones are missing, it is still taken from a late copy of its
+        unanswered attempt once late copies of those have come. Under other numbers it would be
+        stored twice then. For a request's time the same question is put again; after that it has
+        failed.
         """
         asked_long = now - batch.unanswered_at >= self._config.request_timeout_ms / 1000
-        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (asked_long or batch.in_doubt or self._transactions is not None)
+        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (
+            asked_long or batch.in_doubt or self._transactions is not None
+        )
 
     def _landed(self, batch: ProducerBatch) -> bool:
         """Note the end of an attempt; False when the batch has ended meanwhile."""
@@ -132,17 +161,25 @@ class ProduceResponseHandler:
             self.fail(batch, self.giving_up, BatchState.ABORTED)
             return
         if batch.attempts > self._config.retries:
-            self.fail(batch, self.last_error or KafkaError(f"{batch.tp}: no answer, and retries={self._config.retries} are used up"))
+            self.fail(
+                batch,
+                self.last_error
+                or KafkaError(
+                    f"{batch.tp}: no answer, and retries={self._config.retries} are used up"
+                ),
+            )
             return
         self._metrics.batch_retried(batch.tp.topic, batch.count, now)
         # Behind an earlier one that must go again first, the pause is that one's.
-        self._accumulator.put_back(batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts))
+        self._accumulator.put_back(
+            batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts)
+        )
 
     def _must_be_settled(self, batch: ProducerBatch) -> bool:
         """Whether an abort has to wait for the broker's word on the batch.
 
-        A late copy of a request that broke might arrive behind the abort's marker, and be taken for the next transaction's. Under protocol v2 its
-        epoch gives it away.
+        A late copy of a request that broke might arrive behind the abort's marker, and be taken for
+        the next transaction's. Under protocol v2 its epoch gives it away.
         """
         assert self._transactions is not None
         broken = self._accumulator.incomplete[batch].sequence.broken
@@ -153,13 +190,18 @@ class ProduceResponseHandler:
         if not topic.split_noted:
             topic.split_noted = True
             log.warning(
-                "topic %r takes no batch of %d bytes: it is sent in parts; raise the topic's max.message.bytes, or lower batch_size=%d (said once)",
-                topic.name, len(batch.encoded or b""), self._config.batch_size,
-            )  # fmt: skip
+                (
+                    "topic %r takes no batch of %d bytes: it is sent in parts; raise the topic's "
+                    "max.message.bytes, or lower batch_size=%d (said once)"
+                ),
+                topic.name,
+                len(batch.encoded or b""),
+                self._config.batch_size,
+            )
         self._metrics.batch_split(now)
         self._accumulator.split(batch)
 
-    # -- ends of batches -----------------------------------------------------------------------------------------
+    # -- ends of batches ---------------------------------------------------------------------------
 
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """The broker has the batch."""
@@ -170,7 +212,9 @@ class ProduceResponseHandler:
             self._transactions.batch_stored()
         batch.succeed(base_offset, log_append_time)
 
-    def fail(self, batch: ProducerBatch, error: KafkaError, state: BatchState = BatchState.FAILED) -> None:
+    def fail(
+        self, batch: ProducerBatch, error: KafkaError, state: BatchState = BatchState.FAILED
+    ) -> None:
         """The batch is given up."""
         queue = self._accumulator.complete(batch)
         queue.muted = False
@@ -180,7 +224,8 @@ class ProduceResponseHandler:
             batch.failure()
         queue.sequence.given_up(batch)
         if self.giving_up is not None and queue.sequence.broken:
-            # What waits behind the hole could go only under another epoch, and the transaction has none.
+            # What waits behind the hole could go only under another epoch, and the transaction has
+            # none.
             self._accumulator.drop_unsent(self.giving_up)
         batch.fail(error, state)
 
@@ -188,23 +233,42 @@ class ProduceResponseHandler:
         """The batch's time is up."""
         because = self.last_error or reason
         error = DeliveryTimeoutError(
-            f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
-            f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, {batch.attempts} attempts)" + (f": {because}" if because else "")
+            f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not "
+            f"acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
+            f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, {batch.attempts} attempts)"
+            + (f": {because}" if because else "")
         )
         self.fail(batch, error)
 
-    def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None, *, fatal: bool) -> KafkaError:
-        where = f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition}" + (f" ({message})" if message else "")
+    def _error(
+        self, batch: ProducerBatch, code: ErrorCode, message: str | None, *, fatal: bool
+    ) -> KafkaError:
+        where = f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition}" + (
+            f" ({message})" if message else ""
+        )
         if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
             return RecordTooLargeError(
-                f"{where}: the broker refused a batch of {len(batch.encoded or b'')} bytes that can't be split; "
+                f"{where}: the broker refused a batch of {len(batch.encoded or b'')} bytes "
+                "that can't be split; "
                 "raise the topic's max.message.bytes or the broker's message.max.bytes"
             )
         if not fatal:
             return BrokerError(code, where)
         if code == ErrorCode.PRODUCER_FENCED and self._transactions is not None:
-            return ProducerFencedError(code, f"{where}: another producer uses transactional_id={self._config.transactional_id!r}; close this one")
-        return FatalProducerError(code, f"{where}: the broker takes nothing from this producer; get it the right to write, then make a new one")
+            return ProducerFencedError(
+                code,
+                (
+                    f"{where}: another producer uses "
+                    f"transactional_id={self._config.transactional_id!r}; close this one"
+                ),
+            )
+        return FatalProducerError(
+            code,
+            (
+                f"{where}: the broker takes nothing from this producer; get it the right to "
+                "write, then make a new one"
+            ),
+        )
 
 
 def _doubt(batch: ProducerBatch, now: float) -> None:
@@ -213,12 +277,16 @@ def _doubt(batch: ProducerBatch, now: float) -> None:
 
 
 def _reason(answer: PartitionProduceResponse) -> str | None:
-    """What the broker says of the batch, and of records in it that it finds fault with (KIP-467)."""
+    """What the broker says of the batch, and of records in it that it finds fault with
+    (KIP-467).
+    """
     reasons = [answer.error_message] if answer.error_message else []
     if ErrorCode.of(answer.error_code) != answer.error_code:
         reasons.append(f"error code {answer.error_code}, which this version does not know")
     for fault in answer.record_errors[:_RECORD_ERRORS_SHOWN]:
-        reasons.append(f"record {fault.batch_index}: {fault.batch_index_error_message or 'refused'}")
+        reasons.append(
+            f"record {fault.batch_index}: {fault.batch_index_error_message or 'refused'}"
+        )
     if len(answer.record_errors) > _RECORD_ERRORS_SHOWN:
         reasons.append(f"{len(answer.record_errors) - _RECORD_ERRORS_SHOWN} more records")
     return "; ".join(reasons) or None

@@ -1,4 +1,6 @@
-"""Which partitions have a batch to be sent now, found without looking at all that wait: a thousand lingering ones cost what one costs."""
+"""Which partitions have a batch to be sent now, found without looking at all that wait: a thousand
+lingering ones cost what one costs.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ _Entry = tuple[float, int, PartitionQueue]
 class Schedule:
     """Queues by the time at which their first batch is due, and those that are due by leader.
 
-    A queue is looked at when it changes (:meth:`look_at`) and when its time comes; a time that turns out to be no longer true is put right then.
+    A queue is looked at when it changes (:meth:`look_at`) and when its time comes; a time that
+    turns out to be no longer true is put right then.
 
     Args:
         due_at: tells the loop time at which a queue with batches is due.
         wake: called with a time at which :meth:`advance` has to be called, at the latest.
     """
 
-    def __init__(self, due_at: Callable[[PartitionQueue], float], wake: Callable[[float], None]) -> None:
+    def __init__(
+        self, due_at: Callable[[PartitionQueue], float], wake: Callable[[float], None]
+    ) -> None:
         self._due_at = due_at
         self._wake = wake
         self._due: dict[int, dict[PartitionQueue, None]] = {}
@@ -42,7 +47,9 @@ class Schedule:
             self._wake(due)
 
     def moved(self, queue: PartitionQueue, old_leader: int) -> None:
-        """A queue has another leader; its due time may have changed too, so :meth:`look_at` it afterwards."""
+        """A queue has another leader; its due time may have changed too, so :meth:`look_at` it
+        afterwards.
+        """
         if self._due.get(old_leader, {}).pop(queue, self) is None:
             self._due.setdefault(queue.leader, {})[queue] = None
 
@@ -78,7 +85,9 @@ class Schedule:
         return [leader for leader, queues in self._due.items() if queues]
 
     def due(self, leader: int, now: float) -> Iterator[PartitionQueue]:
-        """The due queues of a node, those that were served least recently first. They may be taken while this runs."""
+        """The due queues of a node, those that were served least recently first. They may be taken
+        while this runs.
+        """
         for queue in list(self._due.get(leader, ())):
             if queue.batches and self._due_at(queue) <= now:
                 yield queue

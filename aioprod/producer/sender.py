@@ -1,6 +1,8 @@
-"""The one task that moves batches: ready, connect, drain, one request per node, and what its answer means.
+"""The one task that moves batches: ready, connect, drain, one request per node, and what its answer
+means.
 
-All decisions are synchronous functions over (state, now); the task only waits, for work, for an answer or for a moment.
+All decisions are synchronous functions over (state, now); the task only waits, for work, for an
+answer or for a moment.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.message import Message
-from aioprod.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from aioprod.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 from aioprod.protocol.produce_decoder import decode_produce_response
 from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_batch import HEADER_SIZE
@@ -94,7 +100,7 @@ class Sender:
         """Produce requests that wait for an answer."""
         return sum(map(len, self._in_flight.values()))
 
-    # -- the task ------------------------------------------------------------------------------------------------
+    # -- the task ----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to send."""
@@ -103,7 +109,11 @@ class Sender:
 
     async def close(self) -> None:
         """End the task; what has no outcome keeps none, so abort the accumulator first or after."""
-        tasks = [task for task in (self._task, self._producer_id.task, self._draining) if task is not None]
+        tasks = [
+            task
+            for task in (self._task, self._producer_id.task, self._draining)
+            if task is not None
+        ]
         for task in tasks:
             task.remove_done_callback(self._ended)
             task.cancel()
@@ -126,7 +136,8 @@ class Sender:
             self._set_alarm(at)
 
     def _set_alarm(self, at: float) -> None:
-        # One that rings sooner stays: setting a new one for each batch would cost more than to look once too often.
+        # One that rings sooner stays: setting a new one for each batch would cost more than to look
+        # once too often.
         if self._alarm is not None:
             if self._alarm.when() <= at:
                 return
@@ -142,11 +153,16 @@ class Sender:
             self._waiting.set_result(None)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # Cancelled from outside, or a fault of ours: whoever waits must hear of it, and later sends too.
-        reason = "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
+        # Cancelled from outside, or a fault of ours: whoever waits must hear of it, and later sends
+        # too.
+        reason = (
+            "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
+        )
         if not task.cancelled():
             log.error("the sender task failed; the producer can't go on", exc_info=task.exception())
-        self.on_fatal(KafkaError(f"the producer's sender task {reason}; close it and make a new one"))
+        self.on_fatal(
+            KafkaError(f"the producer's sender task {reason}; close it and make a new one")
+        )
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -170,8 +186,11 @@ class Sender:
         """Send what can be sent; returns when to look again without being woken."""
         for batch in self._accumulator.expired(now):
             if batch.state is not BatchState.PENDING:
-                continue  # the end of one before it was its end, too: an abort drops what waits behind a hole
-            self.handler.expire(batch, now, self._producer_id.last_error or self._metadata.last_error)
+                # the end of one before it was its end, too: an abort drops what waits behind a hole
+                continue
+            self.handler.expire(
+                batch, now, self._producer_id.last_error or self._metadata.last_error
+            )
         if self._needs_producer_id():
             self._producer_id.start()
         ready = self._accumulator.ready(now)
@@ -193,11 +212,13 @@ class Sender:
         if connection is None:
             self._accumulator.note_stalled(node_id, now)
             if not self._brokers.knows(node_id):
-                self._metadata.request_update()  # the leader has left the cluster, and its heir was not told yet
+                # the leader has left the cluster, and its heir was not told yet
+                self._metadata.request_update()
                 return NEVER
             self._brokers.start_connecting(node_id)
             if self._config.acks == 0 and self._brokers.last_error(node_id) is not None:
-                # Hanging up is all that a broker can do to say that it does not lead the partition any more.
+                # Hanging up is all that a broker can do to say that it does not lead the partition
+                # any more.
                 self._metadata.request_update()
             retry_at = self._brokers.retry_at(node_id)
             if retry_at <= now:
@@ -208,7 +229,10 @@ class Sender:
             return retry_at
         if connection.throttled_until > now:
             return connection.throttled_until
-        while len(self._in_flight.get(node_id, ())) < self._config.max_in_flight_requests_per_connection:
+        while (
+            len(self._in_flight.get(node_id, ()))
+            < self._config.max_in_flight_requests_per_connection
+        ):
             if self._config.acks == 0 and connection.unsent_bytes > _MAX_UNSENT_BYTES:
                 self._wake_when_drained(connection)
                 break
@@ -222,27 +246,46 @@ class Sender:
 
     def _wake_when_drained(self, connection: Connection) -> None:
         if self._draining is None or self._draining.done():
-            self._draining = asyncio.get_running_loop().create_task(connection.drained(), name="aioprod-drain")
+            self._draining = asyncio.get_running_loop().create_task(
+                connection.drained(), name="aioprod-drain"
+            )
             self._draining.add_done_callback(lambda _: self.wake())
 
     def leaders_changed(self) -> None:
-        """Fresh metadata is taken over: what a silent node has not answered goes to the new leader, where there is one.
+        """Fresh metadata is taken over: what a silent node has not answered goes to the new leader,
+        where there is one.
 
-        A frozen node would otherwise keep it until ``request.timeout.ms``. Nothing is doubled by that: the sequences are the same.
+        A frozen node would otherwise keep it until ``request.timeout.ms``. Nothing is doubled by
+        that: the sequences are the same.
         """
         for node_id, requests in self._in_flight.items():
             connection = self._brokers.live(node_id)
             if connection is None or not connection.silent:
                 continue
-            moved = next((batch.tp for batches in requests.values() for batch in batches if self._has_other_leader(batch, node_id)), None)
+            moved = next(
+                (
+                    batch.tp
+                    for batches in requests.values()
+                    for batch in batches
+                    if self._has_other_leader(batch, node_id)
+                ),
+                None,
+            )
             if moved is not None:
-                leads = f"broker {self._accumulator.leader_of(moved)} leads {moved.topic}-{moved.partition} now"
-                connection.abort(BrokerConnectionError(f"{connection.address}: silent, and {leads}"))
+                leads = (
+                    f"broker {self._accumulator.leader_of(moved)} leads "
+                    f"{moved.topic}-{moved.partition} now"
+                )
+                connection.abort(
+                    BrokerConnectionError(f"{connection.address}: silent, and {leads}")
+                )
         self.wake()
 
-    # -- requests ------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
-    def _send(self, node_id: int, connection: Connection, batches: list[ProducerBatch], now: float) -> None:
+    def _send(
+        self, node_id: int, connection: Connection, batches: list[ProducerBatch], now: float
+    ) -> None:
         topics: dict[str, list[ProducerBatch]] = {}
         for batch in batches:
             topics.setdefault(batch.tp.topic, []).append(batch)
@@ -256,22 +299,37 @@ class Sender:
                 batch.in_flight = False
                 self.handler.fail(batch, error)
             return
-        parts = [(name, ids[name], [(batch.tp.partition, self._encode(batch)) for batch in listed]) for name, listed in topics.items()]
+        parts = [
+            (name, ids[name], [(batch.tp.partition, self._encode(batch)) for batch in listed])
+            for name, listed in topics.items()
+        ]
         correlation_id = connection.next_correlation_id()
         acks = int(self._config.acks)
         transactional_id = self._config.transactional_id
         buffers = encode_produce_request(
-            version, correlation_id, connection.client_id, transactional_id, acks, self._config.request_timeout_ms, parts
-        )  # fmt: skip
+            version,
+            correlation_id,
+            connection.client_id,
+            transactional_id,
+            acks,
+            self._config.request_timeout_ms,
+            parts,
+        )
         self._count(node_id, batches, buffers, now)
         if acks == 0:
             connection.write(buffers)
             for batch in batches:
                 self.handler.succeed(batch, -1, -1)
             return
-        reply = connection.send(buffers, ProduceRequest, version, correlation_id, decode=decode_produce_response)
+        reply = connection.send(
+            buffers, ProduceRequest, version, correlation_id, decode=decode_produce_response
+        )
         self._in_flight.setdefault(node_id, {})[reply] = batches
-        names = {topic_id: name for name, topic_id in ids.items()} if version > _LAST_VERSION_BY_NAME else {}
+        names = (
+            {topic_id: name for name, topic_id in ids.items()}
+            if version > _LAST_VERSION_BY_NAME
+            else {}
+        )
         reply.add_done_callback(partial(self._replied, node_id, batches, names, now))
 
     def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
@@ -288,7 +346,8 @@ class Sender:
         newest = _LAST_VERSION_BY_NAME if _NO_ID in ids.values() else None
         if self._transactions is None or self._transactions.produce_adds_partitions:
             return newest
-        # With version 12 a broker adds the partition to the transaction itself; whoever does not rely on that says so (KIP-890).
+        # With version 12 a broker adds the partition to the transaction itself; whoever does not
+        # rely on that says so (KIP-890).
         return _LAST_VERSION_BEFORE_TV2
 
     def _encode(self, batch: ProducerBatch) -> bytes:
@@ -307,34 +366,65 @@ class Sender:
                 topic.observe_ratio((len(batch.encoded) - HEADER_SIZE) / batch.writer.size)
         return batch.encoded
 
-    def _count(self, node_id: int, batches: list[ProducerBatch], buffers: list[bytes], now: float) -> None:
+    def _count(
+        self, node_id: int, batches: list[ProducerBatch], buffers: list[bytes], now: float
+    ) -> None:
         records = 0
         observed = bool(self._observers)
         for batch in batches:
             topic, partition = batch.tp
-            count, size, plain_size = batch.count, len(batch.encoded or b""), batch.writer.size + HEADER_SIZE
+            count, size, plain_size = (
+                batch.count,
+                len(batch.encoded or b""),
+                batch.writer.size + HEADER_SIZE,
+            )
             queue_time_s = now - batch.created_at
             records += count
             self._metrics.batch_sent(topic, count, size, plain_size, queue_time_s, now)
             if observed:
-                self._observers.on_batch_sent(BatchSent(topic, partition, node_id, count, size, plain_size, batch.attempts, queue_time_s))
+                self._observers.on_batch_sent(
+                    BatchSent(
+                        topic,
+                        partition,
+                        node_id,
+                        count,
+                        size,
+                        plain_size,
+                        batch.attempts,
+                        queue_time_s,
+                    )
+                )
         self._metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
 
-    # -- replies -------------------------------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
     def _replied(
-        self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], sent_at: float, future: asyncio.Future[Message]
+        self,
+        node_id: int,
+        batches: list[ProducerBatch],
+        names: dict[uuid.UUID, str],
+        sent_at: float,
+        future: asyncio.Future[Message],
     ) -> None:
         del self._in_flight[node_id][future]
         now = future.get_loop().time()
         error = None if future.cancelled() else future.exception()
         if self._observers:
-            self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, error if isinstance(error, Exception) else None))
+            self._observers.on_request(
+                RequestDone(
+                    node_id,
+                    "Produce",
+                    now - sent_at,
+                    error if isinstance(error, Exception) else None,
+                )
+            )
         if future.cancelled() or error is not None:
             self.handler.last_error = error if isinstance(error, KafkaError) else None
             self._metadata.request_update()
             for batch in batches:
-                self.handler.unanswered(batch, now, new_leader=self._has_other_leader(batch, node_id))
+                self.handler.unanswered(
+                    batch, now, new_leader=self._has_other_leader(batch, node_id)
+                )
         else:
             reply = future.result()
             assert isinstance(reply, ProduceResponse)
@@ -344,7 +434,14 @@ class Sender:
             self._answered(node_id, batches, names, reply, now)
         self.wake()
 
-    def _answered(self, node_id: int, batches: list[ProducerBatch], names: dict[uuid.UUID, str], reply: ProduceResponse, now: float) -> None:
+    def _answered(
+        self,
+        node_id: int,
+        batches: list[ProducerBatch],
+        names: dict[uuid.UUID, str],
+        reply: ProduceResponse,
+        now: float,
+    ) -> None:
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}
         refused = False
         for topic in reply.responses:
@@ -360,17 +457,29 @@ class Sender:
                 self.handler.last_error = ProtocolError(f"the broker's reply leaves out {batch.tp}")
                 self.handler.unanswered(batch, now)
             else:
-                self.handler.answered(batch, answer, now, new_leader=refused and self._has_other_leader(batch, node_id))
+                self.handler.answered(
+                    batch,
+                    answer,
+                    now,
+                    new_leader=refused and self._has_other_leader(batch, node_id),
+                )
 
     def _has_other_leader(self, batch: ProducerBatch, node_id: int) -> bool:
         return self._accumulator.leader_of(batch.tp) not in (node_id, -1)
 
-    def _take_leaders(self, answers: dict[tuple[str, int], PartitionProduceResponse], reply: ProduceResponse) -> None:
+    def _take_leaders(
+        self, answers: dict[tuple[str, int], PartitionProduceResponse], reply: ProduceResponse
+    ) -> None:
         """Go by the leaders that the broker names in place of itself (KIP-951)."""
         told = {
-            TopicPartition(*tp): (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+            TopicPartition(*tp): (
+                answer.current_leader.leader_id,
+                answer.current_leader.leader_epoch,
+            )
             for tp, answer in answers.items()
             if answer.error_code in _NOT_THE_LEADER and answer.current_leader.leader_id >= 0
         }
         if told:
-            self._metadata.take_leaders(told, [Node(end.node_id, end.host, end.port) for end in reply.node_endpoints])
+            self._metadata.take_leaders(
+                told, [Node(end.node_id, end.host, end.port) for end in reply.node_endpoints]
+            )

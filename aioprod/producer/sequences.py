@@ -1,14 +1,20 @@
-"""Idempotence: who we are to the broker, and which sequence numbers a partition's batches get. No I/O.
+"""Idempotence: who we are to the broker, and which sequence numbers a partition's batches get. No
+I/O.
 
 The rules (KIP-98, KIP-360), with the reason for each:
 
-- A partition's batches carry consecutive sequences under one identity (producer id and epoch), so the broker stores each once and in order.
-- A batch that ends without being stored leaves a hole: everything behind it would be refused. The epoch is then bumped
-  once, and each partition goes over to the new identity, from sequence 0, when none of its batches is unresolved under the old one.
-- A batch may only be given a new sequence when it is certain that it is not stored: the broker refused it, or refused one
-  before it. A batch whose last attempt ended without an answer is first sent again as it was.
-- A broker that knows nothing of a producer accepts any first sequence. So a partition's first batch under an identity
-  travels alone: were it refused for a moment and the second accepted, the first would come too late.
+- A partition's batches carry consecutive sequences under one identity (producer id and epoch), so
+  the broker stores each once and in order.
+- A batch that ends without being stored leaves a hole: everything behind it would be refused. The
+  epoch is then bumped once, and each partition goes over to the new identity, from sequence 0, when
+  none of its batches is unresolved under the old one.
+- A batch may only be given a new sequence when it is certain that it is not stored: the broker
+  refused it, or refused one before it. A batch whose last attempt ended without an answer is first
+  sent again as it was.
+- A broker that knows nothing of a producer accepts any first sequence. So a partition's first batch
+  under an identity
+  travels alone: were it refused for a moment and the second accepted, the first would come too
+      late.
 - The broker remembers a producer's last five batches per partition; no more are ever unresolved.
 """
 
@@ -29,11 +35,13 @@ def increment_sequence(sequence: int, records: int) -> int:
 
 
 class ProducerState:
-    """The producer's identity; None until a broker gave one, and again when the epochs of one are used up.
+    """The producer's identity; None until a broker gave one, and again when the epochs of one are
+    used up.
 
     Attributes:
         bumps: how often an epoch had to be given up.
-        on_epoch_needed: for a transactional producer, whose epochs only its coordinator gives out: called instead of taking the next one.
+        on_epoch_needed: for a transactional producer, whose epochs only its coordinator gives out:
+            called instead of taking the next one.
     """
 
     def __init__(self) -> None:
@@ -55,7 +63,15 @@ class ProducerState:
 class PartitionSequence:
     """One partition's sequence numbers and its batches that have one but no outcome."""
 
-    __slots__ = ("_confirmed", "_producer", "broken", "identity", "next_sequence", "refusal_noted", "unresolved")
+    __slots__ = (
+        "_confirmed",
+        "_producer",
+        "broken",
+        "identity",
+        "next_sequence",
+        "refusal_noted",
+        "unresolved",
+    )
 
     def __init__(self, producer: ProducerState) -> None:
         self._producer = producer
@@ -68,9 +84,12 @@ class PartitionSequence:
         self.refusal_noted = False  # in the log, until a batch is stored
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        """Whether the batch at the head of its queue may go now; one without a sequence is given its own."""
+        """Whether the batch at the head of its queue may go now; one without a sequence is given
+        its own.
+        """
         if self.broken:
-            # All of them, not only this one: those behind it can't come to the head of the queue before it has gone.
+            # All of them, not only this one: those behind it can't come to the head of the queue
+            # before it has gone.
             for refused in [other for other in self.unresolved if not other.in_flight]:
                 self._forget(refused)
         if batch.identity is not None:
@@ -108,7 +127,9 @@ class PartitionSequence:
         self._hole(certain=True)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """The broker refused the batch for its size: its records keep their numbers in the parts."""
+        """The broker refused the batch for its size: its records keep their numbers in the
+        parts.
+        """
         if batch.identity is None:
             return
         sequence = batch.base_sequence

@@ -1,7 +1,9 @@
-"""Where calls wait for their topic: until metadata know it, and while a call that puts many records there is under way.
+"""Where calls wait for their topic: until metadata know it, and while a call that puts many records
+there is under way.
 
-Whatever ends the wait puts the waiting calls into their places, or into the lines of their partitions, in the order of
-the calls and before any other code runs. So no call that comes later can overtake them.
+Whatever ends the wait puts the waiting calls into their places, or into the lines of their
+partitions, in the order of the calls and before any other code runs. So no call that comes later
+can overtake them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from typing import Self
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AuthenticationError, BrokerError, BufferExhaustedError, InvalidTopicError, KafkaError, MetadataTimeoutError
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerError,
+    BufferExhaustedError,
+    InvalidTopicError,
+    KafkaError,
+    MetadataTimeoutError,
+)
 from aioprod.metrics import ProducerMetrics
 from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import Topic
@@ -29,11 +38,13 @@ class TopicGate:
     Args:
         topics: those that metadata know.
         max_block_ms: for error texts.
-        check_open: raises the error of a producer that takes no records, and where the transaction of this number has ended.
+        check_open: raises the error of a producer that takes no records, and where the transaction
+            of this number has ended.
         enter: gives a record its place at a partition of a topic, or in the line there.
 
     Attributes:
-        fast: topics whose records need not wait here; the fast path of ``send`` looks at nothing else.
+        fast: topics whose records need not wait here; the fast path of ``send`` looks at nothing
+            else.
     """
 
     def __init__(
@@ -56,12 +67,18 @@ class TopicGate:
         # Calls that wait for metadata, by topic, in the order of the calls.
         self._arrivals: dict[str, dict[PendingCall, None]] = {}
 
-    # -- records -------------------------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------
 
     def open_topic(self, name: str, partition: int | None, hold: TopicHold | None) -> Topic | None:
-        """The topic, if a record for it need not wait here: it is known, has the partition, and no call but ``hold`` holds it."""
+        """The topic, if a record for it need not wait here: it is known, has the partition, and no
+        call but ``hold`` holds it.
+        """
         known = self._topics.get(name)
-        if known is None or known.holder is not hold or (partition is not None and partition >= known.count):
+        if (
+            known is None
+            or known.holder is not hold
+            or (partition is not None and partition >= known.count)
+        ):
             return None
         self._metadata.touch(name)
         return known
@@ -70,7 +87,8 @@ class TopicGate:
         """Wait until the record has entered its partition.
 
         Raises:
-            MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: topic or partition can't be had.
+            MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: topic or
+            partition can't be had.
             BufferExhaustedError: other calls held the topic until ``max_block_ms`` was over.
         """
         name = pending.record.topic
@@ -78,10 +96,15 @@ class TopicGate:
         try:
             while pending.queue is None:
                 known = self._topics.get(name)
-                if known is not None and known.holder is not hold and not self._arrives(pending, name):
+                if (
+                    known is not None
+                    and known.holder is not hold
+                    and not self._arrives(pending, name)
+                ):
                     await self._in_line(pending, known)
                 elif known is None or not (asked or _has_partition(known, pending)):
-                    # A partition may be new: ask once. Without an answer that has it the record is refused.
+                    # A partition may be new: ask once. Without an answer that has it the record is
+                    # refused.
                     asked = known is not None
                     if hold is not None:
                         hold.asked = True  # others wait: the rest of its records do not ask again
@@ -91,7 +114,7 @@ class TopicGate:
         finally:
             self._leave(pending, name)
 
-    # -- holding a topic -----------------------------------------------------------------------------------------
+    # -- holding a topic ---------------------------------------------------------------------------
 
     def hold(
         self,
@@ -109,10 +132,12 @@ class TopicGate:
         return TopicHold(self, name, deadline, transaction, before)
 
     async def take_hold(self, hold: TopicHold) -> Topic:
-        """Wait until the topic is known, and all earlier calls for it have entered their partitions.
+        """Wait until the topic is known, and all earlier calls for it have entered their
+        partitions.
 
         Raises:
-            MetadataTimeoutError, InvalidTopicError, BrokerError, BufferExhaustedError: as :meth:`wait`.
+            MetadataTimeoutError, InvalidTopicError, BrokerError, BufferExhaustedError: as
+            :meth:`wait`.
         """
         known = self._topics.get(checked_topic(hold.name))
         if known is None:
@@ -140,7 +165,9 @@ class TopicGate:
         return hold.topic
 
     def release(self, hold: TopicHold) -> None:
-        """Let the calls that waited for the end of ``hold`` enter, up to the next one that holds the topic."""
+        """Let the calls that waited for the end of ``hold`` enter, up to the next one that holds
+        the topic.
+        """
         topic, hold.topic = hold.topic, None
         if topic is None:
             return
@@ -182,12 +209,13 @@ class TopicGate:
             # Whatever gives it a place takes it out of the line first, be it in this same turn.
             if call in topic.line:
                 raise BufferExhaustedError(
-                    f"max_block_ms={self._max_block_ms} were over while send_many or send_arrow put records into topic {topic.name!r}"
+                    f"max_block_ms={self._max_block_ms} were over while send_many or "
+                    f"send_arrow put records into topic {topic.name!r}"
                 ) from None
         if call.error is not None:
             raise call.error
 
-    # -- metadata ------------------------------------------------------------------------------------------------
+    # -- metadata ----------------------------------------------------------------------------------
 
     def update(self) -> None:
         """Metadata have changed: let calls enter whose topic or partition is known now."""
@@ -198,7 +226,9 @@ class TopicGate:
                 self.fast[name] = topic
 
     def _admit_arrivals(self, topic: Topic) -> None:
-        holder = topic.holder  # what waits for metadata was called before it, or is a record of its own
+        holder = (
+            topic.holder
+        )  # what waits for metadata was called before it, or is a record of its own
         for call in list(self._arrivals[topic.name]):
             if topic.holder is not holder:
                 topic.line[call] = None  # behind the one that was given the topic just now
@@ -233,7 +263,9 @@ class TopicGate:
             await self._refreshed(call, hold.name, check_open)
 
     async def _arrive(self, call: PendingCall, name: str) -> None:
-        """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call meanwhile."""
+        """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call
+        meanwhile.
+        """
         self._arrivals.setdefault(name, {}).setdefault(call)
         await self._refreshed(call, name, partial(self._check_open, call.transaction))
 
@@ -242,7 +274,9 @@ class TopicGate:
         return call in self._arrivals.get(name, ())
 
     def _leave(self, call: PendingCall, name: str) -> None:
-        """Take a call out of wherever it waits: its task goes on, or has failed or was cancelled."""
+        """Take a call out of wherever it waits: its task goes on, or has failed or was
+        cancelled.
+        """
         self._forget(call, name)
         if (topic := self._topics.get(name)) is not None:
             topic.line.pop(call, None)
@@ -254,7 +288,9 @@ class TopicGate:
             if not arrivals:
                 del self._arrivals[name]
 
-    async def _refreshed(self, call: PendingCall, name: str, check_open: Callable[[], None]) -> None:
+    async def _refreshed(
+        self, call: PendingCall, name: str, check_open: Callable[[], None]
+    ) -> None:
         """Wait for one refresh of metadata with this topic; it may admit the call."""
         started = asyncio.get_running_loop().time()
         try:
@@ -278,7 +314,8 @@ class TopicGate:
         except TimeoutError:
             reason = self._metadata.last_error or self._topic_error(name)
             raise MetadataTimeoutError(
-                f"topic {name!r} is not known after max_block_ms={self._max_block_ms}" + (f": {reason}" if reason else "")
+                f"topic {name!r} is not known after max_block_ms={self._max_block_ms}"
+                + (f": {reason}" if reason else "")
             ) from None
 
     def _raise_error_of(self, name: str) -> None:
@@ -286,11 +323,19 @@ class TopicGate:
             raise self._metadata.last_error.with_traceback(None)
         error = self._topic_error(name)
         if isinstance(error, BrokerError) and not error.code.retriable:
-            raise InvalidTopicError(str(error)) if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else error
+            raise (
+                InvalidTopicError(str(error))
+                if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+                else error
+            )
 
     def _topic_error(self, name: str) -> BrokerError | None:
         info = self._metadata.snapshot.topics.get(name)
-        return BrokerError(info.error, f"topic {name!r}") if info is not None and info.error != ErrorCode.NONE else None
+        return (
+            BrokerError(info.error, f"topic {name!r}")
+            if info is not None and info.error != ErrorCode.NONE
+            else None
+        )
 
 
 class TopicHold(PendingCall):
@@ -344,5 +389,8 @@ def checked_topic(topic: object) -> str:
         InvalidTopicError: it can't be one.
     """
     if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise InvalidTopicError(f"topic={topic!r}: must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not '.' or '..'")
+        raise InvalidTopicError(
+            f"topic={topic!r}: must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not "
+            "'.' or '..'"
+        )
     return topic

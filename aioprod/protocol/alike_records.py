@@ -1,8 +1,9 @@
 """Records that are alike, many at once.
 
-Most batches hold long stretches of records whose fields have the same lengths: then each field stands at the same distance from the one of the record
-before, and a slice with that step is the column of all of them. What is checked of every record by ``record_reader`` is checked here of columns, by
-comparisons of bytes; what is not as expected ends the stretch.
+Most batches hold long stretches of records whose fields have the same lengths: then each field
+stands at the same distance from the one of the record before, and a slice with that step is the
+column of all of them. What is checked of every record by ``record_reader`` is checked here of
+columns, by comparisons of bytes; what is not as expected ends the stretch.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ SHORTEST: Final = 16
 # that are left would be looked at again and again in a batch of short stretches.
 _WINDOW: Final = 256
 _BLOCK: Final = 64
-_LOWEST_BYTES: Final = {flag: bytes(2 * delta & 127 | flag for delta in range(64)) for flag in (0, 128)}
+_LOWEST_BYTES: Final = {
+    flag: bytes(2 * delta & 127 | flag for delta in range(64)) for flag in (0, 128)
+}
 _LARGEST_OFFSET_BYTES: Final = 4  # of a varint: 134 million records
 
 
 class _Shape(NamedTuple):
-    """Where the fields of a record are, counted from its first byte; a key or value that is null has length -1.
+    """Where the fields of a record are, counted from its first byte; a key or value that is null
+    has length -1.
 
     Attributes:
         size: bytes of the record, its length included.
@@ -65,18 +69,25 @@ class AlikeRecords:
         self._by_byte: list[int] | None = None  # timestamps by a delta of one byte
 
     def fill(
-        self, timestamps: list[int], keys: list[bytes | None], values: list[bytes | None], headers: list[tuple[Header, ...]]
+        self,
+        timestamps: list[int],
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[tuple[Header, ...]],
     ) -> tuple[int, int]:
-        """Store the columns of one stretch after another, until one is too short or is not of the plain kind: no gaps in the offsets.
+        """Store the columns of one stretch after another, until one is too short or is not of the
+        plain kind: no gaps in the offsets.
 
         Args:
-            timestamps, keys, values, headers: as long as the batch has records; keys and values are None, headers are empty.
+            timestamps, keys, values, headers: as long as the batch has records; keys and values are
+                None, headers are empty.
 
         Returns:
             How many records were read, and the byte behind them.
 
         Raises:
-            CorruptRecordError, UnicodeDecodeError, IndexError: there are headers that can't be read.
+            CorruptRecordError, UnicodeDecodeError, IndexError: there are headers that can't be
+            read.
         """
         index, position, window = 0, 0, _WINDOW
         while (left := len(timestamps) - index) >= SHORTEST:
@@ -117,7 +128,11 @@ class AlikeRecords:
             if column.count(first) != count:
                 count -= len(column.lstrip(first))
                 end = position + count * shape.size
-        return count if count >= SHORTEST and _offsets_follow(body, position, count, index, shape) else 0
+        return (
+            count
+            if count >= SHORTEST and _offsets_follow(body, position, count, index, shape)
+            else 0
+        )
 
     def _timestamps(self, position: int, count: int, shape: _Shape) -> list[int]:
         """The timestamps of those records whose delta has as many bytes as the first's."""
@@ -134,8 +149,18 @@ class AlikeRecords:
             return list(map(self._one_byte_timestamps().__getitem__, column))
         if length == 2:
             low, high = columns
-            count = next((place for place, first, second in zip(range(count), low, high, strict=False) if first < 128 or second > 127), count)
-            numbers = [first + (second << 7) - 128 for first, second in zip(low[:count], high[:count], strict=True)]
+            count = next(
+                (
+                    place
+                    for place, first, second in zip(range(count), low, high, strict=False)
+                    if first < 128 or second > 127
+                ),
+                count,
+            )
+            numbers = [
+                first + (second << 7) - 128
+                for first, second in zip(low[:count], high[:count], strict=True)
+            ]
             return [self._base + ((number >> 1) ^ -(number & 1)) for number in numbers]
         return []
 
@@ -148,7 +173,9 @@ class AlikeRecords:
 
 
 def _shape(body: bytes, position: int) -> _Shape | None:
-    """How the record at ``position`` is laid out; None where it is not of the plain kind, or its end is not where its length says."""
+    """How the record at ``position`` is laid out; None where it is not of the plain kind, or its
+    end is not where its length says.
+    """
     try:
         length, place = _varint(body, position)
         attributes = place
@@ -161,14 +188,23 @@ def _shape(body: bytes, position: int) -> _Shape | None:
         value_size = -1 if value_number == 1 else value_number >> 1
         end = value + max(value_size, 0)
         has_headers = body[end] != 0
-        if length & 1 or (key_number & 1 and key_size >= 0) or (value_number & 1 and value_size >= 0):
+        if (
+            length & 1
+            or (key_number & 1 and key_size >= 0)
+            or (value_number & 1 and value_size >= 0)
+        ):
             return None
     except IndexError:
         return None
     behind = attributes + (length >> 1) - end
     if behind < 1 or (behind != 1 and not has_headers):
         return None
-    fixed = (*range(position, attributes), *range(key_length, key), *range(value_length, value), *(() if has_headers else (end,)))
+    fixed = (
+        *range(position, attributes),
+        *range(key_length, key),
+        *range(value_length, value),
+        *(() if has_headers else (end,)),
+    )
     return _Shape(
         end + behind - position,
         attributes + 1 - position,
@@ -202,7 +238,9 @@ def _same_offset_length(shape: _Shape, index: int) -> int:
 
 
 def _offsets_follow(body: bytes, position: int, count: int, index: int, shape: _Shape) -> bool:
-    """Whether each record has the offset delta that follows that of the one before; compaction leaves gaps."""
+    """Whether each record has the offset delta that follows that of the one before; compaction
+    leaves gaps.
+    """
     end = position + count * shape.size
     last = shape.key_length - shape.offset - 1
     for number in range(last + 1):
@@ -230,8 +268,14 @@ def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
 
 
 def _fields(body: bytes, position: int, end: int, shape: _Shape) -> Iterator[list[Any]]:
-    """The keys, the values and the bytes of the headers of all records from ``position`` to ``end``: what there is of these."""
-    placed = (shape.key, shape.key_size), (shape.value, shape.value_size), (shape.size - shape.headers_size, shape.headers_size or -1)
+    """The keys, the values and the bytes of the headers of all records from ``position`` to
+    ``end``: what there is of these.
+    """
+    placed = (
+        (shape.key, shape.key_size),
+        (shape.value, shape.value_size),
+        (shape.size - shape.headers_size, shape.headers_size or -1),
+    )
     places = tuple([(place, size) for place, size in placed if size >= 0])
     if not places:
         return

@@ -1,4 +1,6 @@
-"""The numbers of the protocol's APIs, as of Kafka 4.1, and since when each has had flexible versions (KIP-482)."""
+"""The numbers of the protocol's APIs, as of Kafka 4.1, and since when each has had flexible
+versions (KIP-482).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ class ApiKey(IntEnum):
     """Which API a request belongs to; the number stands at the beginning of every request header.
 
     Attributes:
-        flexible_from: the first version whose headers and bodies have compact lengths and tagged fields; 32767 if there is none.
+        flexible_from: the first version whose headers and bodies have compact lengths and tagged
+            fields; 32767 if there is none.
     """
 
     flexible_from: int

@@ -1,4 +1,6 @@
-"""Which Arrow tables are records, and their rows in portions whose columns have plain types. Imports pyarrow, an extra: to be imported late."""
+"""Which Arrow tables are records, and their rows in portions whose columns have plain types.
+Imports pyarrow, an extra: to be imported late.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,14 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from aioprod.errors import InvalidPartitionError, SerializationError
 
 _COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition")
-_DATA: Final = "binary, string, large_binary, large_string, binary_view, string_view, fixed_size_binary or a dictionary of one of them"
-_HEADERS: Final = "list<struct<key: string, value: binary>> or map<string, binary>; key may be called name, value may be string"
+_DATA: Final = (
+    "binary, string, large_binary, large_string, binary_view, string_view, fixed_size_binary or "
+    "a dictionary of one of them"
+)
+_HEADERS: Final = (
+    "list<struct<key: string, value: binary>> or map<string, binary>; key may be called name, "
+    "value may be string"
+)
 _TIMESTAMP: Final = "timestamp of any unit, or int64 of milliseconds since 1970"
 _NAMES: Final = ({"key", "value"}, {"name", "value"})
 _LATEST: Final = 2**62
@@ -21,43 +29,70 @@ _LARGEST_ROW: Final = 2**31 - 2**16
 
 
 def record_table(data: object) -> pa.Table:
-    """The rows to send, checked as a whole: a table of the columns that were given, timestamps as int64, partitions as int32.
+    """The rows to send, checked as a whole: a table of the columns that were given, timestamps as
+    int64, partitions as int32.
 
-    Nothing is copied but timestamps, partitions, and keys and values of the types that have no offsets (views and dictionaries).
+    Nothing is copied but timestamps, partitions, and keys and values of the types that have no
+    offsets (views and dictionaries).
 
     Raises:
-        SerializationError: no table; a column is unknown, missing or of a type that can't be sent; a timestamp or a header's name can't.
+        SerializationError: no table; a column is unknown, missing or of a type that can't be sent;
+            a timestamp or a header's name can't.
         InvalidPartitionError: a partition that is too large for any topic.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if not isinstance(data, pa.Table):
-        raise SerializationError(f"Arrow data of type {type(data).__name__}: must be a pyarrow.Table or pyarrow.RecordBatch")
+        raise SerializationError(
+            f"Arrow data of type {type(data).__name__}: must be a pyarrow.Table or "
+            "pyarrow.RecordBatch"
+        )
     names = data.schema.names
     if "value" not in names:
-        raise SerializationError(f"the column value is required; the table has {', '.join(names) or 'no columns'}")
+        raise SerializationError(
+            f"the column value is required; the table has {', '.join(names) or 'no columns'}"
+        )
     for name in names:
         if name not in _COLUMNS or names.count(name) > 1:
             what = "there twice" if name in _COLUMNS else "unknown"
-            raise SerializationError(f"column {name!r} is {what}; a table of records has the columns {', '.join(_COLUMNS)}, all but value optional")
+            raise SerializationError(
+                f"column {name!r} is {what}; a table of records has the columns "
+                f"{', '.join(_COLUMNS)}, all but value optional"
+            )
     # A column that knows no type has only nulls in it.
-    given = {name: data.column(name) for name in names if name == "value" or not pa.types.is_null(data.schema.field(name).type)}
-    checks = {"value": _data, "key": _data, "headers": _headers, "timestamp": _timestamps, "partition": _partitions}
+    given = {
+        name: data.column(name)
+        for name in names
+        if name == "value" or not pa.types.is_null(data.schema.field(name).type)
+    }
+    checks = {
+        "value": _data,
+        "key": _data,
+        "headers": _headers,
+        "timestamp": _timestamps,
+        "partition": _partitions,
+    }
     return pa.table({name: checks[name](name, column) for name, column in given.items()})
 
 
 def largest_partition(table: pa.Table) -> int:
     """The largest number in the column ``partition``; -1 where there is none."""
-    largest = pc.max(table.column("partition")).as_py() if "partition" in table.schema.names else None
+    largest = (
+        pc.max(table.column("partition")).as_py() if "partition" in table.schema.names else None
+    )
     return -1 if largest is None else int(largest)
 
 
-def windows(table: pa.Table, *, max_rows: int, max_bytes: int, max_row_bytes: int) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    """The rows of a ``record_table`` in portions, in order: the number of the first, and keys and values as binary, headers as a list of structs.
+def windows(
+    table: pa.Table, *, max_rows: int, max_bytes: int, max_row_bytes: int
+) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+    """The rows of a ``record_table`` in portions, in order: the number of the first, and keys and
+    values as binary, headers as a list of structs.
 
     Args:
         max_bytes: what the columns of a portion may take; a row that takes more comes alone.
-        max_row_bytes: in place of a row that comes alone and takes more there is None, and so for one of nearly 2 GiB.
+        max_row_bytes: in place of a row that comes alone and takes more there is None, and so for
+            one of nearly 2 GiB.
     """
     max_row_bytes = min(max_row_bytes, _LARGEST_ROW)
     start = 0
@@ -69,7 +104,7 @@ def windows(table: pa.Table, *, max_rows: int, max_bytes: int, max_row_bytes: in
         start += window.num_rows
 
 
-# -- checks ------------------------------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def _refused(name: str, column: pa.ChunkedArray, allowed: str) -> SerializationError:
@@ -78,7 +113,13 @@ def _refused(name: str, column: pa.ChunkedArray, allowed: str) -> SerializationE
 
 def _is_data(kind: pa.DataType) -> bool:
     types = pa.types
-    tests = (types.is_binary, types.is_string, types.is_large_binary, types.is_large_string, types.is_fixed_size_binary)
+    tests = (
+        types.is_binary,
+        types.is_string,
+        types.is_large_binary,
+        types.is_large_string,
+        types.is_fixed_size_binary,
+    )
     return any(test(kind) for test in tests)
 
 
@@ -98,7 +139,9 @@ def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_map(kind):
         names, values = kind.key_type, kind.item_type
-    elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(entry := kind.value_type):
+    elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(
+        entry := kind.value_type
+    ):
         if entry.num_fields != 2 or {field.name for field in entry} not in _NAMES:
             raise _refused(name, column, _HEADERS)
         names, values = (entry.field(index).type for index in name_and_value(entry))
@@ -113,7 +156,10 @@ def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if keys.null_count:
             ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(entries), 0))
             row = start + pc.sum(pc.less_equal(ends, pc.index(keys.is_null(), True))).as_py()
-            raise SerializationError(f"column {name!r}, row {row}: a header without a name; Kafka's headers have one each")
+            raise SerializationError(
+                f"column {name!r}, row {row}: a header without a name; Kafka's headers have "
+                "one each"
+            )
         start += len(chunk)
     return column
 
@@ -128,14 +174,18 @@ def _timestamps(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_timestamp(kind):
         try:
-            column = column.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s").cast(pa.int64())
+            column = column.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s").cast(
+                pa.int64()
+            )
         except pa.ArrowInvalid as error:
             raise SerializationError(f"column {name!r}: {error}") from None
     elif not pa.types.is_int64(kind):
         raise _refused(name, column, _TIMESTAMP)
     wrong = pc.or_(pc.less(column, 0), pc.greater_equal(column, _LATEST))
     if (row := pc.index(wrong, True).as_py()) >= 0:
-        raise SerializationError(f"column {name!r}, row {row}: {column[row]} must be a time since 1970, in milliseconds")
+        raise SerializationError(
+            f"column {name!r}, row {row}: {column[row]} must be a time since 1970, in milliseconds"
+        )
     return column
 
 
@@ -148,14 +198,20 @@ def _partitions(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise InvalidPartitionError(f"column {name!r}: {error}") from None
 
 
-# -- plain types -------------------------------------------------------------------------------------------------
+# -- plain types -----------------------------------------------------------------------------------
 
 
 def _plain(window: pa.Table) -> pa.RecordBatch:
     plain = {"value": _binary, "key": _binary, "headers": _plain_headers}
     (batch,) = window.combine_chunks().to_batches()
     names = batch.schema.names
-    return pa.RecordBatch.from_arrays([plain[name](batch.column(name)) if name in plain else batch.column(name) for name in names], names=names)
+    return pa.RecordBatch.from_arrays(
+        [
+            plain[name](batch.column(name)) if name in plain else batch.column(name)
+            for name in names
+        ],
+        names=names,
+    )
 
 
 def _binary(column: pa.Array) -> pa.Array:

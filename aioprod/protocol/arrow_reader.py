@@ -1,10 +1,14 @@
-"""Record batches as columns: all records of many batches at once, in numpy and in Arrow's C++. Imports both, an extra: to be imported late.
+"""Record batches as columns: all records of many batches at once, in numpy and in Arrow's C++.
+Imports both, an extra: to be imported late.
 
-Where records start can only be known by going from one to the next: a short loop in Python does that, and numpy where many of one length follow one
-another. From there on the same field of all records is read at once, at an array of positions. Keys and values are gathered by Arrow: a column over
-the bytes of the batches has a slot for each key and each value and for what lies between them, and every fourth slot of it is taken.
+Where records start can only be known by going from one to the next: a short loop in Python does
+that, and numpy where many of one length follow one another. From there on the same field of all
+records is read at once, at an array of positions. Keys and values are gathered by Arrow: a column
+over the bytes of the batches has a slot for each key and each value and for what lies between them,
+and every fourth slot of it is taken.
 
-What is wrong with a batch is the same error here as in ``record_reader``, which reads records one by one.
+What is wrong with a batch is the same error here as in ``record_reader``, which reads records one
+by one.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ _Bytes = npt.NDArray[np.uint8]
 #: Bytes of records that are read at once: fewer cost more calls, more leave the processor's cache.
 PORTION_BYTES: Final = 4 << 20
 _NULL: Final = 1  # the zig-zag form of length -1
-# So many records of one length in a row make it worth to look how many more there are, which takes as long as some 50 steps.
+# So many records of one length in a row make it worth to look how many more there are, which takes
+# as long as some 50 steps.
 _STEPS: Final = 32
 # At first this many are looked at, and four times as many after each full stretch: all that are
 # left would be looked at again and again in a batch of short stretches.
@@ -49,7 +54,8 @@ class RecordArrays:
         timestamps: milliseconds since 1970.
         timestamp_types: as ``Record.timestamp_type``.
         keys, values: Arrow's binary.
-        headers: for each record a list of structs of ``key`` and ``value``, null where it has none; None where they were not asked for.
+        headers: for each record a list of structs of ``key`` and ``value``, null where it has none;
+            None where they were not asked for.
     """
 
     offsets: Numbers
@@ -86,17 +92,22 @@ def read_arrays(
         yield _read_portion(*_in_one(data, portion), include_headers)
 
 
-def _in_one(data: bytes, portion: Sequence[tuple[BatchHeader, int, bytes | memoryview]]) -> tuple[bytes, list[_Batch]]:
+def _in_one(
+    data: bytes, portion: Sequence[tuple[BatchHeader, int, bytes | memoryview]]
+) -> tuple[bytes, list[_Batch]]:
     """Bytes that hold the records of all batches: what was fetched where none is compressed."""
     if all(isinstance(body, memoryview) for _, _, body in portion):
         return data, [_Batch(header, place, place + len(body)) for header, place, body in portion]
     ends = list(accumulate((len(body) for _, _, body in portion), initial=0))
-    batches = [_Batch(header, start, end) for (header, _, _), (start, end) in zip(portion, pairwise(ends), strict=True)]
+    batches = [
+        _Batch(header, start, end)
+        for (header, _, _), (start, end) in zip(portion, pairwise(ends), strict=True)
+    ]
     return b"".join(body for _, _, body in portion), batches
 
 
-# Nothing is checked on the way but signs and sizes: every step goes forwards, and reading behind the end gives the last byte again. So records that
-# all end where their lengths say prove the rest.
+# Nothing is checked on the way but signs and sizes: every step goes forwards, and reading behind
+# the end gives the last byte again. So records that all end where their lengths say prove the rest.
 def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool) -> RecordArrays:
     reader = _Reader(data, batches)
     number, position = reader.varints(np.array(_record_starts(data, batches), np.int64))
@@ -109,8 +120,15 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
     value = reader.field(key.end)
     number, position = reader.varints(value.end)
     counts = reader.sizes(number, "number of headers")
-    names, contents, end_of_headers = reader.headers(counts, position) if include_headers else (None, None, np.maximum(position, ends))
-    reader.refuse(np.where(counts > 0, end_of_headers, position) != ends, "a record does not end where its length says")
+    names, contents, end_of_headers = (
+        reader.headers(counts, position)
+        if include_headers
+        else (None, None, np.maximum(position, ends))
+    )
+    reader.refuse(
+        np.where(counts > 0, end_of_headers, position) != ends,
+        "a record does not end where its length says",
+    )
     keys, values = _gathered(data, key, value)
     columns = _headers_column(data, counts, names, contents) if names and contents else None
     return RecordArrays(offsets, timestamps, reader.timestamp_types(), keys, values, columns)
@@ -126,7 +144,10 @@ def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
         except (IndexError, CorruptRecordError):
             end = -1
         if end != batch.end:
-            raise CorruptRecordError(f"batch at offset {batch.header.base_offset}: its {batch.header.record_count} records do not end with it")
+            raise CorruptRecordError(
+                f"batch at offset {batch.header.base_offset}: its "
+                f"{batch.header.record_count} records do not end with it"
+            )
     return starts
 
 
@@ -142,7 +163,9 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
             if length < 128:
                 position += (length >> 1) + 1
             elif (second := data[position + 1]) < 128:
-                position += (length >> 1) + (second << 6) - 62  # -64 for the bit that says that there is a second byte, 2 for the bytes
+                position += (
+                    (length >> 1) + (second << 6) - 62
+                )  # -64 for the bit that says that there is a second byte, 2 for the bytes
             else:
                 length, position = read_varint(data, position)
                 position += length >> 1
@@ -158,7 +181,9 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
 
 
 def _same_length(numbers: _Bytes, start: int, size: int, limit: int) -> int:
-    """How many records that follow the one at ``start``, up to ``limit``, have its length: they follow it at equal distances."""
+    """How many records that follow the one at ``start``, up to ``limit``, have its length: they
+    follow it at equal distances.
+    """
     found, most = 0, _WINDOW
     while (left := min(most, limit - found)) > 0:
         place = start
@@ -216,7 +241,9 @@ class _Reader:
         position = position + 1 + long
         if longer.any():
             rows = np.flatnonzero(longer)
-            numbers[rows], position[rows] = self._long_varints(numbers[rows] - (1 << 14), position[rows])
+            numbers[rows], position[rows] = self._long_varints(
+                numbers[rows] - (1 << 14), position[rows]
+            )
         return numbers, position
 
     def _long_varints(self, numbers: Numbers, position: Numbers) -> tuple[Numbers, Numbers]:
@@ -231,11 +258,16 @@ class _Reader:
                 return numbers, position
         # Nine bytes have 63 bits: a tenth may only be there, and be the last.
         if self._at(position)[more].any():
-            raise CorruptRecordError(f"batches from offset {self._batches[0].base_offset} on: number of more than 63 bits")
+            raise CorruptRecordError(
+                f"batches from offset {self._batches[0].base_offset} on: number of more than "
+                "63 bits"
+            )
         return numbers, position + more
 
     def sizes(self, number: Numbers, what: str) -> Numbers:
-        """Zig-zag forms of numbers of bytes (or of things that take bytes); none is larger than all there is, so that no sum of some overflows."""
+        """Zig-zag forms of numbers of bytes (or of things that take bytes); none is larger than all
+        there is, so that no sum of some overflows.
+        """
         self.refuse((number & 1).astype(np.bool_), f"negative {what}")
         self.refuse(number > 2 * len(self._bytes), f"a {what} of more than there is")
         return number >> 1
@@ -246,19 +278,28 @@ class _Reader:
         return _Field(null, start, start + self.sizes(number - null, "length"))
 
     def timestamps(self, number: Numbers) -> Numbers:
-        created = self._of_batches([header.base_timestamp for header in self._batches]) + ((number >> 1) ^ -(number & 1))
+        created = self._of_batches([header.base_timestamp for header in self._batches]) + (
+            (number >> 1) ^ -(number & 1)
+        )
         types = self.timestamp_types()
         if not types.any():
             return created
-        return np.where(types, self._of_batches([header.max_timestamp for header in self._batches]), created)
+        return np.where(
+            types, self._of_batches([header.max_timestamp for header in self._batches]), created
+        )
 
     def timestamp_types(self) -> npt.NDArray[np.int32]:
-        return self._of_batches([header.timestamp_type for header in self._batches]).astype(np.int32)
+        return self._of_batches([header.timestamp_type for header in self._batches]).astype(
+            np.int32
+        )
 
     def offsets(self, number: Numbers) -> Numbers:
         self.refuse((number & 1).astype(np.bool_), "negative offset delta")
         deltas = number >> 1
-        self.refuse(deltas > self._of_batches([header.last_offset_delta for header in self._batches]), "an offset delta is above the batch's last")
+        self.refuse(
+            deltas > self._of_batches([header.last_offset_delta for header in self._batches]),
+            "an offset delta is above the batch's last",
+        )
         stays = deltas[1:] <= deltas[:-1]
         starts = np.cumsum(self._counts)[:-1]
         stays[starts[(starts > 0) & (starts < len(deltas))] - 1] = False  # between two batches
@@ -266,17 +307,28 @@ class _Reader:
         return self._of_batches([header.base_offset for header in self._batches]) + deltas
 
     def headers(self, counts: Numbers, position: Numbers) -> tuple[_Field, _Field, Numbers]:
-        """Names and values of all headers, in their order, and where each record ends: the first header of all records, then the second ..."""
+        """Names and values of all headers, in their order, and where each record ends: the first
+        header of all records, then the second ...
+        """
         total = int(counts.sum())
-        self.refuse(np.broadcast_to(total > len(self._bytes), counts.shape), "more headers than bytes")
+        self.refuse(
+            np.broadcast_to(total > len(self._bytes), counts.shape), "more headers than bytes"
+        )
         first = np.cumsum(counts) - counts
-        names, values = (_Field(np.zeros(total, np.bool_), np.zeros(total, np.int64), np.zeros(total, np.int64)) for _ in range(2))
+        names, values = (
+            _Field(np.zeros(total, np.bool_), np.zeros(total, np.int64), np.zeros(total, np.int64))
+            for _ in range(2)
+        )
         rows = np.flatnonzero(counts)
         position = position.copy()
         index = 0
         while len(rows) >= _ROWS:
             number, start = self.varints(position[rows])
-            name = _Field(np.zeros(len(rows), np.bool_), start, start + self.sizes(number, "length of a header's name"))
+            name = _Field(
+                np.zeros(len(rows), np.bool_),
+                start,
+                start + self.sizes(number, "length of a header's name"),
+            )
             value = self.field(name.end)
             for all_of_them, some in ((names, name), (values, value)):
                 for target, source in zip(all_of_them, some, strict=True):
@@ -325,11 +377,13 @@ class _Reader:
         return np.repeat(np.array(numbers, np.int64), self._counts)
 
 
-# -- Arrow -------------------------------------------------------------------------------------------------------
+# -- Arrow -----------------------------------------------------------------------------------------
 
 
 def numbers_column(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
-    """The numbers as they are in memory. ``pyarrow.array`` would import pandas: 0.3 seconds and 40 MB in each process of Spark's."""
+    """The numbers as they are in memory. ``pyarrow.array`` would import pandas: 0.3 seconds and 40
+    MB in each process of Spark's.
+    """
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
@@ -340,11 +394,17 @@ def _gathered(data: bytes, *fields: _Field) -> list[pa.BinaryArray]:
     for index, field in enumerate(fields):
         bounds[:, 2 * index] = field.start
         bounds[:, 2 * index + 1] = field.end
-    slots = pa.Array.from_buffers(pa.binary(), max(bounds.size - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    slots = pa.Array.from_buffers(
+        pa.binary(), max(bounds.size - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
     gathered = []
     for index, field in enumerate(fields):
-        taken = slots.take(numbers_column(pa.int64(), np.arange(2 * index, bounds.size, 2 * len(fields))))
-        gathered.append(pa.Array.from_buffers(pa.binary(), count, [_validity(field.null), *taken.buffers()[1:]]))
+        taken = slots.take(
+            numbers_column(pa.int64(), np.arange(2 * index, bounds.size, 2 * len(fields)))
+        )
+        gathered.append(
+            pa.Array.from_buffers(pa.binary(), count, [_validity(field.null), *taken.buffers()[1:]])
+        )
     return gathered
 
 
@@ -360,4 +420,6 @@ def _headers_column(data: bytes, counts: Numbers, names: _Field, values: _Field)
         raise CorruptRecordError(f"the name of a header is not UTF-8: {error}") from None
     entries = pa.StructArray.from_arrays([keys, contents], fields=list(HEADERS_TYPE.value_type))
     ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    return pa.Array.from_buffers(HEADERS_TYPE, len(counts), [_validity(counts == 0), pa.py_buffer(ends)], children=[entries])
+    return pa.Array.from_buffers(
+        HEADERS_TYPE, len(counts), [_validity(counts == 0), pa.py_buffer(ends)], children=[entries]
+    )

@@ -1,11 +1,14 @@
-"""Arrow rows as encoded records: whole columns at once, in Arrow's C++. Imports pyarrow, an extra: to be imported late.
+"""Arrow rows as encoded records: whole columns at once, in Arrow's C++. Imports pyarrow, an extra:
+to be imported late.
 
-Each field of a record, and each varint, is a column of bytes; ``binary_join_element_wise`` joins them to one column of records, whose data is
-the bodies of the batches, one behind the other.
+Each field of a record, and each varint, is a column of bytes; ``binary_join_element_wise`` joins
+them to one column of records, whose data is the bodies of the batches, one behind the other.
 
-Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 16,384 rows at a time, batches of 64 KiB; checks and the choice of partitions included):
-values of 10 bytes 86, of 20 to 180 bytes 103, of 1,000 bytes 265; of 100 bytes 96 (10.4M rows a second), with a column of timestamps 165, with two
-headers 265, with a column of partitions 134, with a million keys hashed to 6 partitions 220. Each call into Arrow costs 5 to 10 us whatever the
+Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 16,384 rows at a time, batches of 64 KiB;
+checks and the choice of partitions included): values of 10 bytes 86, of 20 to 180 bytes 103, of
+1,000 bytes 265; of 100 bytes 96 (10.4M rows a second), with a column of timestamps 165, with two
+headers 265, with a column of partitions 134, with a million keys hashed to 6 partitions 220. Each
+call into Arrow costs 5 to 10 us whatever the
 rows, so many rows at once are wanted: 4 MiB and not 256 KiB.
 """
 
@@ -38,7 +41,8 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 @dataclass(frozen=True, slots=True)
 class EncodedRecords:
-    """The records of one batch, ready for ``record_batch.build_batch``: offset deltas from 0, timestamp deltas from ``base_timestamp``.
+    """The records of one batch, ready for ``record_batch.build_batch``: offset deltas from 0,
+    timestamp deltas from ``base_timestamp``.
 
     Attributes:
         body: the records, one behind the other.
@@ -55,12 +59,17 @@ class EncodedRecords:
     timestamps: Sequence[int] | None
 
 
-def encode(rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: int) -> Iterator[EncodedRecords]:
-    """All rows, in order, as the records of batches that are as full as can be (but for 1 to 3 %: deltas are taken for their longest).
+def encode(
+    rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: int
+) -> Iterator[EncodedRecords]:
+    """All rows, in order, as the records of batches that are as full as can be (but for 1 to 3 %:
+    deltas are taken for their longest).
 
     Args:
-        rows: at least one, as ``arrow_columns.windows`` gives them; the column ``partition`` is not looked at.
-        ends: rows before which a batch ends, for another partition begins there; rising, the last is the number of rows.
+        rows: at least one, as ``arrow_columns.windows`` gives them; the column ``partition`` is not
+            looked at.
+        ends: rows before which a batch ends, for another partition begins there; rising, the last
+            is the number of rows.
         limit: bytes of a batch's records; a record that is larger has a batch of its own.
         timestamp: of rows that have none, in milliseconds since 1970.
     """
@@ -69,12 +78,18 @@ def encode(rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: 
     sizes = reduce(pc.add, map(_size, fields))
     timestamps = _timestamps(rows, timestamp)
     null_key = "key" not in rows.schema.names
-    cuts = _cuts(sizes, ends, limit, 1 + _largest_delta_size(timestamps) + null_key + len(no_headers))
+    cuts = _cuts(
+        sizes, ends, limit, 1 + _largest_delta_size(timestamps) + null_key + len(no_headers)
+    )
     leads = [_offset_deltas(cuts, isinstance(timestamps, int), null_key)]
     if not isinstance(timestamps, int):
         leads = [*_varints(_timestamp_deltas(timestamps, cuts)), *leads]
-    sizes = reduce(pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers)))  # 1: the attributes
-    records = _join(*_varints(pc.multiply(sizes, _TWO), _varints_and_attributes()), *leads, *fields, *no_headers)
+    sizes = reduce(
+        pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers))
+    )  # 1: the attributes
+    records = _join(
+        *_varints(pc.multiply(sizes, _TWO), _varints_and_attributes()), *leads, *fields, *no_headers
+    )
     bodies = _bodies(records, cuts)
     if isinstance(timestamps, int):
         for body, (start, end) in zip(bodies, pairwise(cuts), strict=True):
@@ -85,7 +100,9 @@ def encode(rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: 
 
 
 def _join(*columns: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise(
+        *columns, _NOTHING, null_handling="replace", null_replacement=""
+    )
 
 
 def _size(column: pa.Array) -> pa.Array:
@@ -101,11 +118,13 @@ def _range(numbers: pa.Array) -> tuple[int, int]:
     return least_and_most["min"].as_py(), least_and_most["max"].as_py()
 
 
-# -- fields ------------------------------------------------------------------------------------------------------
+# -- fields ----------------------------------------------------------------------------------------
 
 
 def _fields(rows: pa.RecordBatch) -> list[pa.Array]:
-    """What follows a record's offset delta; but for a null key where none has a key, and no headers where none has any."""
+    """What follows a record's offset delta; but for a null key where none has a key, and no headers
+    where none has any.
+    """
     names = rows.schema.names
     key = _with_length(rows.column("key")) if "key" in names else []
     headers = _headers(rows.column("headers")) if "headers" in names else []
@@ -121,13 +140,21 @@ def _headers(column: pa.Array) -> list[pa.Array]:
     entries = column.flatten()
     name, value = name_and_value(entries.type)
     fields = entries.flatten()
-    encoded = _join(*_with_length(fields[name].cast(pa.binary())), *_with_length(fields[value].cast(pa.binary())))
+    encoded = _join(
+        *_with_length(fields[name].cast(pa.binary())),
+        *_with_length(fields[value].cast(pa.binary())),
+    )
     counts = _without_nulls(pc.list_value_length(column), 0)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())])
-    return [*_varints(pc.multiply(counts, _TWO)), pc.binary_join(pa.ListArray.from_arrays(offsets, encoded), _NOTHING)]
+    offsets = pa.concat_arrays(
+        [pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())]
+    )
+    return [
+        *_varints(pc.multiply(counts, _TWO)),
+        pc.binary_join(pa.ListArray.from_arrays(offsets, encoded), _NOTHING),
+    ]
 
 
-# -- timestamps and offsets --------------------------------------------------------------------------------------
+# -- timestamps and offsets ------------------------------------------------------------------------
 
 
 def _timestamps(rows: pa.RecordBatch, timestamp: int) -> int | pa.Array:
@@ -148,7 +175,9 @@ def _largest_delta_size(timestamps: int | pa.Array) -> int:
 
 def _timestamp_deltas(timestamps: pa.Array, cuts: Sequence[int]) -> pa.Array:
     """Zig-zag forms of the rows' distances from the first row of their batch."""
-    batches = pc.list_parent_indices(pa.ListArray.from_arrays(pa.array(cuts, pa.int32()), timestamps))
+    batches = pc.list_parent_indices(
+        pa.ListArray.from_arrays(pa.array(cuts, pa.int32()), timestamps)
+    )
     deltas = pc.subtract(timestamps, timestamps.take(pa.array(cuts[:-1])).take(batches))
     return pc.subtract(pc.multiply(pc.abs(deltas), _TWO), pc.less(deltas, 0).cast(pa.int64()))
 
@@ -161,27 +190,41 @@ def _offset_deltas(cuts: Sequence[int], timestamp_before: bool, null_key_behind:
 
 @cache
 def _offset_delta_table(bits: int, timestamp_before: bool, null_key_behind: bool) -> pa.Array:
-    """Varints of the numbers of up to so many bits; with a timestamp delta of 0 before each, and the length of a null key behind it."""
+    """Varints of the numbers of up to so many bits; with a timestamp delta of 0 before each, and
+    the length of a null key behind it.
+    """
     before = _ZERO_BYTE if timestamp_before else _NOTHING
-    return _join(before, *_varints(pa.array(range(0, 2 << bits, 2), pa.int64())), _NULL_BYTE if null_key_behind else _NOTHING)
+    return _join(
+        before,
+        *_varints(pa.array(range(0, 2 << bits, 2), pa.int64())),
+        _NULL_BYTE if null_key_behind else _NOTHING,
+    )
 
 
-# -- varints -----------------------------------------------------------------------------------------------------
+# -- varints ---------------------------------------------------------------------------------------
 
 
 def _varints(numbers: pa.Array, last: pa.Array | None = None) -> list[pa.Array]:
-    """Columns that make up the varints of numbers in zig-zag form; ``last``: the table of the last of them."""
+    """Columns that make up the varints of numbers in zig-zag form; ``last``: the table of the last
+    of them.
+    """
     columns = []
     while (pc.max(numbers).as_py() or 0) >= _TABLE_SIZE:
         long = pc.greater_equal(numbers, _TABLE_SIZE)
-        columns.append(_continued_varints().take(pc.if_else(long, pc.bit_wise_and(numbers, _TABLE_SIZE - 1), _TABLE_SIZE)))
+        columns.append(
+            _continued_varints().take(
+                pc.if_else(long, pc.bit_wise_and(numbers, _TABLE_SIZE - 1), _TABLE_SIZE)
+            )
+        )
         numbers = pc.if_else(long, pc.shift_right(numbers, _BITS), numbers)
     return [*columns, (_short_varints() if last is None else last).take(numbers)]
 
 
 @cache
 def _short_varints() -> pa.Array:
-    return pa.array([encode_varint((number >> 1) ^ -(number & 1)) for number in range(_TABLE_SIZE)], pa.binary())
+    return pa.array(
+        [encode_varint((number >> 1) ^ -(number & 1)) for number in range(_TABLE_SIZE)], pa.binary()
+    )
 
 
 @cache
@@ -191,19 +234,31 @@ def _varints_and_attributes() -> pa.Array:
 
 @cache
 def _continued_varints() -> pa.Array:
-    """The first two bytes of longer varints by the number's lowest 14 bits; last comes nothing, for numbers that are not longer."""
-    return pa.array([*(bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_TABLE_SIZE)), b""], pa.binary())
+    """The first two bytes of longer varints by the number's lowest 14 bits; last comes nothing, for
+    numbers that are not longer.
+    """
+    return pa.array(
+        [
+            *(bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_TABLE_SIZE)),
+            b"",
+        ],
+        pa.binary(),
+    )
 
 
-# -- batches -----------------------------------------------------------------------------------------------------
+# -- batches ---------------------------------------------------------------------------------------
 
 
 def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, overhead: int) -> list[int]:
-    """The rows at which batches begin, and the number of all rows; ``overhead``: of a record, beside its size, offset delta and length."""
+    """The rows at which batches begin, and the number of all rows; ``overhead``: of a record,
+    beside its size, offset delta and length.
+    """
     smallest, largest = _range(sizes)
     overhead += varint_size(min(len(sizes), limit // smallest + 1))
     overhead += varint_size(largest + overhead)
-    bounds = memoryview(pc.cumulative_sum(pc.add(sizes, pa.scalar(overhead, pa.int64()))).buffers()[1]).cast("q")
+    bounds = memoryview(
+        pc.cumulative_sum(pc.add(sizes, pa.scalar(overhead, pa.int64()))).buffers()[1]
+    ).cast("q")
     cuts = [0]
     before = 0
     for end in ends:

@@ -1,4 +1,6 @@
-"""The bytes of an Arrow column as numbers, word by word, for numpy. Imports both, an extra: to be imported late."""
+"""The bytes of an Arrow column as numbers, word by word, for numpy. Imports both, an extra: to be
+imported late.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,15 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 
 def lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """How many bytes each row of binary or text has, or how many elements each list; null has none."""
+    """How many bytes each row of binary or text has, or how many elements each list; null has
+    none.
+    """
     offsets = column.buffers()[1]
     if offsets is None or not offsets.size:
         return np.zeros(len(column), np.int64)
-    ends = np.frombuffer(offsets, np.int64 if _is_large(column.type) else np.int32)[column.offset : column.offset + len(column) + 1]
+    ends = np.frombuffer(offsets, np.int64 if _is_large(column.type) else np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ]
     sizes = np.diff(ends).astype(np.int64)
     if column.null_count:
         sizes[is_null(column)] = 0
@@ -29,7 +35,9 @@ def is_null(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def padded_words(column: pa.Array, word: npt.DTypeLike, count: int) -> npt.NDArray[Any]:
-    """A row of ``count`` numbers for each row of binary or text, with zeros behind its bytes: it must not have more of them."""
+    """A row of ``count`` numbers for each row of binary or text, with zeros behind its bytes: it
+    must not have more of them.
+    """
     size = np.dtype(word).itemsize
     # Its functions for text take any bytes, in a tenth of the time that numpy needs to place them.
     text = column.view(pa.large_string() if _is_large(column.type) else pa.string())
@@ -40,4 +48,8 @@ def padded_words(column: pa.Array, word: npt.DTypeLike, count: int) -> npt.NDArr
 
 
 def _is_large(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind))
+    return bool(
+        pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_list(kind)
+    )

@@ -1,4 +1,6 @@
-"""Kafka's four codecs, as Kafka's own clients write and read them. Synchronous: big data goes through a thread, by the caller's choice."""
+"""Kafka's four codecs, as Kafka's own clients write and read them. Synchronous: big data goes
+through a thread, by the caller's choice.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ _ERRORS: Final[tuple[type[Exception], ...]] = (
     zlib.error, cramjam.DecompressionError, MemoryError, *_LZ4.errors, *_ZSTD.errors
 )  # fmt: skip
 
-#: Limit on the uncompressed size of one batch, in bytes: what a fetch of a hostile or broken batch can cost at most.
+# : Limit on the uncompressed size of one batch, in bytes: what a fetch of a hostile or broken batch
+# can cost at most.
 MAX_DECOMPRESSED_SIZE: Final = 256 << 20
 
 
 class Codec(IntEnum):
-    """A compression codec; the value is the one in a batch's attributes. Kafka setting ``compression.type``."""
+    """A compression codec; the value is the one in a batch's attributes. Kafka setting
+    ``compression.type``.
+    """
 
     NONE = 0
     GZIP = 1
@@ -34,7 +39,9 @@ class Codec(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> Codec:
-        """The codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd. ConfigError for anything else."""
+        """The codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd. ConfigError for
+        anything else.
+        """
         codec = cls.__members__.get(name.upper())
         if codec is None or name != name.lower():
             known = ", ".join(member.name.lower() for member in cls)
@@ -42,7 +49,8 @@ class Codec(IntEnum):
         return codec
 
 
-#: Levels that each codec takes (KIP-390: ``compression.gzip.level`` and so on). Gzip's -1 stands for zlib's own default.
+# : Levels that each codec takes (KIP-390: ``compression.gzip.level`` and so on). Gzip's -1 stands
+# for zlib's own default.
 LEVELS: Final[dict[Codec, range]] = {
     Codec.NONE: range(0),
     Codec.GZIP: range(-1, 10),
@@ -55,19 +63,28 @@ DEFAULT_LEVELS: Final[dict[Codec, int]] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.Z
 
 
 def check_level(codec: Codec, level: int | None) -> None:
-    """Raises ConfigError where ``codec`` has no such level. None, the codec's default, always passes."""
+    """Raises ConfigError where ``codec`` has no such level. None, the codec's default, always
+    passes.
+    """
     if level is None:
         return
     if codec is Codec.GZIP and level == 0:
-        raise ConfigError("compression level 0 stores gzip data uncompressed; use -1 or 1..9, or compression_type none")
+        raise ConfigError(
+            "compression level 0 stores gzip data uncompressed; use -1 or 1..9, or "
+            "compression_type none"
+        )
     levels = LEVELS[codec]
     if level not in levels:
         allowed = f"{levels.start}..{levels.stop - 1}" if levels else "none"
-        raise ConfigError(f"compression level {level} is out of range for {codec.name.lower()}: {allowed}")
+        raise ConfigError(
+            f"compression level {level} is out of range for {codec.name.lower()}: {allowed}"
+        )
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses ``data``; ``level`` None is the codec's default. ConfigError for a level that the codec does not have."""
+    """Compresses ``data``; ``level`` None is the codec's default. ConfigError for a level that the
+    codec does not have.
+    """
     check_level(codec, level)
     if level is None:
         level = DEFAULT_LEVELS.get(codec, 0)
@@ -77,12 +94,15 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 def decompress(codec: Codec, data: Buffer, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
     """Undoes ``compress``, and the forms that other clients write.
 
-    CorruptRecordError where ``data`` is not in the codec's format, is cut off, has bytes left over or holds more than ``max_size`` bytes.
+    CorruptRecordError where ``data`` is not in the codec's format, is cut off, has bytes left over
+    or holds more than ``max_size`` bytes.
     """
     try:
         plain = _DECOMPRESS[codec](data, max_size)
     except _ERRORS as error:
-        raise CorruptRecordError(f"{codec.name.lower()} data can't be decompressed: {error}") from error
+        raise CorruptRecordError(
+            f"{codec.name.lower()} data can't be decompressed: {error}"
+        ) from error
     if len(plain) > max_size:
         raise too_large(codec.name.lower(), max_size)
     return plain
@@ -95,6 +115,7 @@ def _copy(data: Buffer, _: int) -> bytes:
 # gzip
 
 _GZIP_SLICE: Final = 64  # a member takes 20 bytes at least
+
 
 def _gzip_compress(data: Buffer, level: int) -> bytes:
     return zlib.compress(data, level, wbits=31)
@@ -178,7 +199,9 @@ def _snappy_decompress(data: Buffer, max_size: int) -> bytes:
 
 def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
     size = shift = 0
-    for byte in block[:5]:  # the block starts with its uncompressed size: known before any memory is taken
+    for byte in block[
+        :5
+    ]:  # the block starts with its uncompressed size: known before any memory is taken
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
@@ -196,7 +219,8 @@ _LZ4_HIGH: Final = 3  # the lowest level of the high compressor
 
 
 def _lz4_compress(data: Buffer, level: int) -> bytes:
-    # Kafka's Java client uses the fast compressor at its default level and the high compressor at any other.
+    # Kafka's Java client uses the fast compressor at its default level and the high compressor at
+    # any other.
     fast = level == DEFAULT_LEVELS[Codec.LZ4]
     return _LZ4.compress(data, 0 if fast else max(level, _LZ4_HIGH))
 

@@ -1,4 +1,5 @@
-"""What consumers of a classic group tell each other (protocol type "consumer"), as bytes that brokers only pass on: Kafka's ConsumerProtocol.
+"""What consumers of a classic group tell each other (protocol type "consumer"), as bytes that
+brokers only pass on: Kafka's ConsumerProtocol.
 
 Versions only add fields at the end: whoever knows fewer of them passes over the rest.
 """
@@ -48,7 +49,9 @@ class Assignment:
 
 
 def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSION) -> bytes:
-    """The metadata of a JoinGroup request; topics and partitions in order, so that an unchanged subscription has the same bytes."""
+    """The metadata of a JoinGroup request; topics and partitions in order, so that an unchanged
+    subscription has the same bytes.
+    """
     writer = Writer()
     writer.int16(version)
     writer.array_length(len(subscription.topics), False)
@@ -90,7 +93,8 @@ def encode_assignment(assignment: Assignment, version: int = NEWEST_VERSION) -> 
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """The assignment in a SyncGroup response, or in a described group; empty bytes are an assignment of nothing.
+    """The assignment in a SyncGroup response, or in a described group; empty bytes are an
+    assignment of nothing.
 
     Raises:
         ProtocolError: it is none.

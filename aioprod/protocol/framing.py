@@ -1,7 +1,9 @@
 """Size prefix and headers around the messages.
 
-A frame, here, is what follows the 4-byte size. Flexible requests have header version 2, the others 1; their responses have 1 and 0.
-The exception is the ApiVersions response: its header is always version 0, as a client reads it before it knows what the broker speaks (KIP-511).
+A frame, here, is what follows the 4-byte size. Flexible requests have header version 2, the others
+1; their responses have 1 and 0.
+The exception is the ApiVersions response: its header is always version 0, as a client reads it
+    before it knows what the broker speaks (KIP-511).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 _INT32 = struct.Struct(">i")
 _MAX_FRAME_SIZE = 0x7FFFFFFF
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-_BARE_REFUSAL = _UNSUPPORTED_VERSION + bytes(4)  # an ApiVersions answer of version 0 that names no versions
+_BARE_REFUSAL = _UNSUPPORTED_VERSION + bytes(
+    4
+)  # an ApiVersions answer of version 0 that names no versions
 _FLEXIBLE_FROM = {int(key): key.flexible_from for key in ApiKey}
 
 
@@ -36,7 +40,9 @@ class RequestHeader:
     body_offset: int
 
 
-def request_header(api_key: int, version: int, flexible: bool, correlation_id: int, client_id: str | None) -> bytes:
+def request_header(
+    api_key: int, version: int, flexible: bool, correlation_id: int, client_id: str | None
+) -> bytes:
     """A request's header without the size; ``flexible`` chooses header version 2 instead of 1."""
     writer = Writer()
     writer.int16(api_key)
@@ -48,15 +54,20 @@ def request_header(api_key: int, version: int, flexible: bool, correlation_id: i
     return bytes(writer.buffer)
 
 
-def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+def encode_request(
+    message: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
     """Size, header and body of a request.
 
     Raises:
-        ProtocolError: the message can't be written in this version, or is above the 2 GiB that the size can tell.
+        ProtocolError: the message can't be written in this version, or is above the 2 GiB that the
+            size can tell.
         UnsupportedVersionError: the message has no such version.
     """
     body = message.encode(version)
-    header = request_header(message.API_KEY, version, version >= message.FLEXIBLE_FROM, correlation_id, client_id)
+    header = request_header(
+        message.API_KEY, version, version >= message.FLEXIBLE_FROM, correlation_id, client_id
+    )
     return b"".join((_size_prefix(len(header) + len(body)), header, body))
 
 
@@ -64,14 +75,22 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
     """Size, header and body of a response. Raises as ``encode_request`` does."""
     body = message.encode(version)
     tagged_fields = b"\0" if _has_tagged_header(type(message), version) else b""
-    return b"".join((_size_prefix(4 + len(tagged_fields) + len(body)), _INT32.pack(correlation_id), tagged_fields, body))
+    return b"".join(
+        (
+            _size_prefix(4 + len(tagged_fields) + len(body)),
+            _INT32.pack(correlation_id),
+            tagged_fields,
+            body,
+        )
+    )
 
 
 def decode_request_header(frame: BytesLike) -> RequestHeader:
     """The header of a request, whose version may be one that is not known here.
 
     Raises:
-        ProtocolError: the frame does not begin with a header. An unknown API is no error, its header is read without tagged fields.
+        ProtocolError: the frame does not begin with a header. An unknown API is no error, its
+            header is read without tagged fields.
     """
     reader = Reader(frame)
     api_key = reader.int16()
@@ -83,7 +102,9 @@ def decode_request_header(frame: BytesLike) -> RequestHeader:
     return RequestHeader(api_key, version, correlation_id, client_id, reader.offset)
 
 
-def decode_response(request_type: type[Request[ResponseT]], version: int, frame: BytesLike) -> tuple[int, ResponseT]:
+def decode_response(
+    request_type: type[Request[ResponseT]], version: int, frame: BytesLike
+) -> tuple[int, ResponseT]:
     """Correlation id and message of the answer to a ``request_type`` of this version.
 
     Raises:
@@ -92,11 +113,14 @@ def decode_response(request_type: type[Request[ResponseT]], version: int, frame:
     """
     response = cast("type[ResponseT]", request_type.RESPONSE)
     if response.API_KEY == ApiKey.API_VERSIONS and bytes(frame[4:6]) == _UNSUPPORTED_VERSION:
-        version = 0  # whatever was asked for: the broker could not know that version's form (KIP-511)
+        version = (
+            0  # whatever was asked for: the broker could not know that version's form (KIP-511)
+        )
         try:
             return _decode(response, version, frame)
         except ProtocolError:
-            # librdkafka's mock cluster writes half of it in that other form. The error code is all that a client needs to ask again.
+            # librdkafka's mock cluster writes half of it in that other form. The error code is all
+            # that a client needs to ask again.
             return Reader(frame).int32(), response.decode(_BARE_REFUSAL, 0)
     response.check_version(version)
     return _decode(response, version, frame)
@@ -109,7 +133,9 @@ def _decode(response: type[ResponseT], version: int, frame: BytesLike) -> tuple[
         reader.skip_tagged_fields()
     message = response.read(reader, version)
     if reader.remaining:
-        raise ProtocolError(f"{reader.remaining} bytes are left over after {response.__name__} version {version}")
+        raise ProtocolError(
+            f"{reader.remaining} bytes are left over after {response.__name__} version {version}"
+        )
     return correlation_id, message
 
 
@@ -119,5 +145,7 @@ def _has_tagged_header(response: type[Message], version: int) -> bool:
 
 def _size_prefix(size: int) -> bytes:
     if size > _MAX_FRAME_SIZE:
-        raise ProtocolError(f"a frame of {size} bytes is larger than the {_MAX_FRAME_SIZE} that its size can tell")
+        raise ProtocolError(
+            f"a frame of {size} bytes is larger than the {_MAX_FRAME_SIZE} that its size can tell"
+        )
     return _INT32.pack(size)

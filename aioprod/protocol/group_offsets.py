@@ -1,4 +1,6 @@
-"""Requests about the offsets of a consumer group, whoever makes them: its members, the admin client, Spark's driver."""
+"""Requests about the offsets of a consumer group, whoever makes them: its members, the admin
+client, Spark's driver.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ from collections.abc import Iterable, Mapping
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.consumer_protocol import group_by_topic
-from aioprod.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from aioprod.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -19,13 +24,23 @@ from aioprod.types import OffsetAndMetadata, TopicPartition
 STABLE_FROM = 7
 _SEVERAL_GROUPS_FROM = 8
 #: What a coordinator says of offsets from outside while the group has members.
-HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS)
+HAS_MEMBERS = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
 
 
-def topics_to_commit(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[OffsetCommitRequestTopic]:
+def topics_to_commit(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[OffsetCommitRequestTopic]:
     """What an OffsetCommit says of each topic."""
     return [
-        OffsetCommitRequestTopic(topic, [_to_commit(number, offsets[TopicPartition(topic, number)]) for number in numbers])
+        OffsetCommitRequestTopic(
+            topic,
+            [_to_commit(number, offsets[TopicPartition(topic, number)]) for number in numbers],
+        )
         for topic, numbers in group_by_topic(offsets).items()
     ]
 
@@ -34,11 +49,20 @@ def _to_commit(partition: int, at: OffsetAndMetadata) -> OffsetCommitRequestPart
     return OffsetCommitRequestPartition(partition, at.offset, at.leader_epoch, at.metadata)
 
 
-def fetch_offsets(group_id: str, partitions: Iterable[TopicPartition] | None, version: int, *, require_stable: bool = False) -> OffsetFetchRequest:
+def fetch_offsets(
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    version: int,
+    *,
+    require_stable: bool = False,
+) -> OffsetFetchRequest:
     """Ask for a group's offsets, all of them where ``partitions`` is None."""
     wanted = None if partitions is None else group_by_topic(partitions).items()
     if version < _SEVERAL_GROUPS_FROM:
         topics = None if wanted is None else [OffsetFetchRequestTopic(*each) for each in wanted]
         return OffsetFetchRequest(group_id, topics, require_stable=require_stable)
-    group = OffsetFetchRequestGroup(group_id, topics=None if wanted is None else [OffsetFetchRequestTopics(*each) for each in wanted])
+    group = OffsetFetchRequestGroup(
+        group_id,
+        topics=None if wanted is None else [OffsetFetchRequestTopics(*each) for each in wanted],
+    )
     return OffsetFetchRequest(groups=[group], require_stable=require_stable)

@@ -1,4 +1,6 @@
-"""What all protocol messages have in common. The messages themselves are generated, see ``aioprod._tools.generate``."""
+"""What all protocol messages have in common. The messages themselves are generated, see
+``aioprod._tools.generate``.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,15 @@ class Struct(ABC):
         """Append the fields of this version.
 
         Raises:
-            ProtocolError: a field does not fit its type, or is set to something that this version can't carry.
+            ProtocolError: a field does not fit its type, or is set to something that this version
+                can't carry.
         """
 
     @classmethod
     @abstractmethod
     def read(cls, reader: Reader, version: int) -> Self:
-        """Take the fields of this version; the others get their defaults, unknown tagged fields are skipped.
+        """Take the fields of this version; the others get their defaults, unknown tagged fields are
+        skipped.
 
         Raises:
             ProtocolError: the bytes are no such struct.
@@ -44,7 +48,8 @@ class Message(Struct):
         API_KEY: Kafka's number of the API.
         MIN_VERSION: the oldest version that Kafka 4.1 has.
         MAX_VERSION: the newest stable version that Kafka 4.1 has.
-        FLEXIBLE_FROM: the first version with compact lengths and tagged fields (KIP-482), or ``NEVER_FLEXIBLE``.
+        FLEXIBLE_FROM: the first version with compact lengths and tagged fields (KIP-482), or
+            ``NEVER_FLEXIBLE``.
     """
 
     __slots__ = ()
@@ -56,9 +61,13 @@ class Message(Struct):
 
     @classmethod
     def check_version(cls, version: int) -> None:
-        """Raises UnsupportedVersionError for a version outside ``MIN_VERSION`` to ``MAX_VERSION``."""
+        """Raises UnsupportedVersionError for a version outside ``MIN_VERSION`` to
+        ``MAX_VERSION``.
+        """
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
-            raise UnsupportedVersionError(f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}")
+            raise UnsupportedVersionError(
+                f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}"
+            )
 
     def encode(self, version: int) -> bytes:
         """The message's bytes, without header.
@@ -84,7 +93,9 @@ class Message(Struct):
         reader = Reader(data)
         message = cls.read(reader, version)
         if reader.remaining:
-            raise ProtocolError(f"{reader.remaining} bytes are left over after {cls.__name__} version {version}")
+            raise ProtocolError(
+                f"{reader.remaining} bytes are left over after {cls.__name__} version {version}"
+            )
         return message
 
 

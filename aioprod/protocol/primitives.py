@@ -1,6 +1,7 @@
 """The protocol's primitive types: how numbers, strings, bytes and arrays lie on the wire.
 
-Every Writer method appends; every Reader method takes from the front. Whatever the bytes are, a Reader raises nothing but ProtocolError.
+Every Writer method appends; every Reader method takes from the front. Whatever the bytes are, a
+Reader raises nothing but ProtocolError.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _MAX_UINT64 = 0xFFFFFFFFFFFFFFFF
 
 
 class Writer:
-    """Appends values to ``buffer``. A value that does not fit its type raises ProtocolError and leaves the buffer as it was."""
+    """Appends values to ``buffer``. A value that does not fit its type raises ProtocolError and
+    leaves the buffer as it was.
+    """
 
     __slots__ = ("buffer",)
 
@@ -155,7 +158,9 @@ class Writer:
 
 
 class Reader:
-    """Takes values from ``data``, beginning at ``offset``. Short or malformed data raises ProtocolError."""
+    """Takes values from ``data``, beginning at ``offset``. Short or malformed data raises
+    ProtocolError.
+    """
 
     __slots__ = ("data", "offset")
 
@@ -176,7 +181,9 @@ class Reader:
         return self.data[start:end]
 
     def _short(self, wanted: int) -> ProtocolError:
-        return ProtocolError(f"{wanted} bytes wanted at offset {self.offset}, {self.remaining} are there")
+        return ProtocolError(
+            f"{wanted} bytes wanted at offset {self.offset}, {self.remaining} are there"
+        )
 
     def int8(self) -> int:
         try:
@@ -226,7 +233,9 @@ class Reader:
     def uvarint(self) -> int:
         data = self.data
         offset = self.offset
-        if offset < len(data) and (first := data[offset]) < 0x80:  # nearly every length and tag fits in one byte
+        if (
+            offset < len(data) and (first := data[offset]) < 0x80
+        ):  # nearly every length and tag fits in one byte
             self.offset = offset + 1
             return first
         return self._base128(_MAX_UINT32)
@@ -261,7 +270,9 @@ class Reader:
         try:
             return str(self._take(length), "utf-8")
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"the string at offset {start} is not UTF-8: {error.reason}") from None
+            raise ProtocolError(
+                f"the string at offset {start} is not UTF-8: {error.reason}"
+            ) from None
 
     def string(self) -> str:
         return self._text(self.int16())
@@ -294,17 +305,23 @@ class Reader:
     def nullable_array_length(self, compact: bool) -> int:
         """The number of elements that follow, or -1 for a null array.
 
-        Every element takes at least one byte, so a number above what remains is refused before anything is made for it.
+        Every element takes at least one byte, so a number above what remains is refused before
+        anything is made for it.
         """
         length = self.uvarint() - 1 if compact else self.int32()
         if not -1 <= length <= self.remaining:
-            raise ProtocolError(f"an array of {length} elements can't lie in the {self.remaining} bytes from offset {self.offset}")
+            raise ProtocolError(
+                f"an array of {length} elements can't lie in the {self.remaining} bytes from "
+                f"offset {self.offset}"
+            )
         return length
 
     def array_length(self, compact: bool) -> int:
         length = self.nullable_array_length(compact)
         if length < 0:
-            raise ProtocolError(f"the array before offset {self.offset} is null, which it must not be")
+            raise ProtocolError(
+                f"the array before offset {self.offset} is null, which it must not be"
+            )
         return length
 
     def tagged_fields(self) -> Iterator[tuple[int, Reader]]:
@@ -327,7 +344,10 @@ def _utf8(value: str) -> bytes:
     except AttributeError:
         raise ProtocolError(f"{value!r} can't be written: it is no text") from None
     if len(data) > _MAX_INT16:
-        raise ProtocolError(f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the protocol allows")
+        raise ProtocolError(
+            f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the "
+            "protocol allows"
+        )
     return data
 
 

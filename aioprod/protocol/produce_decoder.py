@@ -1,4 +1,5 @@
-"""Answers to Produce requests as they nearly always are: read by hand, because the generated reader takes four times as long.
+"""Answers to Produce requests as they nearly always are: read by hand, because the generated reader
+takes four times as long.
 
 A test compares it with the generated one, field for field, for every version.
 """
@@ -12,7 +13,11 @@ from uuid import UUID
 
 from aioprod.protocol.framing import decode_response
 from aioprod.protocol.message import Message, Request
-from aioprod.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from aioprod.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from aioprod.protocol.primitives import ZERO_UUID, BytesLike
 
 _FIRST_FLEXIBLE: Final = 9
@@ -21,7 +26,8 @@ _LAST: Final = 13
 
 # Correlation id, no tagged fields, number of topics + 1.
 _START: Final = struct.Struct(">iBB")
-# Index, error code, base offset, log append time, log start offset; then the list of refused records, the message and the tagged fields.
+# Index, error code, base offset, log append time, log start offset; then the list of refused
+# records, the message and the tagged fields.
 _PARTITION: Final = struct.Struct(">ihqqq3s")
 _NOTHING_WRONG: Final = b"\1\0\0"
 # Throttle time, and no tagged fields.
@@ -31,15 +37,23 @@ _MAX_SHORT: Final = 0x7F
 _MAX_MIDDLE: Final = 0x3FFF
 
 
-def decode_produce_response(request_type: type[Request[Any]], version: int, frame: BytesLike) -> tuple[int, Message]:
-    """Correlation id and message of the answer to a Produce request; raises as ``aioprod.protocol.framing.decode_response`` does."""
-    return (read_usual_answer(version, frame) if isinstance(frame, bytes) else None) or decode_response(request_type, version, frame)
+def decode_produce_response(
+    request_type: type[Request[Any]], version: int, frame: BytesLike
+) -> tuple[int, Message]:
+    """Correlation id and message of the answer to a Produce request; raises as
+    ``aioprod.protocol.framing.decode_response`` does.
+    """
+    return (
+        read_usual_answer(version, frame) if isinstance(frame, bytes) else None
+    ) or decode_response(request_type, version, frame)
 
 
 def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse] | None:
-    """Correlation id and message of a response that tells of nothing but stored batches, of up to 126 topics with up to 16,382 partitions each.
+    """Correlation id and message of a response that tells of nothing but stored batches, of up to
+    126 topics with up to 16,382 partitions each.
 
-    None for all others, be it an error, another version than 9 to 13 or bytes that are no response at all: they are the generated reader's.
+    None for all others, be it an error, another version than 9 to 13 or bytes that are no response
+    at all: they are the generated reader's.
     """
     if not _FIRST_FLEXIBLE <= version <= _LAST:
         return None
@@ -71,7 +85,9 @@ def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse]
 
 
 def _read_partitions(frame: bytes, offset: int) -> tuple[list[PartitionProduceResponse], int]:
-    """The partitions that lie at ``offset``, and where the next topic begins; ValueError where not all is as usual."""
+    """The partitions that lie at ``offset``, and where the next topic begins; ValueError where not
+    all is as usual.
+    """
     count = frame[offset]
     offset += 1
     if count > _MAX_SHORT:
@@ -83,10 +99,14 @@ def _read_partitions(frame: bytes, offset: int) -> tuple[list[PartitionProduceRe
         raise ValueError
     partitions: list[PartitionProduceResponse] = []
     for at in range(offset, end, _PARTITION.size):
-        index, error_code, base_offset, log_append_time_ms, log_start_offset, rest = _PARTITION.unpack_from(frame, at)
+        index, error_code, base_offset, log_append_time_ms, log_start_offset, rest = (
+            _PARTITION.unpack_from(frame, at)
+        )
         if error_code or rest != _NOTHING_WRONG:
             raise ValueError
-        partitions.append(PartitionProduceResponse(index, 0, base_offset, log_append_time_ms, log_start_offset))
+        partitions.append(
+            PartitionProduceResponse(index, 0, base_offset, log_append_time_ms, log_start_offset)
+        )
     return partitions, end + 1
 
 

@@ -1,4 +1,5 @@
-"""Produce requests as the sender writes them: by hand, because the generated encoder would copy every record batch.
+"""Produce requests as the sender writes them: by hand, because the generated encoder would copy
+every record batch.
 
 A test compares it with the generated one, byte for byte, for every version.
 """
@@ -40,8 +41,9 @@ def encode_produce_request(
 ) -> list[bytes]:
     """A whole Produce request, header and size prefix included, as buffers for ``writelines``.
 
-    ``topics`` holds name, id and (partition, record batch) pairs; up to version 12 the name is sent, from 13 on (KIP-516) the id.
-    The record batches are among the buffers as they came, uncopied. ProtocolError for a version outside 3..13 or an overlong string.
+    ``topics`` holds name, id and (partition, record batch) pairs; up to version 12 the name is
+    sent, from 13 on (KIP-516) the id. The record batches are among the buffers as they came,
+    uncopied. ProtocolError for a version outside 3..13 or an overlong string.
     """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise ProtocolError(f"Produce version {version} is outside {MIN_VERSION}..{MAX_VERSION}")
@@ -49,20 +51,44 @@ def encode_produce_request(
     if version < _FIRST_FLEXIBLE:
         buffers = _encode_topics(start + _INT32.pack(len(topics)), topics)
     else:
-        buffers = _encode_flexible_topics(start + _uvarint(len(topics) + 1), topics, version >= _FIRST_TOPIC_ID)
-    buffers[0] = _SIZE_AND_HEADER.pack(sum(map(len, buffers)) + _HEADER_SIZE, _API_KEY, version, correlation_id) + buffers[0]
+        buffers = _encode_flexible_topics(
+            start + _uvarint(len(topics) + 1), topics, version >= _FIRST_TOPIC_ID
+        )
+    buffers[0] = (
+        _SIZE_AND_HEADER.pack(
+            sum(map(len, buffers)) + _HEADER_SIZE, _API_KEY, version, correlation_id
+        )
+        + buffers[0]
+    )
     return buffers
 
 
 @lru_cache(64)
-def _start(version: int, client_id: str | None, transactional_id: str | None, acks: int, timeout_ms: int) -> bytes:
+def _start(
+    version: int, client_id: str | None, transactional_id: str | None, acks: int, timeout_ms: int
+) -> bytes:
     """What stands between correlation id and topics: the same in all requests of a producer."""
     if version < _FIRST_FLEXIBLE:
-        return b"".join((_string(client_id), _string(transactional_id), _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)))
-    return b"".join((_string(client_id), b"\0", _compact_string(transactional_id), _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)))
+        return b"".join(
+            (
+                _string(client_id),
+                _string(transactional_id),
+                _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
+            )
+        )
+    return b"".join(
+        (
+            _string(client_id),
+            b"\0",
+            _compact_string(transactional_id),
+            _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
+        )
+    )
 
 
-def _encode_topics(pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]]) -> list[bytes]:
+def _encode_topics(
+    pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]]
+) -> list[bytes]:
     buffers: list[bytes] = []
     for name, _, partitions in topics:
         pending += _string(name) + _INT32.pack(len(partitions))
@@ -74,10 +100,14 @@ def _encode_topics(pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tu
     return buffers
 
 
-def _encode_flexible_topics(pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]], by_id: bool) -> list[bytes]:
+def _encode_flexible_topics(
+    pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]], by_id: bool
+) -> list[bytes]:
     buffers: list[bytes] = []
     for name, topic_id, partitions in topics:
-        pending += (topic_id.bytes if by_id else _compact_string(name)) + _uvarint(len(partitions) + 1)
+        pending += (topic_id.bytes if by_id else _compact_string(name)) + _uvarint(
+            len(partitions) + 1
+        )
         for index, batch in partitions:
             buffers += (pending + _INT32.pack(index) + _uvarint(len(batch) + 1), batch)
             pending = b"\0"  # the partition's tagged fields

@@ -1,7 +1,10 @@
-"""The 61 bytes in front of a record batch of format 2 (KIP-98): reading, checking, building. No records here, no compression.
+"""The 61 bytes in front of a record batch of format 2 (KIP-98): reading, checking, building. No
+records here, no compression.
 
-Offsets of the fields: base offset 0, batch length 8, partition leader epoch 12, magic 16, CRC 17, attributes 21, last offset delta 23,
-base timestamp 27, max timestamp 35, producer id 43, producer epoch 51, base sequence 53, record count 57, records 61.
+Offsets of the fields: base offset 0, batch length 8, partition leader epoch 12, magic 16, CRC 17,
+    attributes 21, last offset delta 23,
+base timestamp 27, max timestamp 35, producer id 43, producer epoch 51, base sequence 53, record
+count 57, records 61.
 """
 
 from __future__ import annotations
@@ -45,9 +48,11 @@ class BatchHeader:
         base_offset: offset of the first record (of the first record ever, after compaction).
         batch_length: bytes that follow this field.
         attributes: codec, timestamp type, transactional and control bits.
-        last_offset_delta: offset of the last record, less ``base_offset``; kept when compaction drops records.
+        last_offset_delta: offset of the last record, less ``base_offset``; kept when compaction
+            drops records.
         base_timestamp: milliseconds since 1970 that the records' deltas count from.
-        max_timestamp: the newest record's timestamp, or the broker's clock where ``timestamp_type`` is 1.
+        max_timestamp: the newest record's timestamp, or the broker's clock where ``timestamp_type``
+            is 1.
         producer_id: -1 where the producer was not idempotent.
     """
 
@@ -67,10 +72,15 @@ class BatchHeader:
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed; raises CorruptRecordError for a number that no codec has."""
+        """How the records are compressed; raises CorruptRecordError for a number that no
+        codec has.
+        """
         codec = _CODECS.get(self.attributes & CODEC_MASK)
         if codec is None:
-            raise CorruptRecordError(f"batch at offset {self.base_offset}: unknown compression codec {self.attributes & CODEC_MASK}")
+            raise CorruptRecordError(
+                f"batch at offset {self.base_offset}: unknown compression codec "
+                f"{self.attributes & CODEC_MASK}"
+            )
         return codec
 
     @property
@@ -102,17 +112,26 @@ class BatchHeader:
 def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchHeader:
     """Reads the header of the batch that starts at ``offset``.
 
-    Raises CorruptRecordError where there are fewer than 61 bytes, the format is not 2 or a length or count is impossible.
-    The checksum is not looked at (see ``check_crc``), nor whether all of the batch is there.
+    Raises CorruptRecordError where there are fewer than 61 bytes, the format is not 2 or a length
+    or count is impossible. The checksum is not looked at (see ``check_crc``), nor whether all of
+    the batch is there.
     """
     available = len(data) - offset
     if available > _MAGIC_OFFSET and data[offset + _MAGIC_OFFSET] != MAGIC:
-        raise CorruptRecordError(f"record batch at byte {offset} has format (magic) {data[offset + _MAGIC_OFFSET]}, only {MAGIC} is supported")
+        raise CorruptRecordError(
+            f"record batch at byte {offset} has format (magic) "
+            f"{data[offset + _MAGIC_OFFSET]}, only {MAGIC} is supported"
+        )
     if offset < 0 or available < HEADER_SIZE:
-        raise CorruptRecordError(f"record batch at byte {offset} has {max(available, 0)} bytes, its header alone needs {HEADER_SIZE}")
+        raise CorruptRecordError(
+            f"record batch at byte {offset} has {max(available, 0)} bytes, its header alone "
+            f"needs {HEADER_SIZE}"
+        )
     header = BatchHeader(*HEADER_STRUCT.unpack_from(data, offset))
     if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
-        raise CorruptRecordError(f"record batch at byte {offset} gives its length as {header.batch_length}")
+        raise CorruptRecordError(
+            f"record batch at byte {offset} gives its length as {header.batch_length}"
+        )
     if header.record_count < 0 or header.last_offset_delta < 0:
         counts = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
         raise CorruptRecordError(f"record batch at byte {offset} has impossible counts: {counts}")
@@ -120,18 +139,28 @@ def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchH
 
 
 def check_crc(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader) -> None:
-    """Compares the CRC-32C of the batch at ``offset`` with its header's; raises CorruptRecordError where they differ or bytes lack."""
+    """Compares the CRC-32C of the batch at ``offset`` with its header's; raises CorruptRecordError
+    where they differ or bytes lack.
+    """
     end = offset + header.size_in_bytes
     if end > len(data):
-        raise CorruptRecordError(f"record batch at byte {offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
+        raise CorruptRecordError(
+            f"record batch at byte {offset} has {len(data) - offset} of "
+            f"{header.size_in_bytes} bytes"
+        )
     with memoryview(data) as view, view[offset + _CRC_START : end] as checked:
         computed = crc32c(checked)
     if computed != header.crc:
-        raise CorruptRecordError(f"record batch with base offset {header.base_offset}: checksum is {computed:#010x}, header says {header.crc:#010x}")
+        raise CorruptRecordError(
+            f"record batch with base offset {header.base_offset}: checksum is "
+            f"{computed:#010x}, header says {header.crc:#010x}"
+        )
 
 
 def set_base_offset(buffer: bytearray, offset: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes a broker's offset and leader epoch into the batch at ``offset``; neither is under the checksum."""
+    """Writes a broker's offset and leader epoch into the batch at ``offset``; neither is under the
+    checksum.
+    """
     struct.pack_into(">q", buffer, offset, base_offset)
     struct.pack_into(">i", buffer, offset + _EPOCH_OFFSET, leader_epoch)
 
@@ -149,10 +178,23 @@ def build_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """Puts a header in front of ``body``, the encoded records, in pieces, already compressed with the codec that ``attributes`` names."""
-    checked = _CHECKED.pack(attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count)
+    """Puts a header in front of ``body``, the encoded records, in pieces, already compressed with
+    the codec that ``attributes`` names.
+    """
+    checked = _CHECKED.pack(
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
     crc = crc32c(checked)
     for piece in body:
         crc = crc32c(piece, crc)
-    prefix = _PREFIX.pack(base_offset, HEADER_SIZE - LOG_OVERHEAD + sum(map(len, body)), leader_epoch, MAGIC, crc)
+    prefix = _PREFIX.pack(
+        base_offset, HEADER_SIZE - LOG_OVERHEAD + sum(map(len, body)), leader_epoch, MAGIC, crc
+    )
     return b"".join((prefix, checked, *body))

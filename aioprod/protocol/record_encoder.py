@@ -1,11 +1,14 @@
 """Records as bytes: one by one, and many at once, which is what a producer needs most.
 
-A record is ``length, attributes (0), timestamp delta, offset delta, key length, key, value length, value, header count, headers``,
-all numbers zig-zag varints, null as length -1. Numbers below 16,384 come from tables of ready bytes.
+A record is ``length, attributes (0), timestamp delta, offset delta, key length, key, value length,
+value, header count, headers``, all numbers zig-zag varints, null as length -1. Numbers below 16,384
+come from tables of ready bytes.
 
-Many at once means: no bytecode per record. The fields of all records are zipped together by iterators that run in C, and joined once. Nanoseconds
-per record (CPython 3.11, 100-byte values, 600 records, least of 300): this way 172 without keys and 258 with them; one by one with a join for
-each record 295 and 332. To keep the pieces few, the header count (0) of a record is written with the length of the next.
+Many at once means: no bytecode per record. The fields of all records are zipped together by
+    iterators that run in C, and joined once. Nanoseconds
+per record (CPython 3.11, 100-byte values, 600 records, least of 300): this way 172 without keys and
+258 with them; one by one with a join for each record 295 and 332. To keep the pieces few, the
+header count (0) of a record is written with the length of the next.
 """
 
 from __future__ import annotations
@@ -58,8 +61,12 @@ def _varint(number: int) -> bytes:
     return _VARINTS[number] if 0 <= number < _TABLE_SIZE else encode_varint(number)
 
 
-def estimate_upper_bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> int:
-    """Bytes of a batch that holds only this record, uncompressed, at most: what Kafka compares with ``max.request.size``."""
+def estimate_upper_bound(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()
+) -> int:
+    """Bytes of a batch that holds only this record, uncompressed, at most: what Kafka compares with
+    ``max.request.size``.
+    """
     size = _OVERHEAD + _field_size(key) + _field_size(value)
     return size + (len(encode_headers(headers)) if headers else len(NO_HEADERS))
 
@@ -71,13 +78,20 @@ def _field_size(field: bytes | None) -> int:
     return length + (1 if length < 64 else 2 if length < 8192 else varint_size(length))
 
 
-# -- one by one ------------------------------------------------------------------------------------------------------
+# -- one by one ------------------------------------------------------------------------------------
 
 
-def encode_record(timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes = NO_HEADERS) -> bytes:
+def encode_record(
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: bytes = NO_HEADERS,
+) -> bytes:
     """One record; ``headers`` as :func:`encode_headers` gives them.
 
-    Raises TypeError where key or value are not bytes, OverflowError for a delta of more than 64 bits.
+    Raises TypeError where key or value are not bytes, OverflowError for a delta of more than 64
+    bits.
     """
     parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
     parts += (b"\x01",) if key is None else (_varint(len(key)), key)
@@ -88,21 +102,28 @@ def encode_record(timestamp_delta: int, offset_delta: int, key: bytes | None, va
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """A record's headers with their number. Raises TypeError or ValueError where they are not pairs of text and bytes."""
+    """A record's headers with their number. Raises TypeError or ValueError where they are not pairs
+    of text and bytes.
+    """
     parts = [_varint(len(headers))]
     for name, value in headers:
         parts.append(_header_names[name])
         if value is None:
             parts.append(b"\x01")
         elif type(value) is bytes:
-            parts += (_VARINTS[len(value)] if len(value) < _TABLE_SIZE else encode_varint(len(value)), value)
+            parts += (
+                _VARINTS[len(value)] if len(value) < _TABLE_SIZE else encode_varint(len(value)),
+                value,
+            )
         else:
             raise TypeError(f"value of header {name!r} of type {type(value).__name__}")
     return _join(parts)
 
 
 class _HeaderNames(dict[str, bytes]):
-    """Names of headers as they are written: most programs use few. Those that come when there are many already are not kept."""
+    """Names of headers as they are written: most programs use few. Those that come when there are
+    many already are not kept.
+    """
 
     def __missing__(self, name: str) -> bytes:
         if type(name) is not str:
@@ -117,7 +138,7 @@ class _HeaderNames(dict[str, bytes]):
 _header_names: Final = _HeaderNames()
 
 
-# -- many at once ----------------------------------------------------------------------------------------------------
+# -- many at once ----------------------------------------------------------------------------------
 
 
 class _Codes(dict[int, bytes]):
@@ -153,9 +174,11 @@ _field_sizes: Final = _FieldSizes()
 
 @cache
 def _lead_codes(width: int) -> _Codes:
-    """What a record begins with, by the size of its two fields: the header count of the one before it, and its own length.
+    """What a record begins with, by the size of its two fields: the header count of the one before
+    it, and its own length.
 
-    ``width``: bytes of attributes, timestamp delta and offset delta; they and the header count make up the rest of the length.
+    ``width``: bytes of attributes, timestamp delta and offset delta; they and the header count make
+        up the rest of the length.
     """
     return _Codes(lambda fields: b"\0" + encode_varint(width + fields + 1))
 
@@ -163,7 +186,9 @@ def _lead_codes(width: int) -> _Codes:
 @cache
 def _keyless_lead_codes(width: int) -> _Codes:
     """The same by the value's length, where the key is null."""
-    return _Codes(lambda length: b"\0" + encode_varint(width + 1 + length + varint_size(length) + 1))
+    return _Codes(
+        lambda length: b"\0" + encode_varint(width + 1 + length + varint_size(length) + 1)
+    )
 
 
 @cache
@@ -194,22 +219,45 @@ def encode_records(
         part = slice(start, end)
         bodies = values[part]
         lengths = list(map(len, bodies))
-        offsets = _VARINTS[first + start : first + end] if first + end <= _TABLE_SIZE else map(_varint, range(first + start, first + end))
+        offsets = (
+            _VARINTS[first + start : first + end]
+            if first + end <= _TABLE_SIZE
+            else map(_varint, range(first + start, first + end))
+        )
         if not keys and not headers:
             leads = map(_keyless_lead_codes(width).__getitem__, lengths)
-            rest: tuple[Iterable[bytes], ...] = (map(_null_key_and_length_codes.__getitem__, lengths), bodies)
+            rest: tuple[Iterable[bytes], ...] = (
+                map(_null_key_and_length_codes.__getitem__, lengths),
+                bodies,
+            )
         elif not headers:
             key_lengths = list(map(len, keys[part]))
-            leads = map(_lead_codes(width).__getitem__, map(add, map(_field_sizes.__getitem__, key_lengths), map(_field_sizes.__getitem__, lengths)))
+            leads = map(
+                _lead_codes(width).__getitem__,
+                map(
+                    add,
+                    map(_field_sizes.__getitem__, key_lengths),
+                    map(_field_sizes.__getitem__, lengths),
+                ),
+            )
             codes = map(_length_codes.__getitem__, key_lengths)
             rest = (codes, keys[part], map(_length_codes.__getitem__, lengths), bodies)
         else:
             sizes = map(add, map(_field_sizes.__getitem__, lengths), map(len, headers[part]))
             if keys:
                 key_lengths = list(map(len, keys[part]))
-                leads = map(_headed_lead_codes(width).__getitem__, map(add, sizes, map(_field_sizes.__getitem__, key_lengths)))
+                leads = map(
+                    _headed_lead_codes(width).__getitem__,
+                    map(add, sizes, map(_field_sizes.__getitem__, key_lengths)),
+                )
                 codes = map(_length_codes.__getitem__, key_lengths)
-                rest = (codes, keys[part], map(_length_codes.__getitem__, lengths), bodies, headers[part])
+                rest = (
+                    codes,
+                    keys[part],
+                    map(_length_codes.__getitem__, lengths),
+                    bodies,
+                    headers[part],
+                )
             else:
                 leads = map(_headed_lead_codes(width + 1).__getitem__, sizes)
                 rest = (map(_null_key_and_length_codes.__getitem__, lengths), bodies, headers[part])
@@ -220,8 +268,11 @@ def encode_records(
     return _join(pieces)
 
 
-def _segments(first: int, count: int, starts: Sequence[int], timestamp_deltas: Sequence[int]) -> Iterator[tuple[int, int, Iterator[bytes], int]]:
-    """Stretches of records whose deltas are of one length: start, end, attributes and timestamp of each record, bytes of these and the offset.
+def _segments(
+    first: int, count: int, starts: Sequence[int], timestamp_deltas: Sequence[int]
+) -> Iterator[tuple[int, int, Iterator[bytes], int]]:
+    """Stretches of records whose deltas are of one length: start, end, attributes and timestamp of
+    each record, bytes of these and the offset.
 
     The iterator gives no more than its stretch takes from it, so the next one may go on with it.
     """
@@ -237,10 +288,14 @@ def _segments(first: int, count: int, starts: Sequence[int], timestamp_deltas: S
         each: Iterator[bytes]
         if upto == at + 1:
             each = repeat(stamps[at])
-        elif upto - at == bounds[-1] - start:  # one for each record, as in a batch that fills slowly
+        elif (
+            upto - at == bounds[-1] - start
+        ):  # one for each record, as in a batch that fills slowly
             each = iter(stamps[at:upto])
         else:
-            each = chain.from_iterable(map(repeat, stamps[at:upto], map(int.__sub__, bounds[1:], bounds)))
+            each = chain.from_iterable(
+                map(repeat, stamps[at:upto], map(int.__sub__, bounds[1:], bounds))
+            )
         for bytes_of_offset, step in enumerate(_OFFSET_STEPS, 1):
             end = min(bounds[-1], step - first)
             if start < end:

@@ -15,14 +15,17 @@ LIMIT: Final = 1 << 62
 class HeaderBlocks(dict[bytes, tuple[Header, ...]]):
     """Headers by the bytes that a record has behind its value: their number, names and values.
 
-    The records of a batch mostly have the same headers, all of them or some; each different block is read once, and its headers are shared.
-    A block that is no headers raises CorruptRecordError, UnicodeDecodeError or IndexError.
+    The records of a batch mostly have the same headers, all of them or some; each different block
+    is read once, and its headers are shared. A block that is no headers raises CorruptRecordError,
+    UnicodeDecodeError or IndexError.
     """
 
     def __missing__(self, block: bytes) -> tuple[Header, ...]:
         headers, end = read_headers(block)
         if end != len(block):
-            raise CorruptRecordError(f"headers end at byte {end} of {len(block)}, and not where the record's length says")
+            raise CorruptRecordError(
+                f"headers end at byte {end} of {len(block)}, and not where the record's length says"
+            )
         self[block] = headers
         return headers
 
@@ -57,7 +60,9 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
 
 
 def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
-    """The unsigned number that starts with the byte ``first``, and where it ends; its sign is still in its lowest bit."""
+    """The unsigned number that starts with the byte ``first``, and where it ends; its sign is still
+    in its lowest bit.
+    """
     number = first & 0x7F
     for shift in range(7, 70, 7):
         byte = body[position]
@@ -71,7 +76,9 @@ def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """The zig-zag form of the number at ``position``, not decoded, and where it ends; IndexError where the bytes end before it."""
+    """The zig-zag form of the number at ``position``, not decoded, and where it ends; IndexError
+    where the bytes end before it.
+    """
     first = body[position]
     return (first, position + 1) if first < 0x80 else rest_of_varint(body, position + 1, first)
 

@@ -1,4 +1,5 @@
-"""From the bytes of a fetch to records: batches one after another, each checked, decompressed and parsed.
+"""From the bytes of a fetch to records: batches one after another, each checked, decompressed and
+parsed.
 
 Whatever the bytes are, the only errors are CorruptRecordError and its base, ProtocolError.
 """
@@ -18,9 +19,11 @@ from aioprod.protocol.record_batch import check_crc as check_batch_crc
 from aioprod.protocol.record_headers import LIMIT, Header, HeaderBlocks, rest_of_varint, unsigned
 from aioprod.protocol.steady_records import SteadyRecords
 
-#: Length, attributes, timestamp delta, offset delta, key length, value length and header count: a byte each at least.
+# : Length, attributes, timestamp delta, offset delta, key length, value length and header count: a
+# byte each at least.
 _SMALLEST_RECORD: Final = 7
-# So many steady records in a row repay the try to find them; where there are none, so many records are read before the next try.
+# So many steady records in a row repay the try to find them; where there are none, so many records
+# are read before the next try.
 _WORTH_IT, _MOST_ANY = 4, 64
 # How many steady records are prepared for, at first; four times as many after each full stretch.
 _STEADY: Final = 64
@@ -35,7 +38,8 @@ class Record:
     Attributes:
         offset: its offset in the partition.
         timestamp: milliseconds since 1970.
-        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did (LogAppendTime).
+        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did
+            (LogAppendTime).
         headers: names and values in the producer's order; names may repeat.
     """
 
@@ -116,7 +120,9 @@ def read_batch_records(
         header: as ``iter_batches`` gives it; the checksum is not looked at again.
     """
     offsets, timestamps, keys, values, headers = read_columns(data, offset, header)
-    return list(map(Record, offsets, timestamps, repeat(header.timestamp_type), keys, values, headers))
+    return list(
+        map(Record, offsets, timestamps, repeat(header.timestamp_type), keys, values, headers)
+    )
 
 
 def read_columns(
@@ -125,9 +131,18 @@ def read_columns(
     """As ``read_batch_records``, in columns: for readers that build tables, such as Arrow's."""
     body = plain_body(data, offset, header)
     try:
-        columns = _parse(bytes(body), header.record_count, header.base_offset, header.last_offset_delta, header.base_timestamp)
+        columns = _parse(
+            bytes(body),
+            header.record_count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+        )
     except (IndexError, UnicodeDecodeError) as error:
-        raise CorruptRecordError(f"batch at offset {header.base_offset}: a record runs past its end or has a malformed header") from error
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset}: a record runs past its end or has a "
+            "malformed header"
+        ) from error
     except CorruptRecordError as error:
         raise CorruptRecordError(f"batch at offset {header.base_offset}: {error}") from None
     if header.timestamp_type:
@@ -148,7 +163,10 @@ def plain_body(
     """
     end = offset + header.size_in_bytes
     if end > len(data):
-        raise CorruptRecordError(f"batch at offset {header.base_offset} has {len(data) - offset} of {header.size_in_bytes} bytes")
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has {len(data) - offset} of "
+            f"{header.size_in_bytes} bytes"
+        )
     if not -LIMIT <= header.base_timestamp < LIMIT:
         raise CorruptRecordError(
             f"batch at offset {header.base_offset} has impossible "
@@ -163,11 +181,16 @@ def plain_body(
     packed = memoryview(data)[offset + HEADER_SIZE : end]
     body = packed if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
     if header.record_count * _SMALLEST_RECORD > len(body):
-        raise CorruptRecordError(f"batch at offset {header.base_offset} has {header.record_count} records in {len(body)} bytes")
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has {header.record_count} records in "
+            f"{len(body)} bytes"
+        )
     return body
 
 
-def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int) -> RecordColumns:
+def _parse(
+    body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
+) -> RecordColumns:
     # The columns start out as what most records have, so that only what differs is stored.
     timestamps = [base_timestamp] * count
     keys: list[bytes | None] = [None] * count
@@ -176,7 +199,8 @@ def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, ba
     columns = timestamps, keys, values, headers
     blocks = HeaderBlocks()
     gaps: list[tuple[int, int]] = []
-    # Three ways, from the fastest to the one that reads all there is: records alike all at once, steady ones, and any, one number after the other.
+    # Three ways, from the fastest to the one that reads all there is: records alike all at once,
+    # steady ones, and any, one number after the other.
     index, position = AlikeRecords(body, base_timestamp, blocks).fill(*columns)
     steady = SteadyRecords(body, base_timestamp, columns, blocks)
     delta, any_records, most = index, 1, _STEADY
@@ -186,16 +210,28 @@ def _parse(body: bytes, count: int, base_offset: int, last_offset_delta: int, ba
         delta += following - index
         any_records = 1 if following - index >= _WORTH_IT else min(2 * any_records, _MOST_ANY)
         index = min(following + any_records, count)
-        position, delta = _read_any(body, position, range(following, index), delta, base_timestamp, columns, blocks, gaps)
+        position, delta = _read_any(
+            body, position, range(following, index), delta, base_timestamp, columns, blocks, gaps
+        )
     if position != len(body):
         raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
-    return RecordColumns(_offsets(base_offset, last_offset_delta, count, gaps), timestamps, keys, values, headers)
+    return RecordColumns(
+        _offsets(base_offset, last_offset_delta, count, gaps), timestamps, keys, values, headers
+    )
 
 
-# Varints of one and two bytes are read in place: a call costs more than the reading. Nothing is checked on the way but signs:
-# every step goes forwards, so a record that ends where its length says and a last record that ends with the body prove the rest.
+# Varints of one and two bytes are read in place: a call costs more than the reading. Nothing is
+# checked on the way but signs: every step goes forwards, so a record that ends where its length
+# says and a last record that ends with the body prove the rest.
 def _read_any(
-    body: bytes, position: int, indexes: range, delta: int, base_timestamp: int, columns: _Columns, blocks: HeaderBlocks, gaps: list[tuple[int, int]]
+    body: bytes,
+    position: int,
+    indexes: range,
+    delta: int,
+    base_timestamp: int,
+    columns: _Columns,
+    blocks: HeaderBlocks,
+    gaps: list[tuple[int, int]],
 ) -> tuple[int, int]:
     """Store some records; where the next begins, and which offset delta it should have."""
     timestamps, keys, values, headers = columns
@@ -257,11 +293,15 @@ def _read_any(
         else:
             position += 1
         if (position - start) << 1 != length:
-            raise CorruptRecordError(f"record {index} ends at byte {position} and not where its length says")
+            raise CorruptRecordError(
+                f"record {index} ends at byte {position} and not where its length says"
+            )
     return position, expected >> 1
 
 
-def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]) -> list[int]:
+def _offsets(
+    base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]
+) -> list[int]:
     """Offsets that go up by one, but for ``gaps``, which compaction leaves.
 
     Args:
@@ -272,7 +312,9 @@ def _offsets(base_offset: int, last_delta: int, count: int, gaps: list[tuple[int
     for index, gap_delta in [*gaps, (count, 0)]:
         end = delta + index - start
         if end - 1 > last_delta:
-            raise CorruptRecordError(f"offset delta {end - 1} is above the batch's last, {last_delta}")
+            raise CorruptRecordError(
+                f"offset delta {end - 1} is above the batch's last, {last_delta}"
+            )
         offsets.extend(range(base_offset + delta, base_offset + end))
         start, delta = index, gap_delta
     return offsets

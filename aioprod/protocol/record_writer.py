@@ -1,7 +1,8 @@
 """The records of one batch, from the first to the finished bytes: the producer's hot path.
 
-A record that comes in is only put into lists; the bytes are made of many at once (see record_encoder), when the batch is full or is to be sent.
-Records with null values are encoded as they come.
+A record that comes in is only put into lists; the bytes are made of many at once (see
+record_encoder), when the batch is full or is to be sent. Records with null values are encoded as
+they come.
 """
 
 from __future__ import annotations
@@ -13,11 +14,19 @@ from typing import Final, Self
 
 from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, build_batch
-from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, encode_record, encode_records, estimate_upper_bound
+from aioprod.protocol.record_encoder import (
+    NO_HEADERS,
+    encode_headers,
+    encode_record,
+    encode_records,
+    estimate_upper_bound,
+)
 from aioprod.protocol.record_reader import read_records
 
-#: Bytes that a record without headers takes beside value and key, at most: length 3, attributes 1, timestamp delta 3, offset delta 3, key and value
-#: length 3 each, header count 1. (Deltas and lengths from 2^20 on take more; there the few bytes are nothing beside the record.)
+# : Bytes that a record without headers takes beside value and key, at most: length 3, attributes 1,
+# timestamp delta 3, offset delta 3, key and value
+# : length 3 each, header count 1. (Deltas and lengths from 2^20 on take more; there the few bytes
+# are nothing beside the record.)
 RECORD_OVERHEAD: Final = 17
 KEYLESS_OVERHEAD: Final = RECORD_OVERHEAD - 2
 #: Kinds of records that are encoded together.
@@ -34,24 +43,48 @@ class RecordBatchWriter:
     """Takes the records of one batch and builds the batch.
 
     Attributes:
-        base_timestamp: milliseconds since 1970 that the records' timestamps are counted from: the first record's.
-        max_timestamp: the newest of the records' timestamps; ``base_timestamp`` before the first record.
+        base_timestamp: milliseconds since 1970 that the records' timestamps are counted from: the
+            first record's.
+        max_timestamp: the newest of the records' timestamps; ``base_timestamp`` before the first
+            record.
         count: records so far; stays known after :meth:`release`.
-        size: bytes of all records, encoded but not compressed, the batch's header not included: at most, and exactly after :meth:`fold`.
-        values, keys, headers: records that are not encoded yet, all of one kind: either all have keys or none has, then ``keys`` is empty, and so for
-            headers (encoded ones). The producer's fast path adds to them, and to ``count`` and ``size``, by itself.
+        size: bytes of all records, encoded but not compressed, the batch's header not included: at
+            most, and exactly after :meth:`fold`.
+        values, keys, headers: records that are not encoded yet, all of one kind: either all have
+            keys or none has, then ``keys`` is empty, and so for headers (encoded ones). The
+            producer's fast path adds to them, and to ``count`` and ``size``, by itself.
         compressed: the records as they will be sent, where the batch is compressed and complete.
-        kind: KEYLESS or KEYED, perhaps with the bit WITH_HEADERS: of what kind they are; NOTHING where there are none.
+        kind: KEYLESS or KEYED, perhaps with the bit WITH_HEADERS: of what kind they are; NOTHING
+            where there are none.
         timestamps: each record's, where they were given with :meth:`of_encoded`; else None.
-        key_sizes, value_sizes: bytes of each encoded record's key and value, -1 for a null; none are there where all keys are null, and of
-            records that were given with :meth:`of_encoded`.
-        until_s: the end of the present millisecond, in seconds since 1970: a record that comes before it needs no call of :meth:`at`.
+        key_sizes, value_sizes: bytes of each encoded record's key and value, -1 for a null; none
+            are there where all keys are null, and of records that were given with
+            :meth:`of_encoded`.
+        until_s: the end of the present millisecond, in seconds since 1970: a record that comes
+            before it needs no call of :meth:`at`.
     """
 
     __slots__ = (
-        "_encoded", "_encoded_count", "_encoded_size", "_run_starts", "_run_timestamps", "_timestamp", "base_timestamp", "compressed", "count",
-        "headers", "key_sizes", "keys", "kind", "max_timestamp", "size", "timestamps", "until_s", "value_sizes", "values",
-    )  # fmt: skip
+        "_encoded",
+        "_encoded_count",
+        "_encoded_size",
+        "_run_starts",
+        "_run_timestamps",
+        "_timestamp",
+        "base_timestamp",
+        "compressed",
+        "count",
+        "headers",
+        "key_sizes",
+        "keys",
+        "kind",
+        "max_timestamp",
+        "size",
+        "timestamps",
+        "until_s",
+        "value_sizes",
+        "values",
+    )
 
     def __init__(self, base_timestamp: int) -> None:
         self.base_timestamp = base_timestamp
@@ -76,13 +109,21 @@ class RecordBatchWriter:
         self._run_timestamps = [base_timestamp]
 
     @classmethod
-    def of_encoded(cls, body: bytes, count: int, base_timestamp: int, max_timestamp: int, timestamps: Sequence[int] | None) -> Self:
+    def of_encoded(
+        cls,
+        body: bytes,
+        count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        timestamps: Sequence[int] | None,
+    ) -> Self:
         """Records that somebody else has encoded, all of the batch: it takes no more.
 
         Args:
             body: the records, their offset deltas from 0.
             count: how many they are.
-            base_timestamp, max_timestamp: the first record's, and the newest, in milliseconds since 1970.
+            base_timestamp, max_timestamp: the first record's, and the newest, in milliseconds since
+                1970.
             timestamps: each record's; None where all have ``base_timestamp``.
         """
         writer = cls(base_timestamp)
@@ -99,14 +140,23 @@ class RecordBatchWriter:
             self._start_run(timestamp)
         self.until_s = (timestamp + 1) / 1000
 
-    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()) -> None:
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
         """Add a record; ``timestamp`` in milliseconds since 1970. Bytes-like data is copied.
 
-        Raises, and leaves the batch as it was: TypeError where key or value are not bytes, OverflowError where a timestamp is too far away.
+        Raises, and leaves the batch as it was: TypeError where key or value are not bytes,
+            OverflowError where a timestamp is too far away.
         """
         delta = timestamp - self.base_timestamp
         if not -_INT64 <= delta < _INT64:
-            raise OverflowError(f"timestamp {timestamp} is more than 64 bits away from {self.base_timestamp}")
+            raise OverflowError(
+                f"timestamp {timestamp} is more than 64 bits away from {self.base_timestamp}"
+            )
         block = encode_headers(headers) if headers else NO_HEADERS
         kind = (KEYED if key is not None else KEYLESS) | (WITH_HEADERS if headers else 0)
         singly = None
@@ -119,7 +169,9 @@ class RecordBatchWriter:
             self.until_s = 0.0
         self.count += 1
         if singly is not None:
-            self._note_sizes([-1 if key is None else len(key)], [-1 if value is None else len(value)])
+            self._note_sizes(
+                [-1 if key is None else len(key)], [-1 if value is None else len(value)]
+            )
             self._take(singly)
             return
         assert type(value) is bytes
@@ -149,8 +201,14 @@ class RecordBatchWriter:
         return self._timestamp if len(self._run_starts) == 1 and self.timestamps is None else None
 
     def timestamp(self, index: int) -> int:
-        """The timestamp of the record at ``index``, from 0 to ``count`` - 1, in milliseconds since 1970."""
-        return self._run_timestamps[bisect_right(self._run_starts, index) - 1] if self.timestamps is None else self.timestamps[index]
+        """The timestamp of the record at ``index``, from 0 to ``count`` - 1, in milliseconds since
+        1970.
+        """
+        return (
+            self._run_timestamps[bisect_right(self._run_starts, index) - 1]
+            if self.timestamps is None
+            else self.timestamps[index]
+        )
 
     def fold(self) -> None:
         """Encode what is not encoded yet. It takes less memory then, and ``size`` is exact."""
@@ -200,7 +258,9 @@ class RecordBatchWriter:
         return self._encoded[0]
 
     def halves(self) -> list[RecordBatchWriter]:
-        """The records in two writers of about the same size, neither empty: for a batch that is too large for its topic. Needs two records."""
+        """The records in two writers of about the same size, neither empty: for a batch that is too
+        large for its topic. Needs two records.
+        """
         records = read_records(self.build(), check_crc=False)
         first = RecordBatchWriter(records[0].timestamp)
         at = 0
@@ -216,7 +276,9 @@ class RecordBatchWriter:
         return [first, second]
 
     def release(self) -> None:
-        """Drop the records, once they are delivered or given up; count and timestamps stay known."""
+        """Drop the records, once they are delivered or given up; count and timestamps stay
+        known.
+        """
         self.keys, self.values, self.headers, self._encoded, self.compressed = [], [], [], [], None
 
     def build(
@@ -229,7 +291,9 @@ class RecordBatchWriter:
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytes:
-        """The whole batch, compressed, with header and checksum. The records stay, so that it can be built again with another sequence."""
+        """The whole batch, compressed, with header and checksum. The records stay, so that it can
+        be built again with another sequence.
+        """
         self.fold()
         body = self._encoded
         if codec is not Codec.NONE:

@@ -1,9 +1,11 @@
 """Kafka topics as a Spark data source in pure Python: ``format("aioprod")``, without a jar.
 
     spark = spark_session_builder().getOrCreate()
-    events = spark.readStream.format("aioprod").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "events").load()
+    events = spark.readStream.format("aioprod").option("kafka.bootstrap.servers",
+    "localhost:9092").option("subscribe", "events").load()
 
-Needs ``aioprod[spark]``: PySpark 4.0 or newer (4.2 for ``maxOffsetsPerTrigger``), pyarrow, and Java 17 or newer.
+Needs ``aioprod[spark]``: PySpark 4.0 or newer (4.2 for ``maxOffsetsPerTrigger``), pyarrow, and Java
+17 or newer.
 """
 
 import typing as _typing
@@ -12,7 +14,13 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 from aioprod.spark import _versions as _versions  # it tells what is missing
 
 if _typing.TYPE_CHECKING:
-    from aioprod.spark.errors import LostTransactionsError, NewerDecisionError, ReplayMismatchError, SinkError, TransactionTimedOutError
+    from aioprod.spark.errors import (
+        LostTransactionsError,
+        NewerDecisionError,
+        ReplayMismatchError,
+        SinkError,
+        TransactionTimedOutError,
+    )
     from aioprod.spark.offsets import DataLossError
     from aioprod.spark.progress import ProgressListener, QueryProgress
     from aioprod.spark.session import configure, register, spark_session_builder

@@ -1,9 +1,11 @@
 """What newer PySpark versions added, and what stands in for it on older ones.
 
-=====  ==========================================================================================================
+=====
+==========================================================================================================
 4.1    stream writers that get Arrow batches; before, each row comes as an object of its own
 4.2    limits on what a micro-batch reads, and ``availableNow`` in more than one micro-batch
-=====  ==========================================================================================================
+=====
+==========================================================================================================
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ try:
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import Row, StructType
 except ImportError as error:
-    raise ImportError(f"aioprod.spark needs PySpark 4.0 or newer, and pyarrow ({error}): {INSTALL_HINT}") from error
+    raise ImportError(
+        f"aioprod.spark needs PySpark 4.0 or newer, and pyarrow ({error}): {INSTALL_HINT}"
+    ) from error
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -31,12 +35,22 @@ except ImportError:  # Spark 4.0
     _STREAM_WRITERS_GET_ROWS = True
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter):  # type: ignore[no-redef]
-        """Stands in for Spark 4.1's class. Its ``write`` is given rows, which `stream_batches` makes Arrow batches of."""
+        """Stands in for Spark 4.1's class. Its ``write`` is given rows, which `stream_batches`
+        makes Arrow batches of.
+        """
 
 
 try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
-except ImportError:  # Spark 4.1: it asks for the latest offset without arguments and never uses these
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+except (
+    ImportError
+):  # Spark 4.1: it asks for the latest offset without arguments and never uses these
 
     class ReadLimit:  # type: ignore[no-redef]
         """Stands in for Spark 4.2's class."""
@@ -72,13 +86,16 @@ __all__ = [
 ]
 
 ROWS_PER_BATCH = 10_000
-"""As many as newer versions put into an Arrow batch (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
+"""As many as newer versions put into an Arrow batch
+(``spark.sql.execution.arrow.maxRecordsPerBatch``).
+"""
 
 _COLUMNS = ("key", "value", "topic", "partition", "headers")
 
 
 def stream_batches(rows_or_batches: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What a stream writer's ``write`` is given, as Arrow batches: on Spark 4.0 made of rows by their declared ``schema``, else as it came.
+    """What a stream writer's ``write`` is given, as Arrow batches: on Spark 4.0 made of rows by
+    their declared ``schema``, else as it came.
 
     Only the columns that a sink knows are kept: other ones may be of any type.
     """
@@ -87,9 +104,16 @@ def stream_batches(rows_or_batches: Iterator[Any], schema: StructType) -> Iterat
 
 def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Arrow batches of up to 10,000 rows."""
-    fields = [(position, field) for position, field in enumerate(schema.fields) if field.name in _COLUMNS]
+    fields = [
+        (position, field) for position, field in enumerate(schema.fields) if field.name in _COLUMNS
+    ]
     while chunk := list(islice(rows, ROWS_PER_BATCH)):
-        columns = {field.name: pa.array([_plain(row[position]) for row in chunk], to_arrow_type(field.dataType)) for position, field in fields}
+        columns = {
+            field.name: pa.array(
+                [_plain(row[position]) for row in chunk], to_arrow_type(field.dataType)
+            )
+            for position, field in fields
+        }
         yield pa.RecordBatch.from_pydict(columns)
 
 

@@ -1,4 +1,6 @@
-"""How much of what there is a micro-batch takes: a decision over offsets and the time, without I/O."""
+"""How much of what there is a micro-batch takes: a decision over offsets and the time,
+without I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from aioprod.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """How many offsets a micro-batch may have, over all partitions, with the meaning of Spark's options of these names.
+    """How many offsets a micro-batch may have, over all partitions, with the meaning of Spark's
+    options of these names.
 
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``; None: no limit.
@@ -35,8 +38,11 @@ class Admission:
         self._limits = limits
         self._last_at: float | None = None
 
-    def end(self, start: Offsets, latest: Mapping[TopicPartition, int], now: float) -> Offsets | None:
-        """Where the micro-batch ends that begins at ``start``; None while there is too little for one. The first of a run does not wait.
+    def end(
+        self, start: Offsets, latest: Mapping[TopicPartition, int], now: float
+    ) -> Offsets | None:
+        """Where the micro-batch ends that begins at ``start``; None while there is too little for
+        one. The first of a run does not wait.
 
         Args:
             start: the position of every partition in ``latest``.
@@ -49,6 +55,10 @@ class Admission:
 
     def _too_early(self, start: Offsets, latest: Mapping[TopicPartition, int], now: float) -> bool:
         least = self._limits.min_offsets
-        if least is None or self._last_at is None or now - self._last_at >= self._limits.max_delay_ms / 1000:
+        if (
+            least is None
+            or self._last_at is None
+            or now - self._last_at >= self._limits.max_delay_ms / 1000
+        ):
             return False
         return sum(end - start[tp] for tp, end in latest.items()) < least

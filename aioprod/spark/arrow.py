@@ -26,12 +26,15 @@ _SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, ("headers", HEADERS_TYPE)])
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The columns of a read; Spark refuses a batch whose schema differs in anything from the declared one."""
+    """The columns of a read; Spark refuses a batch whose schema differs in anything from the
+    declared one.
+    """
     return _SCHEMA_WITH_HEADERS if include_headers else _SCHEMA
 
 
 def source_rows(records: RecordArrays, topic: str, partition: int) -> pa.RecordBatch:
-    """Records of a partition as rows of the source; with the column ``headers`` where they were read.
+    """Records of a partition as rows of the source; with the column ``headers`` where they were
+    read.
 
     Raises:
         CorruptRecordError: a time that Spark's timestamps can't hold: 292,000 years from 1970 on.
@@ -39,9 +42,13 @@ def source_rows(records: RecordArrays, topic: str, partition: int) -> pa.RecordB
     count = len(records.offsets)
     try:
         # Arrow's milliseconds to Spark's microseconds: a multiplication in C.
-        timestamps = numbers_column(pa.timestamp("ms", "UTC"), records.timestamps).cast(_SCHEMA.field("timestamp").type)
+        timestamps = numbers_column(pa.timestamp("ms", "UTC"), records.timestamps).cast(
+            _SCHEMA.field("timestamp").type
+        )
     except pa.ArrowInvalid as error:
-        raise CorruptRecordError(f"{topic}-{partition}, offsets {records.offsets[0]} to {records.offsets[-1]}: {error}") from None
+        raise CorruptRecordError(
+            f"{topic}-{partition}, offsets {records.offsets[0]} to {records.offsets[-1]}: {error}"
+        ) from None
     columns = [
         records.keys,
         records.values,
@@ -61,15 +68,20 @@ def _repeated(text: str, count: int) -> pa.StringArray:
     ends = np.arange(0, (count + 1) * len(data), len(data), dtype=np.int64)
     if ends[-1] > np.iinfo(np.int32).max:
         raise CorruptRecordError(f"a batch of {count} records is too large for Arrow")
-    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data * count)])
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data * count)]
+    )
 
 
 class NoTopicError(ValueError):
     """A row does not say which topic it is for; its number is the argument."""
 
 
-def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
-    """The rows for each topic, in their order: topic, the rows' numbers in the batch, and their columns as ``Producer.send_arrow`` takes them.
+def by_topic(
+    batch: pa.RecordBatch, topic: str | None
+) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
+    """The rows for each topic, in their order: topic, the rows' numbers in the batch, and their
+    columns as ``Producer.send_arrow`` takes them.
 
     Other columns than the sink's are ignored, as Spark's own sink does.
 

@@ -1,4 +1,6 @@
-"""Requests about transactions and groups of others, each tried again within a limit. One client and its connections serve a whole batch."""
+"""Requests about transactions and groups of others, each tried again within a limit. One client and
+its connections serve a whole batch.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class Coordination:
                     coordinators.forget(kind, key)
                 await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
 
-    async def find_coordinators(self, keys: Collection[str], kind: CoordinatorType = CoordinatorType.TRANSACTION) -> None:
+    async def find_coordinators(
+        self, keys: Collection[str], kind: CoordinatorType = CoordinatorType.TRANSACTION
+    ) -> None:
         """Those of all transactions, or groups, with one request within ``limit_s``. Where that
         fails each is looked for by itself later.
         """
@@ -109,7 +113,9 @@ class Retry:
 
     def __init__(self, coordination: Coordination, limit_s: float | None = None) -> None:
         config = coordination.client.config
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random()
+        )
         self._limit_s = coordination.limit_s if limit_s is None else limit_s
         self._deadline = asyncio.get_running_loop().time() + self._limit_s
         self._failures = 0
@@ -131,8 +137,11 @@ class Retry:
 
 
 @contextlib.asynccontextmanager
-async def open_coordination(producer_settings: Mapping[str, Any], client_id: str, *beside: Coroutine[Any, Any, None]) -> AsyncIterator[Coordination]:
-    """Connect with the settings of a producer, as far as they are every client's; do what is ``beside`` at the same time.
+async def open_coordination(
+    producer_settings: Mapping[str, Any], client_id: str, *beside: Coroutine[Any, Any, None]
+) -> AsyncIterator[Coordination]:
+    """Connect with the settings of a producer, as far as they are every client's; do what is
+    ``beside`` at the same time.
 
     Connecting ends within `max_block_ms`.
 
@@ -143,7 +152,9 @@ async def open_coordination(producer_settings: Mapping[str, Any], client_id: str
     settings = SecretSettings(
         {name: value for name, value in producer_settings.items() if name in _CLIENT_FIELDS}
     )
-    client = ClusterClient(producer_settings["bootstrap_servers"], **settings | {"client_id": client_id})
+    client = ClusterClient(
+        producer_settings["bootstrap_servers"], **settings | {"client_id": client_id}
+    )
     try:
         limit_s = producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000
         await together(
@@ -151,6 +162,9 @@ async def open_coordination(producer_settings: Mapping[str, Any], client_id: str
         )
         yield Coordination(client, limit_s)
     except UnsupportedVersionError as error:
-        raise SinkError(f"delivery=exactly-once needs brokers of Kafka 3.0 or newer; use delivery=at-least-once ({error})") from error
+        raise SinkError(
+            "delivery=exactly-once needs brokers of Kafka 3.0 or newer; use "
+            f"delivery=at-least-once ({error})"
+        ) from error
     finally:
         await client.close()

@@ -1,4 +1,6 @@
-"""The driver's connections: kept between the questions of a query, which come every few milliseconds while a stream is idle."""
+"""The driver's connections: kept between the questions of a query, which come every few
+milliseconds while a stream is idle.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def open_client(options: SourceOptions) -> ClusterClient:
 
 
 class DriverClient:
-    """Runs coroutines that ask the brokers, from code that is not asynchronous. The event loop stands still in between.
+    """Runs coroutines that ask the brokers, from code that is not asynchronous. The event loop
+    stands still in between.
 
     It connects when it is first needed. After an error it connects anew.
     """
@@ -33,7 +36,9 @@ class DriverClient:
         if self._open is not None:
             try:
                 return self._run(ask)
-            except BrokerConnectionError:  # of a connection that ended since the last question, maybe
+            except (
+                BrokerConnectionError
+            ):  # of a connection that ended since the last question, maybe
                 pass
         return self._run(ask)
 

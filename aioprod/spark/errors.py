@@ -1,11 +1,11 @@
 """What a write raises.
 
 KafkaError
-└── SinkError                         rows could not be written: the task or the batch fails
-    ├── TransactionTimedOutError      a transaction was open longer than the broker allows; nothing of the batch is visible
-    ├── ReplayMismatchError           the batch was written before, with other rows
-    ├── NewerDecisionError            a later batch was written before: the checkpoint is older than the topic, or another query runs with it
-    └── LostTransactionsError         rows of a batch that was decided are gone
+└── SinkError                     rows could not be written: the task or the batch fails
+    ├── TransactionTimedOutError  a transaction timed out; no row of the batch is visible
+    ├── ReplayMismatchError       the batch was written before, with other rows
+    ├── NewerDecisionError        a later batch was written: the checkpoint is stale or shared
+    └── LostTransactionsError     rows of a batch that was decided are gone
 """
 
 from __future__ import annotations
@@ -18,19 +18,26 @@ class SinkError(KafkaError):
 
 
 class TransactionTimedOutError(SinkError):
-    """A transaction was open for longer than ``kafka.transaction.timeout.ms``, and the broker aborted it: nothing of the batch is visible."""
+    """A transaction was open for longer than ``kafka.transaction.timeout.ms``, and the broker
+    aborted it: nothing of the batch is visible.
+    """
 
 
 class ReplayMismatchError(SinkError):
-    """The batch was written before, and Spark gives other rows for it now. What was written stays; the new rows are not."""
+    """The batch was written before, and Spark gives other rows for it now. What was written stays;
+    the new rows are not.
+    """
 
 
 class NewerDecisionError(SinkError):
-    """A batch with a higher number was written already: the checkpoint is older than the topic, or another query runs with it."""
+    """A batch with a higher number was written already: the checkpoint is older than the topic, or
+    another query runs with it.
+    """
 
 
 class LostTransactionsError(SinkError):
-    """A batch was decided, but some of its transactions were aborted before they were committed: their rows are lost, the others are visible.
+    """A batch was decided, but some of its transactions were aborted before they were committed:
+    their rows are lost, the others are visible.
 
     Attributes:
         version: the batch's number.

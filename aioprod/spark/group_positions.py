@@ -1,4 +1,6 @@
-"""Positions of a stream in a consumer group, for those who watch its lag there. Spark's checkpoint remains what counts."""
+"""Positions of a stream in a consumer group, for those who watch its lag there. Spark's checkpoint
+remains what counts.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class GroupPositions:
 
         A failure is logged, when it is another one than before; the next call tries again.
         """
-        changed = {tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset}
+        changed = {
+            tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset
+        }
         if not changed:
             return
         try:
@@ -49,13 +53,17 @@ class GroupPositions:
             self._warned_of = None
 
     async def _commit(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
-        topics = topics_to_commit({tp: OffsetAndMetadata(offset) for tp, offset in positions.items()})
+        topics = topics_to_commit(
+            {tp: OffsetAndMetadata(offset) for tp, offset in positions.items()}
+        )
         request = OffsetCommitRequest(group_id=self._group, topics=topics)
 
         def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
             return request, connection.pick_version(OffsetCommitRequest)
 
-        reply = await Coordination(client, LIMIT_S).ask(CoordinatorType.GROUP, self._group, prepare, _first_error)
+        reply = await Coordination(client, LIMIT_S).ask(
+            CoordinatorType.GROUP, self._group, prepare, _first_error
+        )
         if code := _first_error(reply):
             raise BrokerError(code, f"group {self._group!r}")
 
@@ -65,10 +73,20 @@ class GroupPositions:
             return
         self._warned_of = why
         members = isinstance(error, BrokerError) and error.code in HAS_MEMBERS
-        hint = ". It has members: kafka.group.id must name a group that no consumer is in" if members else ""
-        log.warning("positions are not committed to the consumer group %r: %s%s", self._group, why, hint)
+        hint = (
+            ". It has members: kafka.group.id must name a group that no consumer is in"
+            if members
+            else ""
+        )
+        log.warning(
+            "positions are not committed to the consumer group %r: %s%s", self._group, why, hint
+        )
 
 
 def _first_error(reply: OffsetCommitResponse) -> ErrorCode:
-    codes = (ErrorCode.of(partition.error_code) for topic in reply.topics for partition in topic.partitions)
+    codes = (
+        ErrorCode.of(partition.error_code)
+        for topic in reply.topics
+        for partition in topic.partitions
+    )
     return next((code for code in codes if code), ErrorCode.NONE)

@@ -18,7 +18,9 @@ OffsetJson = dict[str, dict[str, int]]
 
 
 class DataLossError(Exception):
-    """Offsets that the query has still to read are gone: deleted by retention, or the topic was made anew."""
+    """Offsets that the query has still to read are gone: deleted by retention, or the topic was
+    made anew.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,15 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True)
 class TimestampSpec:
-    """Where to begin or end, by time: the first record of each partition whose timestamp is the same or later.
+    """Where to begin or end, by time: the first record of each partition whose timestamp is the
+    same or later.
 
     Attributes:
         option: the option that said so.
         timestamp: for every partition, in milliseconds since 1970; None where each has its own.
         explicit: timestamp per partition.
-        latest_if_none: whether a partition without such a record counts as read to its end; else that is an error.
+        latest_if_none: whether a partition without such a record counts as read to its end; else
+            that is an error.
     """
 
     option: str
@@ -66,14 +70,21 @@ class TimestampSpec:
         """The timestamp of each partition.
 
         Raises:
-            ConfigError: explicit timestamps that leave a partition out, or name one that is not read.
+            ConfigError: explicit timestamps that leave a partition out, or name one that is not
+                read.
         """
         if self.timestamp is not None:
             return dict.fromkeys(partitions, self.timestamp)
-        return _each(self.option, self.explicit, partitions, "Use startingTimestamp or endingTimestamp for one time for all")
+        return _each(
+            self.option,
+            self.explicit,
+            partitions,
+            "Use startingTimestamp or endingTimestamp for one time for all",
+        )
 
     def targets(self, found: Offsets) -> Offsets:
-        """What the brokers answered, -1 where a partition has no such record, to offsets or -1 for the end.
+        """What the brokers answered, -1 where a partition has no such record, to offsets or -1 for
+        the end.
 
         Raises:
             ConfigError: a partition has no such record, and that is an error.
@@ -82,8 +93,12 @@ class TimestampSpec:
         if none and not self.latest_if_none:
             timestamps = self.timestamps(found.keys())
             raise ConfigError(
-                f"option {self.option}: no record at or after " + ", ".join(f"{timestamps[tp]} in {tp.topic}-{tp.partition}" for tp in none)
-                + ". Set the option startingOffsetsByTimestampStrategy=latest to begin at the end there"
+                f"option {self.option}: no record at or after "
+                + ", ".join(f"{timestamps[tp]} in {tp.topic}-{tp.partition}" for tp in none)
+                + (
+                    ". Set the option startingOffsetsByTimestampStrategy=latest to begin at the "
+                    "end there"
+                )
             )
         return found
 
@@ -140,7 +155,9 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
 def offsets_from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:
     """``{"topic": {"0": 23}}`` as Spark keeps it in the checkpoint, to a flat mapping."""
     return {
-        TopicPartition(topic, int(partition)): _whole(offset) for topic, partitions in given.items() for partition, offset in partitions.items()
+        TopicPartition(topic, int(partition)): _whole(offset)
+        for topic, partitions in given.items()
+        for partition, offset in partitions.items()
     }
 
 
@@ -152,28 +169,46 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
     return nested
 
 
-def limit_offsets(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], max_offsets: int | None) -> Offsets:
-    """Cut a micro-batch to about `max_offsets`, each partition in proportion to its backlog, as Spark's connector does.
+def limit_offsets(
+    start: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    max_offsets: int | None,
+) -> Offsets:
+    """Cut a micro-batch to about `max_offsets`, each partition in proportion to its backlog, as
+    Spark's connector does.
 
-    A partition with a backlog moves by at least one, so that a limit below the number of partitions still gets on.
+    A partition with a backlog moves by at least one, so that a limit below the number of partitions
+    still gets on.
     """
     backlog = {tp: max(0, end - start.get(tp, 0)) for tp, end in latest.items()}
     total = sum(backlog.values())
     if max_offsets is None or total <= max_offsets:
         return dict(latest)
-    return {tp: start.get(tp, 0) + max(1, max_offsets * size // total) if size else latest[tp] for tp, size in backlog.items()}
+    return {
+        tp: start.get(tp, 0) + max(1, max_offsets * size // total) if size else latest[tp]
+        for tp, size in backlog.items()
+    }
 
 
 def plan_ranges(
-    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], min_partitions: int | None = None, max_records: int | None = None
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    min_partitions: int | None = None,
+    max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """The tasks of a read: one per partition that has something, and more by splitting, as Spark's connector does.
+    """The tasks of a read: one per partition that has something, and more by splitting, as Spark's
+    connector does.
 
     Args:
-        min_partitions: about how many tasks there should be at least; partitions with much are split in proportion.
+        min_partitions: about how many tasks there should be at least; partitions with much are
+            split in proportion.
         max_records: most offsets in a task; it comes first.
     """
-    ranges = [OffsetRange(tp.topic, tp.partition, start[tp], end[tp]) for tp in sorted(end) if end[tp] > start[tp]]
+    ranges = [
+        OffsetRange(tp.topic, tp.partition, start[tp], end[tp])
+        for tp in sorted(end)
+        if end[tp] > start[tp]
+    ]
     if max_records is not None:
         ranges = [part for item in ranges for part in _split(item, -(-item.size // max_records))]
     if min_partitions is None or len(ranges) >= min_partitions:
@@ -183,7 +218,11 @@ def plan_ranges(
     # What is too small to be split takes its one task; the others share the rest.
     total -= sum(item.size for item in small)
     left = max(min_partitions - len(small), 1)
-    return [part for item in ranges for part in _split(item, 1 if item in small else _share(item.size, total, left))]
+    return [
+        part
+        for item in ranges
+        for part in _split(item, 1 if item in small else _share(item.size, total, left))
+    ]
 
 
 def _share(size: int, total: int, parts: int) -> int:
@@ -191,8 +230,14 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def backwards(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[str]:
-    """One sentence for each partition that is gone, or ends before the query's position: the topic was made anew, or records were lost."""
-    gone = [f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})" for tp, offset in start.items() if tp not in end]
+    """One sentence for each partition that is gone, or ends before the query's position: the topic
+    was made anew, or records were lost.
+    """
+    gone = [
+        f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})"
+        for tp, offset in start.items()
+        if tp not in end
+    ]
     return gone + [
         f"{tp.topic}-{tp.partition} ends at offset {end[tp]} now, the query stands at {offset}"
         for tp, offset in start.items()
@@ -201,12 +246,20 @@ def backwards(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, 
 
 
 def missed(start: Mapping[TopicPartition, int], begin: Mapping[TopicPartition, int]) -> list[str]:
-    """One sentence for each partition that came since ``start`` and has lost its first records already."""
-    return [f"{tp.topic}-{tp.partition} is new and begins at offset {offset}" for tp, offset in begin.items() if offset > 0 and tp not in start]
+    """One sentence for each partition that came since ``start`` and has lost its first records
+    already.
+    """
+    return [
+        f"{tp.topic}-{tp.partition} is new and begins at offset {offset}"
+        for tp, offset in begin.items()
+        if offset > 0 and tp not in start
+    ]
 
 
 def check_not_lost(
-    start: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    start: Mapping[TopicPartition, int],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
 ) -> tuple[Offsets, list[str]]:
     """Compare where the query stands with what the brokers still have.
 
@@ -217,14 +270,22 @@ def check_not_lost(
     losses: list[str] = []
     for tp, offset in start.items():
         if tp not in latest:
-            losses.append(f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})")
+            losses.append(
+                f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})"
+            )
             continue
         moved[tp] = offset
         if offset < earliest[tp]:
-            losses.append(f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]} now, the query stands at {offset}")
+            losses.append(
+                f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]} now, the query "
+                f"stands at {offset}"
+            )
             moved[tp] = earliest[tp]
         elif offset > latest[tp]:
-            losses.append(f"{tp.topic}-{tp.partition} ends at offset {latest[tp]} now, the query stands at {offset}")
+            losses.append(
+                f"{tp.topic}-{tp.partition} ends at offset {latest[tp]} now, the query "
+                f"stands at {offset}"
+            )
             moved[tp] = latest[tp]
     return moved, losses
 
@@ -232,15 +293,24 @@ def check_not_lost(
 def _split(item: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     parts = min(parts, item.size)
     bounds = [item.start + item.size * index // parts for index in range(parts + 1)]
-    return [OffsetRange(item.topic, item.partition, low, high) for low, high in itertools.pairwise(bounds)]
+    return [
+        OffsetRange(item.topic, item.partition, low, high)
+        for low, high in itertools.pairwise(bounds)
+    ]
 
 
-def _each(option: str, given: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], hint: str) -> dict[TopicPartition, int]:
+def _each(
+    option: str,
+    given: Mapping[TopicPartition, int],
+    partitions: Collection[TopicPartition],
+    hint: str,
+) -> dict[TopicPartition, int]:
     missing = sorted(set(partitions) - set(given))
     foreign = sorted(set(given) - set(partitions))
     if missing or foreign:
         raise ConfigError(
-            f"option {option} must name each partition that is read and no other; missing: {_names(missing)}; not read: {_names(foreign)}. {hint}"
+            f"option {option} must name each partition that is read and no other; missing: "
+            f"{_names(missing)}; not read: {_names(foreign)}. {hint}"
         )
     return dict(given)
 

@@ -1,4 +1,6 @@
-"""What the options of reads and writes have in common: Spark's own names, ``kafka.*`` passed on, and an error for everything nobody knows."""
+"""What the options of reads and writes have in common: Spark's own names, ``kafka.*`` passed on,
+and an error for everything nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,12 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "paths", "ta
 # An option that Spark adds for CREATE TABLE only.
 _OF_A_TABLE = "provider"
 # Known to Spark's own connector, and refused rather than ignored.
-_NOT_SUPPORTED = {"groupIdPrefix": "reads are members of no consumer group; kafka.group.id names one to commit a stream's positions to"}
+_NOT_SUPPORTED = {
+    "groupIdPrefix": (
+        "reads are members of no consumer group; kafka.group.id names one to commit a stream's "
+        "positions to"
+    )
+}
 # Settings whose default is None, so that it does not tell their type.
 _WHOLE_NUMBERS = frozenset({"compression_level"})
 #: Settings that are Spark's or the sink's own, and what to write instead.
@@ -73,7 +80,9 @@ SET_BY_SPARK = {
     "observers": "options are text, these are objects",
     "partitioner": "options are text, this is an object; fill the column partition",
     "ssl.context": "options are text, this is an object; use kafka.ssl.truststore.location",
-    "transactional.id": "the sink makes an id for each task; the option transactionalIdPrefix says how they begin",
+    "transactional.id": (
+        "the sink makes an id for each task; the option transactionalIdPrefix says how they begin"
+    ),
 }
 
 
@@ -87,17 +96,25 @@ def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 
-def client_settings(given: Mapping[str, str], allowed: Collection[str], kind: str) -> dict[str, str]:
+def client_settings(
+    given: Mapping[str, str], allowed: Collection[str], kind: str
+) -> dict[str, str]:
     """The ``kafka.*`` options without the prefix; ``kind`` says in messages what they are for.
 
     Raises:
         ConfigError: one is not allowed, or the brokers' addresses are missing.
     """
-    client = {name.removeprefix(CLIENT_PREFIX): value for name, value in given.items() if name.startswith(CLIENT_PREFIX)}
+    client = {
+        name.removeprefix(CLIENT_PREFIX): value
+        for name, value in given.items()
+        if name.startswith(CLIENT_PREFIX)
+    }
     _take_login(client)
     for name in client:
         if name in SET_BY_SPARK and name not in allowed:
-            raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported: {SET_BY_SPARK[name]}")
+            raise ConfigError(
+                f"option {CLIENT_PREFIX}{name} is not supported: {SET_BY_SPARK[name]}"
+            )
         if name.startswith(_JAVA_TOKENS):
             raise ConfigError(
                 f"option {CLIENT_PREFIX}{name} is not supported: it is for Java's classes; "
@@ -105,20 +122,28 @@ def client_settings(given: Mapping[str, str], allowed: Collection[str], kind: st
                 "that returns an aioprod.OAuthToken"
             )
         if name not in allowed:
-            raise ConfigError(f"option {CLIENT_PREFIX}{name} is not supported for {kind}s{_hint(name, allowed, CLIENT_PREFIX)}")
+            raise ConfigError(
+                f"option {CLIENT_PREFIX}{name} is not supported for "
+                f"{kind}s{_hint(name, allowed, CLIENT_PREFIX)}"
+            )
     if not client.get("bootstrap.servers", "").strip():
         raise ConfigError(f'option {BOOTSTRAP_SERVERS} is required, for example "localhost:9092"')
     return client
 
 
 def _take_login(client: dict[str, str]) -> None:
-    """Spark's connector is told name and password in Java's way: queries that come from it need no change."""
+    """Spark's connector is told name and password in Java's way: queries that come from it need no
+    change.
+    """
     if _JAAS not in client:
         return
     login = parse_jaas(client.pop(_JAAS))
     for name, value in (("sasl.username", login.username), ("sasl.password", login.password)):
         if name in client:
-            raise ConfigError(f"option {CLIENT_PREFIX}{name} is given, and {CLIENT_PREFIX}{_JAAS} says it as well: give one of them")
+            raise ConfigError(
+                f"option {CLIENT_PREFIX}{name} is given, and {CLIENT_PREFIX}{_JAAS} says it "
+                "as well: give one of them"
+            )
         client[name] = value
 
 
@@ -129,7 +154,8 @@ def dotted_names(kind: type[Any]) -> dict[str, str]:
 
 @contextmanager
 def named_as_options(names: Mapping[str, str]) -> Iterator[None]:
-    """An error about settings names them as who wrote the options does: ``kafka.batch.size``, not ``batch_size``.
+    """An error about settings names them as who wrote the options does: ``kafka.batch.size``, not
+    ``batch_size``.
 
     Args:
         names: as options, without the prefix, by those in errors.
@@ -139,13 +165,27 @@ def named_as_options(names: Mapping[str, str]) -> Iterator[None]:
     except ConfigError as error:
         # "acks" is a word as well as a setting; "batch_size" is no word.
         known = "|".join(name if "_" in name else f"{name}(?==)" for name in names)
-        text = re.sub(rf"(?:{re.escape(CLIENT_PREFIX)})?\b({known})\b", lambda found: CLIENT_PREFIX + names[found[1]], str(error))
+        text = re.sub(
+            rf"(?:{re.escape(CLIENT_PREFIX)})?\b({known})\b",
+            lambda found: CLIENT_PREFIX + names[found[1]],
+            str(error),
+        )
         raise ConfigError(text if text.startswith("option") else f"option {text}") from None
 
 
-def check_option_names(given: Mapping[str, str], names: Collection[str], *, kind: str, other: Collection[str], other_kind: str) -> None:
+def check_option_names(
+    given: Mapping[str, str],
+    names: Collection[str],
+    *,
+    kind: str,
+    other: Collection[str],
+    other_kind: str,
+) -> None:
     if _OF_A_TABLE in given:
-        raise ConfigError("CREATE TABLE is not supported: Spark keeps no options for a Python data source's table; use CREATE TEMPORARY VIEW")
+        raise ConfigError(
+            "CREATE TABLE is not supported: Spark keeps no options for a Python data "
+            "source's table; use CREATE TEMPORARY VIEW"
+        )
     known = {name.lower() for name in names} | _SPARKS_OWN
     for name in given:
         if name in known or name.startswith(CLIENT_PREFIX):
@@ -155,7 +195,9 @@ def check_option_names(given: Mapping[str, str], names: Collection[str], *, kind
                 raise ConfigError(f"option {foreign} is for {other_kind}s only, this is a {kind}")
         for refused, reason in _NOT_SUPPORTED.items():
             if name == refused.lower():
-                raise ConfigError(f"option {refused} of Spark's Kafka connector is not supported: {reason}")
+                raise ConfigError(
+                    f"option {refused} of Spark's Kafka connector is not supported: {reason}"
+                )
         raise ConfigError(f"unknown option {name}{_hint(name, (*names, BOOTSTRAP_SERVERS))}")
 
 
@@ -193,7 +235,15 @@ def whole(given: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
 # Python refuses to read some thousand digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _TIME = re.compile(r"([0-9]{1,15})\s*(ms|s|m|min|h|d|)")
-_MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MILLISECONDS = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 
 def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
@@ -209,10 +259,12 @@ def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
 
 
 def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Spark's options are text: give each setting of a dataclass the type of its default. Names may have dots.
+    """Spark's options are text: give each setting of a dataclass the type of its default. Names may
+    have dots.
 
     Raises:
-        ConfigError: the text is not of that type. Names the class doesn't have are passed on as they are.
+        ConfigError: the text is not of that type. Names the class doesn't have are passed on as
+            they are.
     """
     defaults = {item.name: item.default for item in fields(kind)}
     typed: dict[str, Any] = {}
@@ -224,7 +276,9 @@ def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
         try:
             typed[name] = _typed(text, defaults.get(name), name)
         except ValueError:
-            raise ConfigError(f"option {CLIENT_PREFIX}{dotted}={text!r}: must be {_kind_of(defaults.get(name))}") from None
+            raise ConfigError(
+                f"option {CLIENT_PREFIX}{dotted}={text!r}: must be {_kind_of(defaults.get(name))}"
+            ) from None
     return typed
 
 

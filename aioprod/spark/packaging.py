@@ -1,8 +1,10 @@
 """A zip file with aioprod for Spark's executors: ``python -m aioprod.spark.packaging aioprod.zip``.
 
-Without dependencies it is pure Python, for ``spark-submit --py-files``; the executors' Python needs aioprod's dependencies then, some of which are
-compiled. With them (``--with-dependencies``) it is for executors of the same kind of machine and Python version, and has to be unpacked:
-``--archives aioprod.zip#packages --conf spark.executorEnv.PYTHONPATH=packages``. Either way they need pyarrow and what PySpark itself does.
+Without dependencies it is pure Python, for ``spark-submit --py-files``; the executors' Python needs
+aioprod's dependencies then, some of which are compiled. With them (``--with-dependencies``) it is
+for executors of the same kind of machine and Python version, and has to be unpacked: ``--archives
+aioprod.zip#packages --conf spark.executorEnv.PYTHONPATH=packages``. Either way they need pyarrow
+and what PySpark itself does.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def write_archive(path: Path | str, *, with_dependencies: bool = False) -> list[
         The names of the distributions that were taken along, with their versions.
 
     Raises:
-        PackageNotFoundError: aioprod, or a dependency, is not installed but only importable, so that its files are not known.
+        PackageNotFoundError: aioprod, or a dependency, is not installed but only importable, so
+            that its files are not known.
     """
     taken = list(_dependencies()) if with_dependencies else []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -47,7 +50,9 @@ def write_archive(path: Path | str, *, with_dependencies: bool = False) -> list[
 
 
 def _registration() -> Path:
-    """The package that makes Spark know the format ``aioprod`` by itself: beside aioprod where that is installed, inside it in a checkout."""
+    """The package that makes Spark know the format ``aioprod`` by itself: beside aioprod where that
+    is installed, inside it in a checkout.
+    """
     spec = importlib.util.find_spec(_REGISTRATION)
     if spec is not None and spec.origin is not None:
         return Path(spec.origin).parent
@@ -84,9 +89,17 @@ def _dependencies() -> Iterator[Distribution]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="aioprod.spark.packaging", description="Packs aioprod for Spark's executors.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="aioprod.spark.packaging",
+        description="Packs aioprod for Spark's executors.",
+        allow_abbrev=False,
+    )
     parser.add_argument("file", type=Path, help="the zip file to write")
-    parser.add_argument("--with-dependencies", action="store_true", help="with the packages it depends on, for --archives instead of --py-files")
+    parser.add_argument(
+        "--with-dependencies",
+        action="store_true",
+        help="with the packages it depends on, for --archives instead of --py-files",
+    )
     given = parser.parse_args(arguments)
     try:
         taken = write_archive(given.file, with_dependencies=given.with_dependencies)

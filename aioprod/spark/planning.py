@@ -49,10 +49,15 @@ async def select_partitions(client: ClusterClient, options: SourceOptions) -> li
         return await _partitions_by_pattern(client, selection.pattern, limit_s)
     if selection.topics:
         return await partitions_of(client, selection.topics, limit_s=limit_s)
-    existing = await partitions_of(client, {tp.topic for tp in selection.partitions}, limit_s=limit_s)
+    existing = await partitions_of(
+        client, {tp.topic for tp in selection.partitions}, limit_s=limit_s
+    )
     missing = sorted(set(selection.partitions) - set(existing))
     if missing:
-        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "option assign names " + ", ".join(f"{tp.topic}-{tp.partition}" for tp in missing))
+        raise BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "option assign names " + ", ".join(f"{tp.topic}-{tp.partition}" for tp in missing),
+        )
     return list(selection.partitions)
 
 
@@ -76,7 +81,10 @@ async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[Offs
     end = _resolve(last, earliest, latest)
     for tp, offset in end.items():
         if offset > latest[tp]:
-            losses.append(f"{tp.topic}-{tp.partition} ends at offset {latest[tp]}, endingOffsets asks for {offset}")
+            losses.append(
+                f"{tp.topic}-{tp.partition} ends at offset {latest[tp]}, endingOffsets asks "
+                f"for {offset}"
+            )
             end[tp] = latest[tp]
     report_losses(losses, fail=options.fail_on_data_loss)
     return plan_ranges(start, end, options.min_partitions, options.max_records_per_partition)
@@ -87,7 +95,8 @@ async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offs
     ``kafka.default.api.timeout.ms``.
 
     Raises:
-        ConfigError: offsets or timestamps that leave a partition out; a timestamp that no record has.
+        ConfigError: offsets or timestamps that leave a partition out; a timestamp that no record
+            has.
     """
     partitions = await select_partitions(client, options)
     targets = await _targets(client, partitions, options, options.starting)
@@ -101,13 +110,17 @@ async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Offse
     return await _ends(client, await select_partitions(client, options), options)
 
 
-async def available_offsets(client: ClusterClient, options: SourceOptions, start: Offsets) -> tuple[Offsets, Offsets]:
-    """The position of every partition of a stream, the new ones at their first record, and its present end.
+async def available_offsets(
+    client: ClusterClient, options: SourceOptions, start: Offsets
+) -> tuple[Offsets, Offsets]:
+    """The position of every partition of a stream, the new ones at their first record, and its
+    present end.
 
     Three questions, each within ``kafka.default.api.timeout.ms``; two more, behind a pause of
     ``fetchOffset.retryIntervalMs``, for each of ``fetchOffset.numRetries`` where ends went back.
 
-    The end is before the position where the topic was made anew or lost records, and this loss is ignored: the stream goes on from there.
+    The end is before the position where the topic was made anew or lost records, and this loss is
+    ignored: the stream goes on from there.
 
     Args:
         start: the end of the last micro-batch.
@@ -125,8 +138,11 @@ async def available_offsets(client: ClusterClient, options: SourceOptions, start
     return await _with_new_partitions(client, start, latest, options), latest
 
 
-async def plan_stream(client: ClusterClient, options: SourceOptions, start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """The tasks of a micro-batch; a partition that is new since the last one begins at its first record.
+async def plan_stream(
+    client: ClusterClient, options: SourceOptions, start: Offsets, end: Offsets
+) -> list[OffsetRange]:
+    """The tasks of a micro-batch; a partition that is new since the last one begins at its first
+    record.
 
     One question at most, within ``kafka.default.api.timeout.ms``.
 
@@ -144,11 +160,15 @@ def report_losses(losses: Collection[str], *, fail: bool) -> None:
         return
     text = "; ".join(losses)
     if fail:
-        raise DataLossError(f"{text}. Set the option failOnDataLoss=false to go on with what is left")
+        raise DataLossError(
+            f"{text}. Set the option failOnDataLoss=false to go on with what is left"
+        )
     log.warning("data loss ignored (failOnDataLoss=false): %s", text)
 
 
-async def _partitions_by_pattern(client: ClusterClient, pattern: str, limit_s: float) -> list[TopicPartition]:
+async def _partitions_by_pattern(
+    client: ClusterClient, pattern: str, limit_s: float
+) -> list[TopicPartition]:
     async with TimeLimit(
         limit_s * 1000,
         f"topics that match {pattern!r}",
@@ -164,21 +184,33 @@ async def _matching_partitions(
     gone: set[str] = set()
     while True:
         reply = await client.request(MetadataRequest(topics=None, allow_auto_topic_creation=False))
-        names = {topic.name for topic in reply.topics if not topic.is_internal and topic.name and re.fullmatch(pattern, topic.name)} - gone
+        names = {
+            topic.name
+            for topic in reply.topics
+            if not topic.is_internal and topic.name and re.fullmatch(pattern, topic.name)
+        } - gone
         try:
             return await partitions_of(client, names, limit_s=limit_s) if names else []
         except BrokerError as error:
-            # A topic that was deleted since the brokers named it: others may still tell of it for a while.
+            # A topic that was deleted since the brokers named it: others may still tell of it for a
+            # while.
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            unknown = {name for name in names if client.snapshot.topics[name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            unknown = {
+                name
+                for name in names
+                if client.snapshot.topics[name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            }
             if not unknown:
                 raise
             gone |= unknown
 
 
 async def _targets(
-    client: ClusterClient, partitions: Collection[TopicPartition], options: SourceOptions, spec: OffsetSpec | TimestampSpec
+    client: ClusterClient,
+    partitions: Collection[TopicPartition],
+    options: SourceOptions,
+    spec: OffsetSpec | TimestampSpec,
 ) -> Offsets:
     """What the option says of each partition: an offset, -1 or -2."""
     if isinstance(spec, OffsetSpec):
@@ -189,23 +221,41 @@ async def _targets(
 def _check_order(first: Offsets, last: Offsets) -> None:
     for tp, start in first.items():
         if 0 <= last[tp] < start:
-            raise ConfigError(f"{tp.topic}-{tp.partition} is to be read from offset {start} up to {last[tp]}: the start is behind the end")
+            raise ConfigError(
+                f"{tp.topic}-{tp.partition} is to be read from offset {start} up to "
+                f"{last[tp]}: the start is behind the end"
+            )
 
 
-async def _bounds(client: ClusterClient, partitions: Collection[TopicPartition], options: SourceOptions) -> tuple[Offsets, Offsets]:
-    return await _list(client, dict.fromkeys(partitions, EARLIEST), options), await _ends(client, partitions, options)
+async def _bounds(
+    client: ClusterClient, partitions: Collection[TopicPartition], options: SourceOptions
+) -> tuple[Offsets, Offsets]:
+    return await _list(client, dict.fromkeys(partitions, EARLIEST), options), await _ends(
+        client, partitions, options
+    )
 
 
-async def _ends(client: ClusterClient, partitions: Collection[TopicPartition], options: SourceOptions) -> Offsets:
+async def _ends(
+    client: ClusterClient, partitions: Collection[TopicPartition], options: SourceOptions
+) -> Offsets:
     return await _list(client, dict.fromkeys(partitions, LATEST), options)
 
 
-async def _list(client: ClusterClient, timestamps: Mapping[TopicPartition, int], options: SourceOptions) -> Offsets:
+async def _list(
+    client: ClusterClient, timestamps: Mapping[TopicPartition, int], options: SourceOptions
+) -> Offsets:
     fetch = fetch_settings(options)
-    return await list_offsets(client, timestamps, isolation_level=fetch.isolation_level, retry_limit_ms=fetch.retry_limit_ms)
+    return await list_offsets(
+        client,
+        timestamps,
+        isolation_level=fetch.isolation_level,
+        retry_limit_ms=fetch.retry_limit_ms,
+    )
 
 
-async def _with_new_partitions(client: ClusterClient, start: Offsets, end: Mapping[TopicPartition, int], options: SourceOptions) -> Offsets:
+async def _with_new_partitions(
+    client: ClusterClient, start: Offsets, end: Mapping[TopicPartition, int], options: SourceOptions
+) -> Offsets:
     new = [tp for tp in end if tp not in start]
     return start | await _list(client, dict.fromkeys(new, EARLIEST), options) if new else start
 

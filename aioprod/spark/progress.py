@@ -1,4 +1,6 @@
-"""How far streaming queries are: each micro-batch that Spark reports to its listeners, as a few numbers."""
+"""How far streaming queries are: each micro-batch that Spark reports to its listeners, as a few
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,16 @@ class QueryProgress:
     Attributes:
         query: the query's name, else its id.
         run_id: of the query since its last start.
-        batch_id: the micro-batch's number. One without rows is reported under the number that the next one with rows has.
+        batch_id: the micro-batch's number. One without rows is reported under the number that the
+            next one with rows has.
         rows: records read.
         rows_per_second: of these, by the time that the whole trigger took.
         batch_ms: that time in milliseconds, planning and commits included.
-        lag: records that the topics held beyond the micro-batch's end; None where the source does not tell (this library's before Spark 4.2).
+        lag: records that the topics held beyond the micro-batch's end; None where the source does
+            not tell (this library's before Spark 4.2).
         late_rows: rows dropped as they were older than the watermark.
-        observed: the metrics of ``DataFrame.observe``: values by metric's name, by observation's name.
+        observed: the metrics of ``DataFrame.observe``: values by metric's name, by observation's
+            name.
     """
 
     query: str
@@ -60,25 +65,34 @@ class QueryProgress:
             rows_per_second=_number(progress.processedRowsPerSecond),
             batch_ms=progress.batchDuration,
             lag=_lag(progress.sources),
-            late_rows=sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators),
+            late_rows=sum(
+                operator.numRowsDroppedByWatermark for operator in progress.stateOperators
+            ),
             observed={name: row.asDict() for name, row in progress.observedMetrics.items()},
         )
 
     def __str__(self) -> str:
         lag = "unknown" if self.lag is None else f"{self.lag:,}"
         late = f", {self.late_rows:,} late rows dropped" if self.late_rows else ""
-        return f"{self.query}, batch {self.batch_id}: {self.rows:,} rows in {self.batch_ms:,} ms ({self.rows_per_second:,.0f}/s), lag {lag}{late}"
+        return (
+            f"{self.query}, batch {self.batch_id}: {self.rows:,} rows in {self.batch_ms:,} ms "
+            f"({self.rows_per_second:,.0f}/s), lag {lag}{late}"
+        )
 
 
 class ProgressListener(StreamingQueryListener):
-    """Follows the streaming queries of a session: ``spark.streams.addListener(ProgressListener(print))``.
+    """Follows the streaming queries of a session:
+    ``spark.streams.addListener(ProgressListener(print))``.
 
-    Each micro-batch is a line of the log (INFO, logger ``aioprod.spark.progress``). Spark calls in a thread of its own, some moments after the
-    micro-batch; `wait_until_ended` waits for what is still to come of queries that have ended.
+    Each micro-batch is a line of the log (INFO, logger ``aioprod.spark.progress``). Spark calls in
+    a thread of its own, some moments after the micro-batch; `wait_until_ended` waits for what is
+    still to come of queries that have ended.
     """
 
     def __init__(self, on_progress: Callable[[QueryProgress], None] | None = None) -> None:
-        """``on_progress`` is called for each micro-batch, in Spark's thread: it must be quick. What it raises is logged."""
+        """``on_progress`` is called for each micro-batch, in Spark's thread: it must be quick. What
+        it raises is logged.
+        """
         self._on_progress = on_progress
         self._changed = threading.Condition()
         self._newest: dict[str, QueryProgress] = {}
@@ -91,7 +105,9 @@ class ProgressListener(StreamingQueryListener):
             return dict(self._newest)
 
     def wait_until_ended(self, run_ids: Collection[str], timeout_s: float) -> bool:
-        """Wait until Spark has told of the end of these runs, and thereby of all their micro-batches; False where it has not in time."""
+        """Wait until Spark has told of the end of these runs, and thereby of all their
+        micro-batches; False where it has not in time.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: self._ended.issuperset(run_ids), timeout_s)
 
@@ -119,8 +135,9 @@ class ProgressListener(StreamingQueryListener):
 def _remember_type_check() -> None:
     """Look up only once the class by which PySpark tells Java's exceptions apart.
 
-    It reads each report through Java iterators, whose end is an exception, and compares each with 14 classes. Each time Java looks in all jars for a
-    class "py4j", then "py4j.reflection". Remembered, a report takes 14 instead of 80 ms of the listener's CPU.
+    It reads each report through Java iterators, whose end is an exception, and compares each with
+    14 classes. Each time Java looks in all jars for a class "py4j", then "py4j.reflection".
+    Remembered, a report takes 14 instead of 80 ms of the listener's CPU.
     """
     jvm = SparkContext._jvm  # none with Spark Connect
     if jvm is not None and "py4j" not in vars(jvm):
@@ -132,7 +149,9 @@ def _remember_type_check() -> None:
 
 
 def _lag(sources: Collection[SourceProgress]) -> int | None:
-    """Latest less end offset over all partitions of all sources; a partition that the end does not name yet counts from its beginning."""
+    """Latest less end offset over all partitions of all sources; a partition that the end does not
+    name yet counts from its beginning.
+    """
     total = 0
     for source in sources:
         latest, end = _offsets(source.latestOffset), _offsets(source.endOffset)
@@ -143,10 +162,16 @@ def _lag(sources: Collection[SourceProgress]) -> int | None:
 
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int] | None:
-    """``{"topic": {"0": 5}}``, as Spark's Kafka source and this library's have it, by topic and partition; None for anything else."""
+    """``{"topic": {"0": 5}}``, as Spark's Kafka source and this library's have it, by topic and
+    partition; None for anything else.
+    """
     try:
         given = json.loads(text or "null")
-        return {(topic, partition): int(offset) for topic, partitions in given.items() for partition, offset in partitions.items()}
+        return {
+            (topic, partition): int(offset)
+            for topic, partitions in given.items()
+            for partition, offset in partitions.items()
+        }
     except (ValueError, TypeError, AttributeError):
         return None
 

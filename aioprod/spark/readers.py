@@ -1,4 +1,6 @@
-"""The readers that Spark calls, on the driver and in tasks. What they do is in planning.py, stream_offsets.py and reading.py."""
+"""The readers that Spark calls, on the driver and in tasks. What they do is in planning.py,
+stream_offsets.py and reading.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import pyspark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from aioprod.errors import ConfigError
-from aioprod.spark._versions import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
+from aioprod.spark._versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from aioprod.spark.driver_client import DriverClient
 from aioprod.spark.offsets import OffsetRange, offsets_from_json, offsets_to_json
 from aioprod.spark.planning import plan_batch
@@ -37,16 +45,25 @@ class KafkaReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         settle()
         with DriverClient(self._options) as brokers:
-            return [RangePartition(item) for item in brokers.run(lambda client: plan_batch(client, self._options))]
+            return [
+                RangePartition(item)
+                for item in brokers.run(lambda client: plan_batch(client, self._options))
+            ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
         # Spark makes one empty partition of an empty list.
-        return read_range(self._options, partition.item) if isinstance(partition, RangePartition) else iter(())
+        return (
+            read_range(self._options, partition.item)
+            if isinstance(partition, RangePartition)
+            else iter(())
+        )
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stream reads. One object serves a query on the driver; each task gets a copy of one that was never asked anything."""
+    """Stream reads. One object serves a query on the driver; each task gets a copy of one that was
+    never asked anything.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -59,24 +76,37 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream.end_at_present()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark hands it back to latestOffset, or ReadAllAvailable for one micro-batch of everything.
+        # Spark hands it back to latestOffset, or ReadAllAvailable for one micro-batch of
+        # everything.
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
         return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         if start is None:
             if self._options.limits.limited:
-                raise ConfigError(f"maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or newer, this is {pyspark.__version__}")
+                raise ConfigError(
+                    "maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or "
+                    f"newer, this is {pyspark.__version__}"
+                )
             return offsets_to_json(self._stream.latest())
-        return offsets_to_json(self._stream.next(offsets_from_json(start), limited=not isinstance(limit, ReadAllAvailable)))
+        return offsets_to_json(
+            self._stream.next(
+                offsets_from_json(start), limited=not isinstance(limit, ReadAllAvailable)
+            )
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._stream.last_seen is None else offsets_to_json(self._stream.last_seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [RangePartition(item) for item in self._stream.plan(offsets_from_json(start), offsets_from_json(end))]
+        return [
+            RangePartition(item)
+            for item in self._stream.plan(offsets_from_json(start), offsets_from_json(end))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()

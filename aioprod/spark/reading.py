@@ -10,7 +10,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.consumer.partition_reader import FetchedRecords, FetchSettings, PartitionReader, list_offsets
+from aioprod.consumer.partition_reader import (
+    FetchedRecords,
+    FetchSettings,
+    PartitionReader,
+    list_offsets,
+)
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 from aioprod.protocol.arrow_reader import numbers_column, read_arrays
@@ -37,7 +42,8 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range as Arrow batches of about 4 MiB.
 
-    The event loop runs only while the next batch is asked for, so that nothing is fetched faster than Spark takes it.
+    The event loop runs only while the next batch is asked for, so that nothing is fetched faster
+    than Spark takes it.
     """
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         batches = _batches(options, item)
@@ -52,7 +58,9 @@ async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch
     return await anext(batches, None)
 
 
-async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[pa.RecordBatch, None]:
+async def _batches(
+    options: SourceOptions, item: OffsetRange
+) -> AsyncGenerator[pa.RecordBatch, None]:
     settings = fetch_settings(options)
     client = open_client(options)
     # The driver has just reached the brokers: it is no wrong address.
@@ -62,7 +70,9 @@ async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[
     try:
         start: int | None = item.start
         while start is not None:
-            reader = PartitionReader(client, TopicPartition(item.topic, item.partition), start, item.end, settings)
+            reader = PartitionReader(
+                client, TopicPartition(item.topic, item.partition), start, item.end, settings
+            )
             try:
                 async for fetched in reader:
                     for rows in _to_arrow(fetched, item, include_headers=options.include_headers):
@@ -77,9 +87,13 @@ async def _batches(options: SourceOptions, item: OffsetRange) -> AsyncGenerator[
         await client.close()
 
 
-async def _after_loss(client: ClusterClient, reader: PartitionReader, end: int, settings: FetchSettings) -> int | None:
+async def _after_loss(
+    client: ClusterClient, reader: PartitionReader, end: int, settings: FetchSettings
+) -> int | None:
     """Where to go on after a loss; None where nothing of the range is left."""
-    found = await list_offsets(client, {reader.partition: EARLIEST}, retry_limit_ms=settings.retry_limit_ms)
+    found = await list_offsets(
+        client, {reader.partition: EARLIEST}, retry_limit_ms=settings.retry_limit_ms
+    )
     earliest = found[reader.partition]
     return earliest if reader.position < earliest < end else None
 
@@ -91,4 +105,6 @@ def _to_arrow(
         rows = source_rows(records, item.topic, item.partition)
         # The outer batches may hold others than those that were asked for.
         wanted = (records.offsets >= fetched.start) & (records.offsets < fetched.end)
-        yield rows if wanted.all() else rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))
+        yield (
+            rows if wanted.all() else rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))
+        )

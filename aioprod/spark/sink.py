@@ -45,7 +45,8 @@ class Written(WriterCommitMessage):
     Attributes:
         rows: records that the brokers acknowledged.
         payload_bytes: bytes of their keys and values.
-        report: what the driver needs to make them visible; None where they are already (``delivery=at-least-once``).
+        report: what the driver needs to make them visible; None where they are already
+            (``delivery=at-least-once``).
     """
 
     rows: int
@@ -71,18 +72,27 @@ class KafkaWriter(DataSourceArrowWriter):
         if self.options.delivery != EXACTLY_ONCE:
             return write_batches(self.options, iterator)
         context = _task_context()
-        attempt = TaskAttempt(self._sink, self._run, self._version, context.partitionId(), context.taskAttemptId())
+        attempt = TaskAttempt(
+            self._sink, self._run, self._version, context.partitionId(), context.taskAttemptId()
+        )
         return _written(self.options, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self.options, messages, self._version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _abort(self.options, messages, "the write", TaskAttempt(self._sink, self._run, self._version, 0, 0))
+        _abort(
+            self.options,
+            messages,
+            "the write",
+            TaskAttempt(self._sink, self._run, self._version, 0, 0),
+        )
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Stream writes. An object is made for each micro-batch and its tasks, and another one for its end."""
+    """Stream writes. An object is made for each micro-batch and its tasks, and another one for its
+    end.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         settle()
@@ -95,18 +105,29 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         if self.options.delivery != EXACTLY_ONCE:
             return write_batches(self.options, batches)
         context = _task_context()
-        query, batch, run = (context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID))
+        query, batch, run = (
+            context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)
+        )
         if query is None or batch is None or run is None:
-            raise SinkError(f"Spark does not tell which batch this is ({_QUERY_ID}={query}, {_BATCH_ID}={batch}): use delivery=at-least-once")
+            raise SinkError(
+                f"Spark does not tell which batch this is ({_QUERY_ID}={query}, "
+                f"{_BATCH_ID}={batch}): use delivery=at-least-once"
+            )
         sink = Sink(self.options.transactional_id_prefix, query)
         number = stream_number(context.taskAttemptId())
-        return _written(self.options, TaskAttempt(sink, short_run(run), int(batch), context.partitionId(), number), batches)
+        return _written(
+            self.options,
+            TaskAttempt(sink, short_run(run), int(batch), context.partitionId(), number),
+            batches,
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        known = next((report.attempt for report in _reports(messages)), None)  # only tasks are told the query's id
+        known = next(
+            (report.attempt for report in _reports(messages)), None
+        )  # only tasks are told the query's id
         _abort(self.options, messages, f"micro-batch {batchId}", known)
 
 
@@ -114,7 +135,10 @@ def summary(messages: Messages) -> str:
     """What the tasks wrote, in words."""
     written = [message for message in messages if isinstance(message, Written)]
     rows = sum(message.rows for message in written)
-    return f"{rows} rows of {sum(message.payload_bytes for message in written)} bytes written by {len(written)} of {len(messages)} tasks"
+    return (
+        f"{rows} rows of {sum(message.payload_bytes for message in written)} bytes written by "
+        f"{len(written)} of {len(messages)} tasks"
+    )
 
 
 def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -141,7 +165,9 @@ async def _write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]
     return Written(sender.rows, sender.payload_bytes)
 
 
-def _written(options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Written:
+def _written(
+    options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]
+) -> Written:
     report = _run(write_task(options, attempt, batches))
     return Written(report.rows, report.payload_bytes, report)
 
@@ -155,24 +181,48 @@ def _commit(options: SinkOptions, messages: Messages, version: int) -> None:
         log.info("batch %d: %s", version, summary(messages))
 
 
-def _abort(options: SinkOptions, messages: Messages, what: str, attempt: TaskAttempt | None) -> None:
+def _abort(
+    options: SinkOptions, messages: Messages, what: str, attempt: TaskAttempt | None
+) -> None:
     if options.delivery != EXACTLY_ONCE:
         log.warning("%s failed; already written and not taken back: %s", what, summary(messages))
         return
     if attempt is None:
-        log.warning("%s failed; what its tasks left open is aborted with the first batch of the query's next run: %s", what, summary(messages))
+        log.warning(
+            (
+                "%s failed; what its tasks left open is aborted with the first batch of the "
+                "query's next run: %s"
+            ),
+            what,
+            summary(messages),
+        )
         return
     try:
         _run(abort_batch(options, attempt, strays=len(_reports(messages)) < len(messages)))
     except KafkaError as error:
         # Spark knows already that the batch failed, and the next run's first batch clears up.
-        log.warning("%s failed, and not all of it could be cleared up; what is open hides later records until it times out: %s", what, error)
+        log.warning(
+            (
+                "%s failed, and not all of it could be cleared up; what is open hides later "
+                "records until it times out: %s"
+            ),
+            what,
+            error,
+        )
     else:
-        log.warning("%s failed; what its tasks left open is aborted, unless the batch was decided: %s", what, summary(messages))
+        log.warning(
+            "%s failed; what its tasks left open is aborted, unless the batch was decided: %s",
+            what,
+            summary(messages),
+        )
 
 
 def _reports(messages: Messages) -> list[TaskReport]:
-    return [message.report for message in messages if isinstance(message, Written) and message.report is not None]
+    return [
+        message.report
+        for message in messages
+        if isinstance(message, Written) and message.report is not None
+    ]
 
 
 def _task_context() -> TaskContext:

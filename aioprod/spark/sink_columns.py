@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import ArrayType, BinaryType, ByteType, DataType, IntegerType, LongType, ShortType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
 
 from aioprod.errors import ConfigError
 
@@ -18,20 +28,29 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     """Check the columns of a write, on the driver and before anything is sent.
 
     Raises:
-        ConfigError: ``value`` is missing, there is neither column nor option ``topic``, or a column has the wrong type.
+        ConfigError: ``value`` is missing, there is neither column nor option ``topic``, or a column
+            has the wrong type.
     """
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
-        raise ConfigError(f"the column value (string or binary) is required; the data has {', '.join(types) or 'no columns'}")
+        raise ConfigError(
+            "the column value (string or binary) is required; the data has "
+            f"{', '.join(types) or 'no columns'}"
+        )
     if topic is None and "topic" not in types:
         raise ConfigError("where to write? Set the option topic, or add a string column topic")
     for name, allowed in _COLUMN_TYPES.items():
         if name in types and not isinstance(types[name], allowed):
             wanted = " or ".join(kind().simpleString() for kind in allowed[:2])
-            raise ConfigError(f"the column {name} must be {wanted}, it is {types[name].simpleString()}")
+            raise ConfigError(
+                f"the column {name} must be {wanted}, it is {types[name].simpleString()}"
+            )
     headers = types.get("headers")
     if headers is not None and not _is_header_type(headers):
-        raise ConfigError(f"the column headers must be array<struct<key:string,value:binary>>, it is {headers.simpleString()}")
+        raise ConfigError(
+            "the column headers must be array<struct<key:string,value:binary>>, it is "
+            f"{headers.simpleString()}"
+        )
 
 
 def _is_header_type(given: DataType) -> bool:

@@ -27,9 +27,11 @@ AT_LEAST_ONCE = "at-least-once"
 DEFAULT_PREFIX = "aioprod-spark"
 DEFAULT_DECISION_TOPIC = "__aioprod_decisions"
 
-# A task has all its rows at hand: larger batches fill at once. Kafka's 16 KiB is for records that come one by one.
+# A task has all its rows at hand: larger batches fill at once. Kafka's 16 KiB is for records that
+# come one by one.
 _PRODUCER_DEFAULTS = {"batch_size": 128 * 1024}
-# As long as brokers allow unless told otherwise: a micro-batch and a restart of its driver have to fit in.
+# As long as brokers allow unless told otherwise: a micro-batch and a restart of its driver have to
+# fit in.
 _TRANSACTION_DEFAULTS = {"transaction_timeout_ms": 900_000}
 # What exactly-once can't do without, and what it is by default.
 _NEEDED = {"acks": ("all", "-1"), "enable_idempotence": (True,)}
@@ -46,9 +48,11 @@ class SinkOptions:
         producer: keyword arguments of `aioprod.Producer`.
         delivery: ``exactly-once`` or ``at-least-once``.
         transactional_id_prefix: how all transactional ids and the consumer group of the sink begin.
-        txn_app_id, txn_version: who writes, and which of its writes this is: the same pair is written once. None without them.
+        txn_app_id, txn_version: who writes, and which of its writes this is: the same pair is
+            written once. None without them.
         decision_topic: where decisions go that are too long for an offset's metadata.
-        on_replay_mismatch: ``fail`` or ``warn``, where a batch that was written before has other rows now.
+        on_replay_mismatch: ``fail`` or ``warn``, where a batch that was written before has other
+            rows now.
         skip_lost_batch: the number of a batch that may go on although rows of it are lost.
     """
 
@@ -68,7 +72,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
     """Check the options of a write, the producer's settings among them.
 
     Raises:
-        ConfigError: an option is missing, unknown, not supported, outside its limits, or contradicts another.
+        ConfigError: an option is missing, unknown, not supported, outside its limits, or
+            contradicts another.
     """
     given = lower_keys(options)
     client = client_settings(given, _CLIENT_NAMES, "write")
@@ -88,8 +93,17 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
     if (app_id is None) != (version is None):
         raise ConfigError("options txnAppId and txnVersion belong together: give both, or none")
     if streaming and app_id is not None:
-        raise ConfigError("options txnAppId and txnVersion are for batch writes: a stream has its query's id and the numbers of its batches")
-    for name in ("txnappid", "transactionalidprefix", "decisiontopic", "onreplaymismatch", "skiplostbatch"):
+        raise ConfigError(
+            "options txnAppId and txnVersion are for batch writes: a stream has its query's "
+            "id and the numbers of its batches"
+        )
+    for name in (
+        "txnappid",
+        "transactionalidprefix",
+        "decisiontopic",
+        "onreplaymismatch",
+        "skiplostbatch",
+    ):
         if delivery == AT_LEAST_ONCE and name in given:
             raise ConfigError(f"option {_spelled(name)} needs delivery=exactly-once")
     return SinkOptions(
@@ -110,7 +124,8 @@ def _check_needed(settings: Mapping[str, Any]) -> None:
         if name in settings and settings[name] not in needed:
             dotted = name.replace("_", ".")
             raise ConfigError(
-                f"option kafka.{dotted}={str(settings[name]).lower()} contradicts delivery=exactly-once, the default: leave it away, "
+                f"option kafka.{dotted}={str(settings[name]).lower()} contradicts "
+                "delivery=exactly-once, the default: leave it away, "
                 "or set delivery=at-least-once"
             )
 

@@ -1,11 +1,28 @@
-"""The data source ``aioprod``: what Spark asks first, in a process of its own each time. Each imports what it needs: this is half of its time."""
+"""The data source ``aioprod``: what Spark asks first, in a process of its own each time. Each
+imports what it needs: this is half of its time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from aioprod.errors import ConfigError
 
@@ -18,7 +35,10 @@ _COLUMNS = [
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
 ]
-_HEADERS = StructField("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])))
+_HEADERS = StructField(
+    "headers",
+    ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+)
 
 
 def source_columns(*, include_headers: bool) -> StructType:
@@ -27,14 +47,18 @@ def source_columns(*, include_headers: bool) -> StructType:
 
 
 class KafkaDataSource(DataSource):
-    """Kafka topics for ``spark.read``, ``spark.readStream``, ``df.write`` and ``df.writeStream`` under ``format("aioprod")``.
+    """Kafka topics for ``spark.read``, ``spark.readStream``, ``df.write`` and ``df.writeStream``
+    under ``format("aioprod")``.
 
-    Options and columns are those of Spark's own Kafka connector. Reading: ``kafka.bootstrap.servers``, one of ``subscribe``,
-    ``subscribePattern`` and ``assign``, ``startingOffsets`` and ``endingOffsets`` with their forms by timestamp, ``maxOffsetsPerTrigger``,
-    ``minOffsetsPerTrigger``, ``minPartitions``, ``failOnDataLoss``, ``includeHeaders`` and more: see docs/spark.md. Writing:
-    ``kafka.bootstrap.servers``, ``topic``. Further ``kafka.*`` options go to the client.
+    Options and columns are those of Spark's own Kafka connector. Reading:
+    ``kafka.bootstrap.servers``, one of ``subscribe``, ``subscribePattern`` and ``assign``,
+    ``startingOffsets`` and ``endingOffsets`` with their forms by timestamp,
+    ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger``, ``minPartitions``, ``failOnDataLoss``,
+    ``includeHeaders`` and more: see docs/spark.md. Writing: ``kafka.bootstrap.servers``, ``topic``.
+    Further ``kafka.*`` options go to the client.
 
-    Spark gives Python sinks the output modes append and complete, not update; write updates from ``foreachBatch`` with ``df.write``.
+    Spark gives Python sinks the output modes append and complete, not update; write updates from
+    ``foreachBatch`` with ``df.write``.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -48,7 +72,9 @@ class KafkaDataSource(DataSource):
         from aioprod.spark.source_options import check_read_options, wants_headers
 
         if "topic" not in self.options:  # that is a view to write to
-            check_read_options(self.options)  # a wrong one is told by load(); a stream would start first, and fail later
+            check_read_options(
+                self.options
+            )  # a wrong one is told by load(); a stream would start first, and fail later
         return source_columns(include_headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -70,7 +96,9 @@ class KafkaDataSource(DataSource):
 
         fixed = source_columns(include_headers=wants_headers(self.options)).simpleString()
         if schema.simpleString() != fixed:
-            raise ConfigError(f"the columns of a read are fixed: leave .schema(...) away, and select from {fixed}")
+            raise ConfigError(
+                f"the columns of a read are fixed: leave .schema(...) away, and select from {fixed}"
+            )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from aioprod.spark.sink import KafkaWriter

@@ -13,7 +13,15 @@ from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
 from aioprod.secrecy import hide_arguments
 from aioprod.spark.admission import TriggerLimits
-from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec, parse_assignment, parse_offsets, parse_timestamps
+from aioprod.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetSpec,
+    TimestampSpec,
+    parse_assignment,
+    parse_offsets,
+    parse_timestamps,
+)
 from aioprod.spark.options import (
     CLIENT_PREFIX,
     SET_BY_SPARK,
@@ -43,7 +51,8 @@ _FETCH_NAMES = {
     "isolation.level": "isolation_level",
     "check.crcs": "check_crcs",
 }
-# A task reads one partition, so that the whole reply is one partition's; Kafka's 1 MiB would cost a round trip per 10,000 small records.
+# A task reads one partition, so that the whole reply is one partition's; Kafka's 1 MiB would cost a
+# round trip per 10,000 small records.
 _PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 _NAMES = dotted_names(ClientConfig)
 _CLIENT_NAMES = ("group.id", *sorted(set(_NAMES.values()) - SET_BY_SPARK.keys()), *_FETCH_NAMES)
@@ -56,7 +65,8 @@ class TopicSelection:
     Attributes:
         topics: option ``subscribe``: names, separated by commas.
         partitions: option ``assign``: ``{"topic": [0, 1]}``.
-        pattern: option ``subscribePattern``: a regular expression that a whole topic name must match.
+        pattern: option ``subscribePattern``: a regular expression that a whole topic name must
+            match.
     """
 
     topics: tuple[str, ...] = ()
@@ -84,11 +94,15 @@ class SourceOptions:
         limits: how much a micro-batch takes.
         min_partitions: least number of Spark tasks; partitions are split to reach it.
         max_records_per_partition: most offsets in a Spark task.
-        fail_on_data_loss: whether offsets that are gone fail the query (default) or are skipped with a warning.
+        fail_on_data_loss: whether offsets that are gone fail the query (default) or are skipped
+            with a warning.
         include_headers: adds the column ``headers``.
-        fetch_offset_retries, fetch_offset_retry_interval_ms: how often, and how long after, to ask again for ends that went backwards.
-        poll_timeout_ms: longest time without progress in a task (``kafkaConsumer.pollTimeoutMs``); None: as ``kafka.default.api.timeout.ms`` says.
-        group: the consumer group that positions are committed to (``kafka.group.id``), for those who watch its lag; None: nowhere.
+        fetch_offset_retries, fetch_offset_retry_interval_ms: how often, and how long after, to ask
+        again for ends that went backwards.
+        poll_timeout_ms: longest time without progress in a task (``kafkaConsumer.pollTimeoutMs``);
+            None: as ``kafka.default.api.timeout.ms`` says.
+        group: the consumer group that positions are committed to (``kafka.group.id``), for those
+            who watch its lag; None: nowhere.
         client: the other ``kafka.*`` settings without the prefix.
     """
 
@@ -113,7 +127,8 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
     """Check the options of a read.
 
     Raises:
-        ConfigError: an option is missing, unknown, not supported or malformed; the text says which and what to write instead.
+        ConfigError: an option is missing, unknown, not supported or malformed; the text says which
+            and what to write instead.
     """
     given = lower_keys(options)
     client = client_settings(given, _CLIENT_NAMES, "read")
@@ -133,7 +148,9 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         fail_on_data_loss=boolean(given, "failOnDataLoss", default=True),
         include_headers=boolean(given, "includeHeaders", default=False),
         fetch_offset_retries=positive(given, "fetchOffset.numRetries") or 3,
-        fetch_offset_retry_interval_ms=1000 if (interval := whole(given, "fetchOffset.retryIntervalMs")) is None else interval,
+        fetch_offset_retry_interval_ms=1000
+        if (interval := whole(given, "fetchOffset.retryIntervalMs")) is None
+        else interval,
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
         group=client.pop("group.id", "").strip() or None,
         client=client,
@@ -163,7 +180,9 @@ def check_read_options(options: Mapping[str, str]) -> None:
 def _check_client(options: SourceOptions) -> None:
     """The client's settings, which are looked at here and not first where brokers are asked."""
     with named_as_options({**_NAMES, **{name: dotted for dotted, name in _FETCH_NAMES.items()}}):
-        ClientConfig(**{"bootstrap_servers": options.bootstrap_servers, **client_config(options.client)})
+        ClientConfig(
+            **{"bootstrap_servers": options.bootstrap_servers, **client_config(options.client)}
+        )
         fetch_settings(options)
 
 
@@ -174,7 +193,12 @@ def _refuse_ends(given: Mapping[str, str]) -> None:
 
 
 def _warn_of_stream_options(given: Mapping[str, str]) -> None:
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", CLIENT_PREFIX + "group.id"):
+    for name in (
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        CLIENT_PREFIX + "group.id",
+    ):
         if name.lower() in given:
             log.warning("option %s has no effect on a batch read", name)
 
@@ -182,13 +206,20 @@ def _warn_of_stream_options(given: Mapping[str, str]) -> None:
 def _starting(given: Mapping[str, str], streaming: bool) -> OffsetSpec | TimestampSpec:
     strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
-        raise ConfigError(f"option startingOffsetsByTimestampStrategy must be error or latest, got {strategy!r}")
+        raise ConfigError(
+            f"option startingOffsetsByTimestampStrategy must be error or latest, got {strategy!r}"
+        )
     by_time = _by_time(given, "starting", latest_if_none=strategy == "latest")
     if by_time is not None:
         return by_time
-    starting = parse_offsets("startingOffsets", given.get("startingoffsets"), default=LATEST if streaming else EARLIEST)
+    starting = parse_offsets(
+        "startingOffsets", given.get("startingoffsets"), default=LATEST if streaming else EARLIEST
+    )
     if not streaming and starting.default == LATEST:
-        raise ConfigError("option startingOffsets=latest would read nothing in a batch; use earliest or offsets per partition")
+        raise ConfigError(
+            "option startingOffsets=latest would read nothing in a batch; use earliest or "
+            "offsets per partition"
+        )
     return starting
 
 
@@ -198,7 +229,9 @@ def _ending(given: Mapping[str, str]) -> OffsetSpec | TimestampSpec:
         return by_time
     ending = parse_offsets("endingOffsets", given.get("endingoffsets"), default=LATEST)
     if ending.default == EARLIEST or EARLIEST in ending.explicit.values():
-        raise ConfigError("option endingOffsets cannot be earliest (-2); use latest or offsets per partition")
+        raise ConfigError(
+            "option endingOffsets cannot be earliest (-2); use latest or offsets per partition"
+        )
     return ending
 
 
@@ -216,8 +249,12 @@ def _by_time(given: Mapping[str, str], which: str, *, latest_if_none: bool) -> T
 def _limits(given: Mapping[str, str]) -> TriggerLimits:
     least, most = positive(given, "minOffsetsPerTrigger"), positive(given, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
-        raise ConfigError(f"option minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
-    return TriggerLimits(most, least, milliseconds(given, "maxTriggerDelay", default=TriggerLimits().max_delay_ms))
+        raise ConfigError(
+            f"option minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}"
+        )
+    return TriggerLimits(
+        most, least, milliseconds(given, "maxTriggerDelay", default=TriggerLimits().max_delay_ms)
+    )
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
@@ -228,9 +265,14 @@ def wants_headers(options: Mapping[str, str]) -> bool:
 def _selection(given: Mapping[str, str]) -> TopicSelection:
     chosen = [name for name in ("subscribe", "assign", "subscribePattern") if name.lower() in given]
     if len(chosen) != 1:
-        raise ConfigError(f"exactly one of the options subscribe, assign, subscribePattern is required, got {', '.join(chosen) or 'none'}")
+        raise ConfigError(
+            "exactly one of the options subscribe, assign, subscribePattern is required, "
+            f"got {', '.join(chosen) or 'none'}"
+        )
     if chosen == ["subscribe"]:
-        topics = tuple(dict.fromkeys(topic.strip() for topic in given["subscribe"].split(",") if topic.strip()))
+        topics = tuple(
+            dict.fromkeys(topic.strip() for topic in given["subscribe"].split(",") if topic.strip())
+        )
         if not topics:
             raise ConfigError("option subscribe names no topic")
         return TopicSelection(topics=topics)
@@ -240,18 +282,25 @@ def _selection(given: Mapping[str, str]) -> TopicSelection:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"option subscribePattern={pattern!r} is not a regular expression: {error}") from error
+        raise ConfigError(
+            f"option subscribePattern={pattern!r} is not a regular expression: {error}"
+        ) from error
     return TopicSelection(pattern=pattern)
 
 
 @hide_arguments
 def client_config(client: Mapping[str, str]) -> dict[str, Any]:
-    """The ``kafka.*`` settings of a read that are the client's, as keyword arguments of `aioprod.cluster.client.ClusterClient`.
+    """The ``kafka.*`` settings of a read that are the client's, as keyword arguments of
+    `aioprod.cluster.client.ClusterClient`.
 
     Raises:
         ConfigError: a value that is not of its type.
     """
-    given = {name: text for name, text in client.items() if name not in _FETCH_NAMES and name != "bootstrap.servers"}
+    given = {
+        name: text
+        for name, text in client.items()
+        if name not in _FETCH_NAMES and name != "bootstrap.servers"
+    }
     return typed_settings(ClientConfig, given)
 
 
@@ -261,7 +310,9 @@ def fetch_settings(options: SourceOptions) -> FetchSettings:
     Raises:
         ConfigError: a value that is not of its type or outside its limits.
     """
-    renamed = {_FETCH_NAMES[name]: text for name, text in options.client.items() if name in _FETCH_NAMES}
+    renamed = {
+        _FETCH_NAMES[name]: text for name, text in options.client.items() if name in _FETCH_NAMES
+    }
     settings = typed_settings(FetchSettings, renamed)
     if options.poll_timeout_ms is not None:
         settings["retry_limit_ms"] = options.poll_timeout_ms

@@ -14,7 +14,9 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 
 if TYPE_CHECKING:
-    from aioprod.producer.producer import Producer  # a task that reads does not pay for importing it
+    from aioprod.producer.producer import (
+        Producer,
+    )  # a task that reads does not pay for importing it
 
 
 async def start_producer(producer: Producer) -> None:

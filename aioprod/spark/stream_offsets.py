@@ -1,4 +1,6 @@
-"""The offsets of one stream on the driver: where it begins, where its micro-batches end, what is done."""
+"""The offsets of one stream on the driver: where it begins, where its micro-batches end, what is
+done.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class StreamOffsets:
-    """What a query asks its source between two micro-batches; each method may raise what planning.py's functions do.
+    """What a query asks its source between two micro-batches; each method may raise what
+    planning.py's functions do.
 
     Attributes:
         last_seen: the ends of the partitions when they were last asked for; None before.
@@ -39,9 +42,12 @@ class StreamOffsets:
         return self._brokers.run(lambda client: initial_offsets(client, self._options))
 
     def end_at_present(self) -> None:
-        """From now on read only what there is now, however many micro-batches it takes, and no partition that comes later."""
+        """From now on read only what there is now, however many micro-batches it takes, and no
+        partition that comes later.
+        """
         self._target = self.latest()
-        # What is left at the end may be less than the least: to wait for more would be to wait for ever.
+        # What is left at the end may be less than the least: to wait for more would be to wait for
+        # ever.
         self._admission = Admission(replace(self._options.limits, min_offsets=None))
 
     def latest(self) -> Offsets:
@@ -57,28 +63,40 @@ class StreamOffsets:
             limited: whether the options' limits count.
         """
         self.processed(start)
-        begin, latest = self._brokers.run(lambda client: available_offsets(client, self._options, start))
+        begin, latest = self._brokers.run(
+            lambda client: available_offsets(client, self._options, start)
+        )
         self.last_seen = latest
         if self._target is not None:
-            latest = {tp: min(offset, self._target[tp]) for tp, offset in latest.items() if tp in self._target}
+            latest = {
+                tp: min(offset, self._target[tp])
+                for tp, offset in latest.items()
+                if tp in self._target
+            }
         if not limited:
             return latest
         end = self._admission.end(begin, latest, self._clock())
         return start if end is None else end
 
     def plan(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """The tasks of a micro-batch; all before ``start`` is done, and PySpark 4.0 and 4.1 tell the start nowhere else."""
+        """The tasks of a micro-batch; all before ``start`` is done, and PySpark 4.0 and 4.1 tell
+        the start nowhere else.
+        """
         self.processed(start)
         return self._brokers.run(lambda client: plan_stream(client, self._options, start, end))
 
     def processed(self, end: Offsets) -> None:
-        """All before ``end`` is done: the consumer group is told, where the options name one. Never fails the query."""
+        """All before ``end`` is done: the consumer group is told, where the options name one. Never
+        fails the query.
+        """
         group = self._group
         if group is None:
             return
         try:
             self._brokers.run(lambda client: group.commit(client, end))
-        except KafkaError as error:  # no connection: the next question of the query fails on it, not this
+        except (
+            KafkaError
+        ) as error:  # no connection: the next question of the query fails on it, not this
             log.warning("positions are not committed to a consumer group: %s", error)
 
     def close(self) -> None:

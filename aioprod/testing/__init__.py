@@ -1,4 +1,5 @@
-"""Tools for testing applications that use Kafka: a broker in the same process, and hooks that make it misbehave.
+"""Tools for testing applications that use Kafka: a broker in the same process, and hooks that make
+it misbehave.
 
 ``RealKafka`` (a real broker) is in ``aioprod.testing.real_kafka``.
 """

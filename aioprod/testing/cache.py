@@ -15,11 +15,14 @@ if sys.platform != "win32":
 
 
 class SetupError(RuntimeError):
-    """Java, jars or a real broker can't be had here; the message says what was tried and what to install."""
+    """Java, jars or a real broker can't be had here; the message says what was tried and what to
+    install.
+    """
 
 
 def cache_dir() -> Path:
-    """The directory ``aioprod`` in ``XDG_CACHE_HOME`` (else in ``~/.cache``), made if it is missing.
+    """The directory ``aioprod`` in ``XDG_CACHE_HOME`` (else in ``~/.cache``), made if it is
+    missing.
 
     Raises SetupError where it can't be made or written.
     """
@@ -29,9 +32,15 @@ def cache_dir() -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"cannot make the cache directory {path} ({error.strerror}); set XDG_CACHE_HOME to a writable directory") from error
+        raise SetupError(
+            f"cannot make the cache directory {path} ({error.strerror}); set XDG_CACHE_HOME "
+            "to a writable directory"
+        ) from error
     if not os.access(path, os.W_OK):
-        raise SetupError(f"the cache directory {path} is not writable; set XDG_CACHE_HOME to a writable directory")
+        raise SetupError(
+            f"the cache directory {path} is not writable; set XDG_CACHE_HOME to a writable "
+            "directory"
+        )
     return path
 
 
@@ -43,9 +52,11 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock file ``path`` against other processes and threads; a holder that dies lets it go.
+    """Hold the lock file ``path`` against other processes and threads; a holder that dies lets it
+    go.
 
-    Raises SetupError when it is not free within ``timeout_s`` seconds. No lock is taken on Windows: what it guards must be atomic anyway.
+    Raises SetupError when it is not free within ``timeout_s`` seconds. No lock is taken on Windows:
+    what it guards must be atomic anyway.
     """
     with path.open("ab") as file:
         if sys.platform != "win32":
@@ -63,5 +74,7 @@ def _acquire(descriptor: int, path: Path, timeout_s: float) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise SetupError(f"another process has held {path} for more than {timeout_s:g} s") from None
+                raise SetupError(
+                    f"another process has held {path} for more than {timeout_s:g} s"
+                ) from None
             time.sleep(0.1)

@@ -47,18 +47,21 @@ class _CancelledAt(Generic[T]):
 
 
 async def cancel_at_each_point(
-    scenario: Callable[[int], Coroutine[Any, Any, object]], check: Callable[[int, bool], Coroutine[Any, Any, None]]
+    scenario: Callable[[int], Coroutine[Any, Any, object]],
+    check: Callable[[int, bool], Coroutine[Any, Any, None]],
 ) -> int:
-    """Run ``scenario(n)`` with a cancellation at its n-th suspension, for n = 1, 2, ... until it has no n-th.
+    """Run ``scenario(n)`` with a cancellation at its n-th suspension, for n = 1, 2, ... until it
+    has no n-th.
 
-    For code that has to survive cancellation wherever it waits. ``check(n, cancelled)`` runs after each; ``cancelled`` says whether the scenario
-    ended by the cancellation.
+    For code that has to survive cancellation wherever it waits. ``check(n, cancelled)`` runs after
+    each; ``cancelled`` says whether the scenario ended by the cancellation.
 
     Returns:
         How many suspensions there were.
 
     Raises:
-        TimeoutError: a run, or what was left of it after its cancellation, did not end within 30 seconds.
+        TimeoutError: a run, or what was left of it after its cancellation, did not end within 30
+            seconds.
         AssertionError: there are more than 500 suspensions.
         Exception: whatever the scenario or the check raises.
     """

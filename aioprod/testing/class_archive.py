@@ -1,7 +1,9 @@
-"""Archives of the classes that a Java program loads (class data sharing, JEP 310), in the user's cache: a JVM that maps one starts in half the time.
+"""Archives of the classes that a Java program loads (class data sharing, JEP 310), in the user's
+cache: a JVM that maps one starts in half the time.
 
-A JVM refuses an archive of another JVM or of other jars, and goes on without. One that was cut short it maps, and crashes: so each file has the
-SHA-256 sum of its content in its name, and is checked before it is used.
+A JVM refuses an archive of another JVM or of other jars, and goes on without. One that was cut
+short it maps, and crashes: so each file has the SHA-256 sum of its content in its name, and is
+checked before it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
 from aioprod.testing.java import find_java, home_of
 
 Recorder = Callable[[Path], None]
-"""Runs the program such that its JVM lists the classes that it loads in this file of an empty directory; raises SetupError."""
+"""Runs the program such that its JVM lists the classes that it loads in this file of an empty
+directory; raises SetupError.
+"""
 
 _DUMP_TIMEOUT_S = 60
 _LOCK_TIMEOUT_S = 240
@@ -27,10 +31,14 @@ _logger = logging.getLogger(__name__)
 _attempted: set[str] = set()
 
 
-def class_archive(name: str, class_path: Sequence[Path], java_options: Sequence[str], record: Recorder) -> Path | None:
-    """The archive ``name`` for the Java of ``find_java`` with these jars and options; made of what ``record`` lists where it is missing.
+def class_archive(
+    name: str, class_path: Sequence[Path], java_options: Sequence[str], record: Recorder
+) -> Path | None:
+    """The archive ``name`` for the Java of ``find_java`` with these jars and options; made of what
+    ``record`` lists where it is missing.
 
-    There is one of each name: that for another Java or other jars goes when it is made. None where it can't be had; a process makes it once at most.
+    There is one of each name: that for another Java or other jars goes when it is made. None where
+        it can't be had; a process makes it once at most.
     Raises SetupError where there is no Java or no cache directory.
     """
     java = find_java()
@@ -73,7 +81,9 @@ def _whole(stem: str) -> Path | None:
 def _make(name: str, stem: str, command: Sequence[str], record: Recorder) -> Path:
     prefix = f".{name}.jsa-"
     for left in cache_dir().glob(f"{prefix}*"):
-        shutil.rmtree(left, ignore_errors=True)  # by a process that was killed: this one has the lock
+        shutil.rmtree(
+            left, ignore_errors=True
+        )  # by a process that was killed: this one has the lock
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=prefix) as temporary:
         classes, made = Path(temporary, "classes"), Path(temporary, "archive")
         record(classes)
@@ -85,12 +95,24 @@ def _make(name: str, stem: str, command: Sequence[str], record: Recorder) -> Pat
 
 
 def _dump(command: Sequence[str], classes: Path, archive: Path) -> None:
-    dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={archive}"]
+    dump = [
+        "-Xshare:dump",
+        f"-XX:SharedClassListFile={classes}",
+        f"-XX:SharedArchiveFile={archive}",
+    ]
     try:
         done = subprocess.run(
-            [*command, *dump], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_DUMP_TIMEOUT_S, check=False
+            [*command, *dump],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_DUMP_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise SetupError(f"Java did not end within {_DUMP_TIMEOUT_S} s") from None
     if done.returncode != 0:
-        raise SetupError(f"Java failed (exit status {done.returncode}): {done.stdout.decode(errors='replace')[-500:]}")
+        raise SetupError(
+            f"Java failed (exit status {done.returncode}): "
+            f"{done.stdout.decode(errors='replace')[-500:]}"
+        )

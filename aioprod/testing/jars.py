@@ -1,7 +1,9 @@
-"""Jars of real Kafka brokers, of Kafka's tools and of Spark's connector, in the user's cache and checked against the sums in ``jars_lock.json``.
+"""Jars of real Kafka brokers, of Kafka's tools and of Spark's connector, in the user's cache and
+checked against the sums in ``jars_lock.json``.
 
-Maven fetches them where it is installed, else Apache Ivy, whose command line lies in PySpark's wheel. Both are given the exact list, so neither
-resolves versions of its own, and both use the repositories that this machine is set up for.
+Maven fetches them where it is installed, else Apache Ivy, whose command line lies in PySpark's
+wheel. Both are given the exact list, so neither resolves versions of its own, and both use the
+repositories that this machine is set up for.
 """
 
 from __future__ import annotations
@@ -54,17 +56,22 @@ Way = Callable[[Sequence[Jar], Path], None]
 
 
 def kafka_jars(version: str = KAFKA_VERSIONS[0]) -> list[Path]:
-    """The jars of Apache Kafka's broker of that version, and one that writes its log to a file. The first call fetches some 45 MB.
+    """The jars of Apache Kafka's broker of that version, and one that writes its log to a file. The
+    first call fetches some 45 MB.
 
-    Raises SetupError where they can't be fetched or a sum is not the recorded one; ValueError for a version that is not one of ``KAFKA_VERSIONS``.
+    Raises SetupError where they can't be fetched or a sum is not the recorded one; ValueError for a
+    version that is not one of ``KAFKA_VERSIONS``.
     """
     if version not in KAFKA_VERSIONS:
-        raise ValueError(f"the Kafka versions known here are {', '.join(KAFKA_VERSIONS)}, not {version!r}")
+        raise ValueError(
+            f"the Kafka versions known here are {', '.join(KAFKA_VERSIONS)}, not {version!r}"
+        )
     return fetch(f"kafka-{version}", locked_jars(f"kafka-{version}"), ways())
 
 
 def kafka_tools_jars() -> list[Path]:
-    """The jars of the newest of ``KAFKA_VERSIONS`` and that of its command line tools (the verifiable clients, the console clients and others).
+    """The jars of the newest of ``KAFKA_VERSIONS`` and that of its command line tools (the
+    verifiable clients, the console clients and others).
 
     Raises SetupError as ``kafka_jars`` does.
     """
@@ -73,7 +80,8 @@ def kafka_tools_jars() -> list[Path]:
 
 
 def spark_kafka_connector_jars() -> list[Path]:
-    """The five jars of Spark's own Kafka connector for ``spark.jars`` (Scala 2.13; runs on PySpark 4.2 and 4.3). The first call fetches 11 MB.
+    """The five jars of Spark's own Kafka connector for ``spark.jars`` (Scala 2.13; runs on PySpark
+    4.2 and 4.3). The first call fetches 11 MB.
 
     Raises SetupError as ``kafka_jars`` does.
     """
@@ -87,7 +95,8 @@ def locked_jars(name: str) -> list[Jar]:
 
 
 def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]:
-    """The paths of ``jars`` in the cache's directory ``name``, checked. Where one is missing or wrong, the first of ``ways`` that works fetches all.
+    """The paths of ``jars`` in the cache's directory ``name``, checked. Where one is missing or
+    wrong, the first of ``ways`` that works fetches all.
 
     Raises SetupError with the reason of each way where none does.
     """
@@ -100,7 +109,9 @@ def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]
 
 
 def faults(directory: Path, jars: Sequence[Jar]) -> list[str]:
-    """A line for each jar that is missing in ``directory`` or has another sum than the recorded one."""
+    """A line for each jar that is missing in ``directory`` or has another sum than the recorded
+    one.
+    """
     found = []
     for jar in jars:
         try:
@@ -130,7 +141,10 @@ def _fetch_into(target: Path, jars: Sequence[Jar], ways: Mapping[str, Way]) -> N
                 target.rename(Path(temporary, "old"))
             fetched.rename(target)
             return
-    tried = "\n".join(failures) or "neither Maven (mvn on PATH) nor PySpark, whose wheel holds Apache Ivy, is installed"
+    tried = (
+        "\n".join(failures)
+        or "neither Maven (mvn on PATH) nor PySpark, whose wheel holds Apache Ivy, is installed"
+    )
     hint = "Install Maven, or PySpark: python -m pip install 'aioprod[spark]'"
     raise SetupError(f"cannot fetch the {len(jars)} jars of {target.name}: {tried}\n{hint}")
 
@@ -155,36 +169,69 @@ def fetch_by_maven(jars: Sequence[Jar], directory: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="aioprod-maven-") as temporary:
         pom = Path(temporary, "pom.xml")
         pom.write_text(
-            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'
-            f"<groupId>aioprod</groupId><artifactId>jars</artifactId><version>1</version>\n<dependencies>\n{dependencies}</dependencies></project>\n"
+            "<project "
+            'xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'
+            "<groupId>aioprod</groupId><artifactId>jars</artifactId><version>1</version>\n"
+            f"<dependencies>\n{dependencies}</dependencies></project>\n"
         )
         java = find_java()
-        options = " ".join([os.environ.get("MAVEN_OPTS", ""), *_trust_options(java, Path(temporary))]).strip()
+        options = " ".join(
+            [os.environ.get("MAVEN_OPTS", ""), *_trust_options(java, Path(temporary))]
+        ).strip()
         mvn = shutil.which("mvn") or "mvn"
         _run(
-            [mvn, "-q", "-B", "-f", str(pom), f"{_DEPENDENCY_PLUGIN}:copy-dependencies", f"-DoutputDirectory={directory}"],
+            [
+                mvn,
+                "-q",
+                "-B",
+                "-f",
+                str(pom),
+                f"{_DEPENDENCY_PLUGIN}:copy-dependencies",
+                f"-DoutputDirectory={directory}",
+            ],
             {"JAVA_HOME": str(home_of(java)), "MAVEN_OPTS": options},
         )
 
 
 def fetch_by_ivy(jars: Sequence[Jar], directory: Path) -> None:
-    """Fetch by Apache Ivy out of PySpark's wheel, one jar after another; nothing is kept in the user's Ivy directory."""
+    """Fetch by Apache Ivy out of PySpark's wheel, one jar after another; nothing is kept in the
+    user's Ivy directory.
+    """
     dependencies = "".join(
-        f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false" conf="default->default"/>\n'
+        (
+            f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false" '
+            'conf="default->default"/>\n'
+        )
         for group, artifact, version in (jar.coordinates for jar in jars)
     )
     with tempfile.TemporaryDirectory(prefix="aioprod-ivy-") as temporary:
         module = Path(temporary, "ivy.xml")
         module.write_text(
             '<ivy-module version="2.0"><info organisation="aioprod" module="jars"/>\n'
-            f'<configurations><conf name="default"/></configurations>\n<dependencies>\n{dependencies}</dependencies></ivy-module>\n'
+            '<configurations><conf name="default"/></configurations>\n<dependencies>\n'
+            f"{dependencies}</dependencies></ivy-module>\n"
         )
         java = find_java()
-        # No filter by type: Kafka's own jar among others has the type "bundle" and would be left out.
-        _run([
-            str(java), *_trust_options(java, Path(temporary)), f"-Divy.default.ivy.user.dir={temporary}/user", "-cp", _ivy_class_path(),
-            "org.apache.ivy.Main", "-warn", "-ivy", str(module), "-confs", "default", "-retrieve", f"{directory}/[artifact]-[revision].[ext]",
-        ], {})  # fmt: skip
+        # No filter by type: Kafka's own jar among others has the type "bundle" and would be left
+        # out.
+        _run(
+            [
+                str(java),
+                *_trust_options(java, Path(temporary)),
+                f"-Divy.default.ivy.user.dir={temporary}/user",
+                "-cp",
+                _ivy_class_path(),
+                "org.apache.ivy.Main",
+                "-warn",
+                "-ivy",
+                str(module),
+                "-confs",
+                "default",
+                "-retrieve",
+                f"{directory}/[artifact]-[revision].[ext]",
+            ],
+            {},
+        )
 
 
 def _ivy_class_path() -> str:
@@ -202,15 +249,26 @@ def _trust_options(java: Path, directory: Path) -> list[str]:
         return []
     store = directory / "cacerts"
     write_trust_store(store, certificates)
-    return [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStoreType=JKS", f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"]
+    return [
+        f"-Djavax.net.ssl.trustStore={store}",
+        "-Djavax.net.ssl.trustStoreType=JKS",
+        f"-Djavax.net.ssl.trustStorePassword={PASSWORD}",
+    ]
 
 
 def _run(command: list[str], environment: dict[str, str]) -> None:
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            timeout=FETCH_TIMEOUT_S, env={**os.environ, **environment}, check=False,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=FETCH_TIMEOUT_S,
+            env={**os.environ, **environment},
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise SetupError(f"not done within {FETCH_TIMEOUT_S} s") from None
     except OSError as error:

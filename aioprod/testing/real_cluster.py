@@ -1,4 +1,6 @@
-"""A real Apache Kafka cluster (KRaft) on this machine, whose nodes can be killed, frozen, shut down and started again."""
+"""A real Apache Kafka cluster (KRaft) on this machine, whose nodes can be killed, frozen, shut down
+and started again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from typing import Self
 from aioprod.testing.cache import SetupError
 from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.kafka_listener import Listener
-from aioprod.testing.kafka_process import QUICK_START, KafkaProcess, free_ports, new_cluster_id, node_settings, replica_settings
+from aioprod.testing.kafka_process import (
+    QUICK_START,
+    KafkaProcess,
+    free_ports,
+    new_cluster_id,
+    node_settings,
+    replica_settings,
+)
 
 _PORT_TAKEN = "Address already in use"
 _PORT_ATTEMPTS = 3
@@ -26,18 +35,26 @@ _NEAREST_REPLICA = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class RealCluster:
-    """Kafka nodes, each broker and controller in one, in processes of their own on free ports of 127.0.0.1; data in a temporary directory.
+    """Kafka nodes, each broker and controller in one, in processes of their own on free ports of
+    127.0.0.1; data in a temporary directory.
 
-    Synchronous, and blocking: in asyncio code call what waits by ``asyncio.to_thread``. All is gone when the ``with`` block or the process ends,
+    Synchronous, and blocking: in asyncio code call what waits by ``asyncio.to_thread``. All is gone
+        when the ``with`` block or the process ends,
     however it ends.
 
-    ``nodes``: how many; their ids are 1, 2, 3 and so on. Topics have three replicas, or as many as there are nodes, and
+    ``nodes``: how many; their ids are 1, 2, 3 and so on. Topics have three replicas, or as many as
+        there are nodes, and
     ``min.insync.replicas=2`` (1 on a single node). ``heap_mb``: each JVM's largest heap, in MiB.
-    ``session_timeout_ms``: Kafka's ``broker.session.timeout.ms``: who is silent for so long loses what it leads. (Kafka's own default is 9 s.)
-    ``listeners``: gives, for a node's id, its listeners beside the plain one. ``scram_users``: name to password, for both SCRAM mechanisms; seen in
-    the process list while the data directories are formatted. ``settings``: more lines for ``server.properties``, by Kafka's names.
-    ``racks``: gives, for a node's id, its rack (``broker.rack``); with racks consumers that name theirs read from a replica in it (KIP-392).
-    ``start_timeout_s``: the longest wait for a node to serve. ``java_options``: how each JVM works; by default such that it is up soon.
+    ``session_timeout_ms``: Kafka's ``broker.session.timeout.ms``: who is silent for so long loses
+        what it leads. (Kafka's own default is 9 s.)
+    ``listeners``: gives, for a node's id, its listeners beside the plain one. ``scram_users``: name
+        to password, for both SCRAM mechanisms; seen in
+    the process list while the data directories are formatted. ``settings``: more lines for
+    ``server.properties``, by Kafka's names.
+    ``racks``: gives, for a node's id, its rack (``broker.rack``); with racks consumers that name
+        theirs read from a replica in it (KIP-392).
+    ``start_timeout_s``: the longest wait for a node to serve. ``java_options``: how each JVM works;
+        by default such that it is up soon.
     ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
     """
 
@@ -60,10 +77,16 @@ class RealCluster:
         self.node_ids = tuple(range(_FIRST_NODE_ID, _FIRST_NODE_ID + nodes))
         self._version = version
         self._heap_mb = heap_mb
-        self._listeners = {node_id: [Listener(name=_PLAIN_LISTENER), *listeners(node_id)] for node_id in self.node_ids}
+        self._listeners = {
+            node_id: [Listener(name=_PLAIN_LISTENER), *listeners(node_id)]
+            for node_id in self.node_ids
+        }
         for named in self._listeners.values():
             if len({listener.name.upper() for listener in named} - {"CONTROLLER"}) != len(named):
-                raise ValueError(f"give each listener a name of its own, other than {_PLAIN_LISTENER} and CONTROLLER")
+                raise ValueError(
+                    f"give each listener a name of its own, other than {_PLAIN_LISTENER} and "
+                    "CONTROLLER"
+                )
         self._scram_users = _checked_scram_users(scram_users or {})
         self._settings = {
             **replica_settings(min(nodes, _MOST_REPLICAS), min(nodes, 2)),
@@ -72,7 +95,9 @@ class RealCluster:
             **({"replica.selector.class": _NEAREST_REPLICA} if racks else {}),
             **(settings or {}),
         }
-        self._racks = {node_id: {"broker.rack": racks(node_id)} for node_id in self.node_ids} if racks else {}
+        self._racks = (
+            {node_id: {"broker.rack": racks(node_id)} for node_id in self.node_ids} if racks else {}
+        )
         self._start_timeout_s = start_timeout_s
         self._java_options = java_options
         self._directory: Path | None = None
@@ -81,15 +106,21 @@ class RealCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``127.0.0.1:PORT,...`` of the plain listeners, of nodes that run and others. Raises RuntimeError while the cluster is not started."""
+        """``127.0.0.1:PORT,...`` of the plain listeners, of nodes that run and others. Raises
+        RuntimeError while the cluster is not started.
+        """
         return self.bootstrap_servers_of(_PLAIN_LISTENER)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """The same of the listeners of that name. Raises RuntimeError while the cluster is not started, KeyError for an unknown listener."""
+        """The same of the listeners of that name. Raises RuntimeError while the cluster is not
+        started, KeyError for an unknown listener.
+        """
         return ",".join(self.address(node_id, listener) for node_id in self.node_ids)
 
     def address(self, node_id: int, listener: str = _PLAIN_LISTENER) -> str:
-        """``127.0.0.1:PORT`` where a node listens, or listened: it keeps its ports. Errors as for :meth:`bootstrap_servers_of`."""
+        """``127.0.0.1:PORT`` where a node listens, or listened: it keeps its ports. Errors as for
+        :meth:`bootstrap_servers_of`.
+        """
         self._process(node_id)
         return f"127.0.0.1:{self._ports[node_id][listener]}"
 
@@ -103,12 +134,16 @@ class RealCluster:
     def start(self) -> None:
         """Fetch the jars where they are missing, start all nodes and wait until they serve.
 
-        Raises SetupError where Java or the jars can't be had, or with the end of a node's log where it does not come up in time.
+        Raises SetupError where Java or the jars can't be had, or with the end of a node's log where
+        it does not come up in time.
         """
         if self._processes:
             raise RuntimeError("this broker is started already")
         if os.name != "posix":
-            raise SetupError("a real Kafka broker is started only on Linux and macOS; on Windows use WSL, or give the address of a broker that runs")
+            raise SetupError(
+                "a real Kafka broker is started only on Linux and macOS; on Windows use WSL, "
+                "or give the address of a broker that runs"
+            )
         atexit.register(self.stop)
         try:
             for attempt in range(_PORT_ATTEMPTS):
@@ -124,11 +159,13 @@ class RealCluster:
             raise
 
     def stop(self) -> None:
-        """End all nodes and remove their data; does nothing where none is started. They are killed: nothing is kept that could be harmed."""
+        """End all nodes and remove their data; does nothing where none is started. They are killed:
+        nothing is kept that could be harmed.
+        """
         atexit.unregister(self.stop)
         self._discard()
 
-    # -- single nodes --------------------------------------------------------------------------------------------
+    # -- single nodes ------------------------------------------------------------------------------
 
     def kill(self, *node_ids: int) -> None:
         """Kill nodes at once (SIGKILL) and wait until they are gone."""
@@ -136,7 +173,9 @@ class RealCluster:
             self._process(node_id).kill()
 
     def pause(self, *node_ids: int) -> None:
-        """Freeze nodes (SIGSTOP): their sockets stay open and take what fits, and nothing is answered. Raises RuntimeError where one does not run."""
+        """Freeze nodes (SIGSTOP): their sockets stay open and take what fits, and nothing is
+        answered. Raises RuntimeError where one does not run.
+        """
         for node_id in node_ids:
             self._process(node_id).signal(signal.SIGSTOP)
 
@@ -148,14 +187,17 @@ class RealCluster:
     def terminate(self, node_id: int, timeout_s: float = 30) -> None:
         """Have a node hand over what it leads and shut down (SIGTERM).
 
-        Raises RuntimeError where it does not run, TimeoutError where it still runs after ``timeout_s`` seconds.
+        Raises RuntimeError where it does not run, TimeoutError where it still runs after
+        ``timeout_s`` seconds.
         """
         self._process(node_id).terminate(timeout_s)
 
     def restart(self, *node_ids: int) -> None:
-        """Start nodes, killed before where they run, on their data and ports, and wait until all of them serve.
+        """Start nodes, killed before where they run, on their data and ports, and wait until all of
+        them serve.
 
-        Raises SetupError where one does not come up in time; one whose port was taken meanwhile is tried again.
+        Raises SetupError where one does not come up in time; one whose port was taken meanwhile is
+        tried again.
         """
         for attempt in range(_PORT_ATTEMPTS):
             try:
@@ -170,11 +212,20 @@ class RealCluster:
         return self._process(node_id).pid is not None
 
     def active_controller(self) -> int:
-        """The id of the node that leads the controllers' quorum, as far as the nodes have noted; 0 where none of them knows."""
+        """The id of the node that leads the controllers' quorum, as far as the nodes have noted; 0
+        where none of them knows.
+        """
         newest: tuple[int, int] = (-1, 0)
         for node_id in self.node_ids:
             try:
-                state = json.loads((self._node_directory(node_id) / "data" / "__cluster_metadata-0" / "quorum-state").read_text())
+                state = json.loads(
+                    (
+                        self._node_directory(node_id)
+                        / "data"
+                        / "__cluster_metadata-0"
+                        / "quorum-state"
+                    ).read_text()
+                )
             except (OSError, ValueError):
                 continue  # being written
             newest = max(newest, (int(state["leaderEpoch"]), int(state["leaderId"])))
@@ -184,11 +235,13 @@ class RealCluster:
         """The last lines of a node's log. Raises RuntimeError while the cluster is not started."""
         return self._process(node_id).log_tail(lines)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _process(self, node_id: int) -> KafkaProcess:
         if node_id not in self.node_ids:
-            raise ValueError(f"there is no node {node_id}, only {', '.join(map(str, self.node_ids))}")
+            raise ValueError(
+                f"there is no node {node_id}, only {', '.join(map(str, self.node_ids))}"
+            )
         process = self._processes.get(node_id)
         if process is None:
             raise RuntimeError("this broker is not started")
@@ -196,17 +249,29 @@ class RealCluster:
 
     def _start_once(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="aioprod-kafka-"))
-        names = {node_id: [listener.name for listener in listeners] for node_id, listeners in self._listeners.items()}
+        names = {
+            node_id: [listener.name for listener in listeners]
+            for node_id, listeners in self._listeners.items()
+        }
         *ports, last_controller_port = free_ports(sum(len(listed) + 1 for listed in names.values()))
-        self._ports = {node_id: {name: ports.pop(0) for name in listed} for node_id, listed in names.items()}
+        self._ports = {
+            node_id: {name: ports.pop(0) for name in listed} for node_id, listed in names.items()
+        }
         voters = dict(zip(self.node_ids, [*ports, last_controller_port], strict=True))
         for node_id, listeners in self._listeners.items():
             directory = self._node_directory(node_id)
             directory.mkdir()
-            settings = node_settings(node_id, directory, voters=voters, ports=self._ports[node_id], listeners=listeners)
+            settings = node_settings(
+                node_id, directory, voters=voters, ports=self._ports[node_id], listeners=listeners
+            )
             settings |= self._racks.get(node_id, {}) | self._settings
             process = KafkaProcess(
-                directory, settings, version=self._version, heap_mb=self._heap_mb, remove=self._directory, java_options=self._java_options
+                directory,
+                settings,
+                version=self._version,
+                heap_mb=self._heap_mb,
+                remove=self._directory,
+                java_options=self._java_options,
             )
             self._processes[node_id] = process
         cluster_id = new_cluster_id()
@@ -237,5 +302,8 @@ class RealCluster:
 def _checked_scram_users(users: Mapping[str, str]) -> dict[str, str]:
     for user, password in users.items():
         if set(user + password) & set(',"[]'):  # Kafka's storage tool splits there
-            raise ValueError(f"the name and password of SCRAM user {user!r} may not contain a comma, a quotation mark or a bracket")
+            raise ValueError(
+                f"the name and password of SCRAM user {user!r} may not contain a comma, a "
+                "quotation mark or a bracket"
+            )
     return dict(users)

@@ -1,4 +1,6 @@
-"""A real Apache Kafka broker of one node (KRaft) on this machine, for tests and the demo. ``python -m aioprod.testing.real_kafka`` runs one."""
+"""A real Apache Kafka broker of one node (KRaft) on this machine, for tests and the demo. ``python
+-m aioprod.testing.real_kafka`` runs one.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,22 @@ from aioprod.testing.real_cluster import RealCluster
 
 
 class RealKafka(RealCluster):
-    """One Kafka broker in a process of its own, listening on a free port of 127.0.0.1, with its data in a temporary directory.
+    """One Kafka broker in a process of its own, listening on a free port of 127.0.0.1, with its
+    data in a temporary directory.
 
-    Synchronous: ``with RealKafka() as kafka: ... kafka.bootstrap_servers``. It is gone when the ``with`` block or the process ends, however it ends.
+    Synchronous: ``with RealKafka() as kafka: ... kafka.bootstrap_servers``. It is gone when the
+        ``with`` block or the process ends, however it ends.
 
-    ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``. ``heap_mb``: the JVM's largest heap, in MiB.
+    ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``. ``heap_mb``: the JVM's largest
+        heap, in MiB.
     ``num_partitions``: Kafka's ``num.partitions``, of topics that are created by use.
-    ``listeners``: listeners beside the plain one, for security tests; ``bootstrap_servers_of(name)`` gives the address of each.
-    ``scram_users``: name to password of the users that SCRAM listeners know, for both SCRAM mechanisms. Use made-up passwords: they are seen in the
+    ``listeners``: listeners beside the plain one, for security tests;
+        ``bootstrap_servers_of(name)`` gives the address of each.
+    ``scram_users``: name to password of the users that SCRAM listeners know, for both SCRAM
+        mechanisms. Use made-up passwords: they are seen in the
     process list while the data directory is formatted.
-    ``settings``: more lines for ``server.properties``, by Kafka's names. ``start_timeout_s``: the longest wait for the broker to serve.
+    ``settings``: more lines for ``server.properties``, by Kafka's names. ``start_timeout_s``: the
+        longest wait for the broker to serve.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """This machine's certificate authorities in a file that Java reads.
 
-A runtime out of a wheel brings its own list of authorities and can't know one that a company or a test machine has added to the system's.
+A runtime out of a wheel brings its own list of authorities and can't know one that a company or a
+test machine has added to the system's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ PASSWORD = "changeit"
 
 
 def machine_certificates() -> list[bytes]:
-    """The authorities that Python trusts on this machine (SSL_CERT_FILE included), DER encoded; empty where it has none."""
+    """The authorities that Python trusts on this machine (SSL_CERT_FILE included), DER encoded;
+    empty where it has none.
+    """
     return ssl.create_default_context().get_ca_certs(binary_form=True)
 
 
@@ -26,11 +29,15 @@ def write_trust_store(path: Path, certificates: list[bytes]) -> None:
     """Write DER certificates to ``path`` as a Java key store of type JKS."""
     parts = [struct.pack(">III", _MAGIC, _VERSION, len(certificates))]
     for number, certificate in enumerate(certificates):
-        parts.append(struct.pack(">I", _TRUSTED_CERTIFICATE) + _utf(f"ca{number}") + bytes(8) + _utf("X.509"))
+        parts.append(
+            struct.pack(">I", _TRUSTED_CERTIFICATE) + _utf(f"ca{number}") + bytes(8) + _utf("X.509")
+        )
         parts.append(struct.pack(">I", len(certificate)) + certificate)
     body = b"".join(parts)
     # The format's own checksum: the password in UTF-16, a fixed salt, the content.
-    digest = hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False).digest()
+    digest = hashlib.sha1(
+        PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False
+    ).digest()
     path.write_bytes(body + digest)
 
 

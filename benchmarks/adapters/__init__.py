@@ -13,7 +13,17 @@ from benchmarks.adapters.kafka_python import KafkaPython
 from benchmarks.adapters.line_rate import LineRate
 from benchmarks.adapters.settings import Load, Settings
 
-__all__ = ["ADAPTERS", "Adapter", "DeliveryFailedError", "Feature", "Foreign", "Load", "Settings", "able", "started"]
+__all__ = [
+    "ADAPTERS",
+    "Adapter",
+    "DeliveryFailedError",
+    "Feature",
+    "Foreign",
+    "Load",
+    "Settings",
+    "able",
+    "started",
+]
 
 _ALL: tuple[type[Adapter], ...] = (
     Aioprod,

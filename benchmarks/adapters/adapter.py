@@ -10,7 +10,9 @@ from benchmarks.adapters.settings import Load, Settings
 from benchmarks.harness import Cost
 
 Feature = Literal["one record", "many tasks", "keys", "headers"]
-"""What not every client can: ``send_and_wait`` at all, ``send_and_wait`` in many tasks at once, records with keys, records with headers."""
+"""What not every client can: ``send_and_wait`` at all, ``send_and_wait`` in many tasks at once,
+records with keys, records with headers.
+"""
 
 
 class DeliveryFailedError(Exception):
@@ -18,7 +20,8 @@ class DeliveryFailedError(Exception):
 
 
 class Adapter(Protocol):
-    """A producer, with the settings that come nearest to the others'. Made without arguments; started and stopped once.
+    """A producer, with the settings that come nearest to the others'. Made without arguments;
+    started and stopped once.
 
     Attributes:
         name: as tables show it.
@@ -35,15 +38,21 @@ class Adapter(Protocol):
         """Send what is left, and disconnect."""
 
     async def send_all(self, load: Load) -> None:
-        """Send the records, one call each, wait for every delivery and look at it; raises where one failed."""
+        """Send the records, one call each, wait for every delivery and look at it; raises where one
+        failed.
+        """
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
-        """Send one record and wait until it is acknowledged. Clients that don't lack ``many tasks`` take many such calls at once."""
+        """Send one record and wait until it is acknowledged. Clients that don't lack ``many tasks``
+        take many such calls at once.
+        """
 
 
 @runtime_checkable
 class Foreign(Protocol):
-    """What an adapter has beside the rest whose client runs in a process of its own, and counts its records itself."""
+    """What an adapter has beside the rest whose client runs in a process of its own, and counts its
+    records itself.
+    """
 
     async def steady(self, load: Load) -> Cost:
         """The cost of records like these, start and warm-up left out."""

@@ -25,7 +25,9 @@ class Aiokafka:
             enable_idempotence=settings.idempotent,
             linger_ms=settings.linger_ms,
             max_batch_size=settings.batch_size,
-            compression_type=None if settings.compression_type == "none" else settings.compression_type,
+            compression_type=None
+            if settings.compression_type == "none"
+            else settings.compression_type,
         )
         await self.producer.start()
 

@@ -46,7 +46,9 @@ class Aioprod:
 
 
 class AioprodSendMany(Aioprod):
-    """``await producer.send_many(...)`` with lists of 1,000 values, or of 1,000 records where they have keys or headers."""
+    """``await producer.send_many(...)`` with lists of 1,000 values, or of 1,000 records where they
+    have keys or headers.
+    """
 
     name = "aioprod send_many"
 
@@ -54,7 +56,10 @@ class AioprodSendMany(Aioprod):
         records: Iterator[object] = load.values()
         if load.keys or load.headers:
             headers = load.each_headers()
-            records = (ProducerRecord(load.topic, value, key, headers=headers) for key, value in load.keyed_values())
+            records = (
+                ProducerRecord(load.topic, value, key, headers=headers)
+                for key, value in load.keyed_values()
+            )
         sent = []
         while some := list(islice(records, _RECORDS_OF_A_LIST)):
             sent.append(await self.producer.send_many(load.topic, some))
@@ -63,7 +68,9 @@ class AioprodSendMany(Aioprod):
 
 
 class AioprodSendArrow(Aioprod):
-    """``await producer.send_arrow(...)`` with batches of 10,000 rows, made before: when a load like this one is sent first."""
+    """``await producer.send_arrow(...)`` with batches of 10,000 rows, made before: when a load like
+    this one is sent first.
+    """
 
     name = "aioprod send_arrow"
 
@@ -71,7 +78,11 @@ class AioprodSendArrow(Aioprod):
         rows = _rows(load.value_size, load.keys, load.headers)
         sent = []
         for first in range(0, load.records, _ROWS_OF_A_BATCH):
-            sent.append(await self.producer.send_arrow(load.topic, rows.slice(0, min(_ROWS_OF_A_BATCH, load.records - first))))
+            sent.append(
+                await self.producer.send_arrow(
+                    load.topic, rows.slice(0, min(_ROWS_OF_A_BATCH, load.records - first))
+                )
+            )
         for deliveries in sent:
             await deliveries.wait()
 
@@ -86,5 +97,7 @@ def _rows(value_size: int, keys: int, headers: int) -> Any:
     if keys:
         columns["key"] = pa.array((key for key, _ in load.keyed_values()), pa.binary())
     if headers:
-        columns["headers"] = pa.array([load.each_headers()] * _ROWS_OF_A_BATCH, pa.map_(pa.string(), pa.binary()))
+        columns["headers"] = pa.array(
+            [load.each_headers()] * _ROWS_OF_A_BATCH, pa.map_(pa.string(), pa.binary())
+        )
     return pa.RecordBatch.from_pydict(columns)

@@ -1,4 +1,6 @@
-"""The loop that all clients have whose ``send`` is awaited and gives something to be awaited later."""
+"""The loop that all clients have whose ``send`` is awaited and gives something to be awaited
+later.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,15 @@ from collections.abc import Awaitable, Callable
 from benchmarks.adapters.settings import Load
 
 Send = Callable[..., Awaitable[Awaitable[object]]]
-"""A client's own method, so that nothing is measured beside it: takes topic, value, key and ``headers``, gives the record's delivery."""
+"""A client's own method, so that nothing is measured beside it: takes topic, value, key and
+``headers``, gives the record's delivery.
+"""
 
 
 async def send_each(send: Send, load: Load) -> list[Awaitable[object]]:
-    """Send the records, with no argument that they don't need; gives their deliveries, not looked at."""
+    """Send the records, with no argument that they don't need; gives their deliveries, not looked
+    at.
+    """
     topic = load.topic
     deliveries: list[Awaitable[object]] = []
     keep = deliveries.append

@@ -39,7 +39,9 @@ Report = Callable[[object, object], None]
 
 
 def counter() -> tuple[Report, Callable[[int], None]]:
-    """What librdkafka calls for each record, and what raises DeliveryFailedError unless so many records were delivered."""
+    """What librdkafka calls for each record, and what raises DeliveryFailedError unless so many
+    records were delivered.
+    """
     # A closure: it is called for every record, and an object with attributes would cost 3 % more.
     count, last_error = 0, None
 
@@ -51,7 +53,9 @@ def counter() -> tuple[Report, Callable[[int], None]]:
 
     def check(records: int) -> None:
         if last_error is not None or count != records:
-            raise DeliveryFailedError(f"{count} delivery reports for {records} records; error: {last_error}")
+            raise DeliveryFailedError(
+                f"{count} delivery reports for {records} records; error: {last_error}"
+            )
 
     return report, check
 
@@ -127,7 +131,9 @@ class ConfluentProduceBatch(Confluent):
 
     async def send_all(self, load: Load) -> None:
         report, check = counter()
-        records = ({"value": value, "key": key, "callback": report} for key, value in load.keyed_values())
+        records = (
+            {"value": value, "key": key, "callback": report} for key, value in load.keyed_values()
+        )
         while some := list(islice(records, _RECORDS_OF_A_LIST)):
             while some:
                 self.producer.produce_batch(load.topic, some)
@@ -152,8 +158,9 @@ def _refused(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class ConfluentAsyncio:
     """``await producer.produce(...)`` in a loop.
 
-    Its own buffer, in front of librdkafka's, is 100 records, or none where linger is 0: it is looked at every 100 ms at most, and with the default of
-    1,000 records tasks that wait for theirs would mostly wait for that.
+    Its own buffer, in front of librdkafka's, is 100 records, or none where linger is 0: it is
+    looked at every 100 ms at most, and with the default of 1,000 records tasks that wait for theirs
+    would mostly wait for that.
     """
 
     name: ClassVar[str] = "confluent-kafka AIOProducer"
@@ -164,7 +171,11 @@ class ConfluentAsyncio:
         from confluent_kafka.aio import AIOProducer
 
         linger_ms = settings.linger_ms
-        self.producer = AIOProducer(configuration(settings), batch_size=100 if linger_ms else 1, buffer_timeout=max(linger_ms, 1) / 1000)
+        self.producer = AIOProducer(
+            configuration(settings),
+            batch_size=100 if linger_ms else 1,
+            buffer_timeout=max(linger_ms, 1) / 1000,
+        )
 
     async def stop(self) -> None:
         await self.producer.close()

@@ -1,4 +1,6 @@
-"""Kafka's own producer, as ``kafka-producer-perf-test`` runs it: the tool itself makes the records and counts the acknowledged ones."""
+"""Kafka's own producer, as ``kafka-producer-perf-test`` runs it: the tool itself makes the records
+and counts the acknowledged ones.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from benchmarks.adapters.settings import Load, Settings, different_values
 from benchmarks.harness import Cost
 
 # As Kafka's start script has them.
-_JVM_OPTIONS = ["-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
+_JVM_OPTIONS = [
+    "-Xmx512M",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+]
 _TOOL = "org.apache.kafka.tools.ProducerPerformance"
 _LINE = re.compile(rb"(\d+) records sent, [^\n]*max latency\.")
 _TOTAL = re.compile(rb"(\d+) records sent, [^\n]* 50th,")
@@ -32,7 +40,9 @@ _MORE_THAN_ENOUGH_RECORDS = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the tool's report, which comes every 5 seconds: what was acknowledged since the one before, and when it came."""
+    """A line of the tool's report, which comes every 5 seconds: what was acknowledged since the one
+    before, and when it came.
+    """
 
     records: int
     at_s: float
@@ -40,7 +50,9 @@ class _Line:
 
 
 class Java:
-    """The tool knows neither keys nor headers. Of payloads it takes one by chance for each record, out of those that the others send in rotation."""
+    """The tool knows neither keys nor headers. Of payloads it takes one by chance for each record,
+    out of those that the others send in rotation.
+    """
 
     name: ClassVar[str] = "java"
     lacks: ClassVar[frozenset[Feature]] = frozenset({"one record", "many tasks", "keys", "headers"})
@@ -57,14 +69,21 @@ class Java:
             output = await asyncio.wait_for(process.stdout.read(), _LINE_TIMEOUT_S)
             total = _TOTAL.search(output)
             if total is None or int(total[1]) != load.records:
-                raise DeliveryFailedError(f"{load.records} records were to be sent, and the tool says: {output.decode(errors='replace')}")
+                raise DeliveryFailedError(
+                    f"{load.records} records were to be sent, and the tool says: "
+                    f"{output.decode(errors='replace')}"
+                )
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         raise NotImplementedError
 
     async def steady(self, load: Load) -> Cost:
-        """From the first line of the report to the second: start and warm-up are over by then. The load's number of records has no meaning."""
-        async with self._tool(Load(load.topic, _MORE_THAN_ENOUGH_RECORDS, load.value_size)) as process:
+        """From the first line of the report to the second: start and warm-up are over by then. The
+        load's number of records has no meaning.
+        """
+        async with self._tool(
+            Load(load.topic, _MORE_THAN_ENOUGH_RECORDS, load.value_size)
+        ) as process:
             first = await _next_line(process)
             second = await _next_line(process)
         return Cost(second.records, second.cpu_s - first.cpu_s, second.at_s - first.at_s)
@@ -85,10 +104,24 @@ class Java:
         with tempfile.NamedTemporaryFile(prefix="aioprod-benchmark-") as payloads:
             payloads.write(b"\n".join(different_values(load.value_size)))
             payloads.flush()
-            arguments = ["--topic", load.topic, "--num-records", str(load.records), "--throughput", "-1", "--payload-file", payloads.name]
-            arguments += ["--producer-props", *(f"{name}={value}" for name, value in properties.items())]
+            arguments = [
+                "--topic",
+                load.topic,
+                "--num-records",
+                str(load.records),
+                "--throughput",
+                "-1",
+                "--payload-file",
+                payloads.name,
+            ]
+            arguments += [
+                "--producer-props",
+                *(f"{name}={value}" for name, value in properties.items()),
+            ]
             command = [str(find_java()), *_JVM_OPTIONS, "-cp", _class_path(), _TOOL, *arguments]
-            process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+            )
             try:
                 yield process
             finally:
@@ -108,7 +141,9 @@ async def _next_line(process: Process) -> _Line:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU seconds of a process that runs (Linux): fields 14 and 15 of its ``stat``, counted behind the name, which may have spaces."""
+    """CPU seconds of a process that runs (Linux): fields 14 and 15 of its ``stat``, counted behind
+    the name, which may have spaces.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

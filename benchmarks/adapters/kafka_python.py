@@ -26,7 +26,9 @@ class KafkaPython:
             enable_idempotence=settings.idempotent,
             linger_ms=settings.linger_ms,
             batch_size=settings.batch_size,
-            compression_type=None if settings.compression_type == "none" else settings.compression_type,
+            compression_type=None
+            if settings.compression_type == "none"
+            else settings.compression_type,
         )
 
     async def stop(self) -> None:

@@ -1,4 +1,6 @@
-"""What the broker takes at most on one connection: requests that were encoded before, five under way, and nothing but the socket beside them."""
+"""What the broker takes at most on one connection: requests that were encoded before, five under
+way, and nothing but the socket beside them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _NO_TOPIC_ID = UUID(int=0)
 
 
 class LineRate:
-    """Full batches; a request holds one for each partition, as far as a request may grow. Without idempotence: the same bytes go again and again."""
+    """Full batches; a request holds one for each partition, as far as a request may grow. Without
+    idempotence: the same bytes go again and again.
+    """
 
     name: ClassVar[str] = "line rate"
     lacks: ClassVar[frozenset[Feature]] = frozenset({"one record", "many tasks"})
@@ -41,7 +45,9 @@ class LineRate:
         self._answers: list[bytes] = []
 
     async def stop(self) -> None:
-        """Disconnect; raises DeliveryFailedError where the broker refused something: answers are looked at here, where nothing is measured."""
+        """Disconnect; raises DeliveryFailedError where the broker refused something: answers are
+        looked at here, where nothing is measured.
+        """
         if self._line is not None:
             self._line.close()
         await self._client.close()
@@ -49,16 +55,23 @@ class LineRate:
             check_answer(answer)
 
     async def send_all(self, load: Load) -> None:
-        """What is sent first is encoded in here; later loads of the same topic, sizes and so on find it ready."""
+        """What is sent first is encoded in here; later loads of the same topic, sizes and so on
+        find it ready.
+        """
         if self._requests is None or not self._requests.fit(load):
             snapshot = await self._client.refresh_topics([load.topic])
             partitions = snapshot.topics[load.topic].partitions
             leader, *others = {partition.leader for partition in partitions}
             if others:
-                raise NotImplementedError("the line rate is one connection's, and the topic's leaders are on several brokers")
+                raise NotImplementedError(
+                    "the line rate is one connection's, and the topic's leaders are on "
+                    "several brokers"
+                )
             self._requests = Requests(load, len(partitions), self._settings)
             if self._line is None:
-                self._line = socket.create_connection((snapshot.nodes[leader].host, snapshot.nodes[leader].port), _SOCKET_TIMEOUT_S)
+                self._line = socket.create_connection(
+                    (snapshot.nodes[leader].host, snapshot.nodes[leader].port), _SOCKET_TIMEOUT_S
+                )
         assert self._line is not None
         _exchange(self._line, self._requests.of(load.records), self._answers)
 
@@ -75,13 +88,23 @@ class Requests:
         self._codec = Codec[settings.compression_type.upper()]
         self._batch_records = self._records_of_a_batch()
         together = max(1, _LARGEST_REQUEST_BYTES // settings.batch_size - 1)
-        groups = [range(first, min(first + together, partitions)) for first in range(0, partitions, together)]
-        self._full = [(group, self._encode(dict.fromkeys(group, self._batch_records))) for group in groups]
+        groups = [
+            range(first, min(first + together, partitions))
+            for first in range(0, partitions, together)
+        ]
+        self._full = [
+            (group, self._encode(dict.fromkeys(group, self._batch_records))) for group in groups
+        ]
 
     def fit(self, load: Load) -> bool:
         """Whether they are made for such a load, however many records it has."""
         own = self._load
-        return (own.topic, own.value_size, own.keys, own.headers) == (load.topic, load.value_size, load.keys, load.headers)
+        return (own.topic, own.value_size, own.keys, own.headers) == (
+            load.topic,
+            load.value_size,
+            load.keys,
+            load.headers,
+        )
 
     def of(self, records: int) -> Iterator[bytes]:
         """Requests with so many records together."""
@@ -117,7 +140,11 @@ class Requests:
         acks = -1 if self._settings.acks == "all" else int(self._settings.acks)
         batches = [(partition, self._batch(count)) for partition, count in counts.items()]
         topics = [(self._load.topic, _NO_TOPIC_ID, batches)]
-        return b"".join(encode_produce_request(PRODUCE_VERSION, 0, "line-rate", None, acks, _REQUEST_TIMEOUT_MS, topics))
+        return b"".join(
+            encode_produce_request(
+                PRODUCE_VERSION, 0, "line-rate", None, acks, _REQUEST_TIMEOUT_MS, topics
+            )
+        )
 
 
 def _exchange(line: socket.socket, requests: Iterator[bytes], answers: list[bytes]) -> None:
@@ -140,4 +167,6 @@ def check_answer(answer: bytes) -> None:
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:
-                raise DeliveryFailedError(f"{topic.name}, partition {partition.index}: error code {partition.error_code}")
+                raise DeliveryFailedError(
+                    f"{topic.name}, partition {partition.index}: error code {partition.error_code}"
+                )

@@ -14,12 +14,17 @@ _LETTERS = (string.ascii_letters + string.digits + "-_").encode()
 _FEWEST_VALUES, _MOST_VALUES = 16, 1_009
 _BYTES_OF_VALUES = 1 << 20
 _SIZES = 10_007
-_SENTENCE = b"Records of one topic look alike: names that come again in each, and between them what is new. "
+_SENTENCE = (
+    b"Records of one topic look alike: names that come again in each, and between them what is "
+    b"new. "
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Sizes in bytes, times in milliseconds, as Kafka names them. Producers are idempotent where acks is ``all``."""
+    """Sizes in bytes, times in milliseconds, as Kafka names them. Producers are idempotent where
+    acks is ``all``.
+    """
 
     bootstrap_servers: str
     acks: str = "all"
@@ -40,10 +45,12 @@ class Load:
 
     Attributes:
         records: how many.
-        value_size: bytes of each value. The first half is the same in all of them, the second is not: they compress to about half.
+        value_size: bytes of each value. The first half is the same in all of them, the second is
+            not: they compress to about half.
         keys: distinct keys, used in rotation; 0 for none.
         headers: headers of each record.
-        sizes_vary: whether values have from half to one and a half times that many bytes, at random; the second half of the largest differs then.
+        sizes_vary: whether values have from half to one and a half times that many bytes, at
+            random; the second half of the largest differs then.
     """
 
     topic: str
@@ -56,7 +63,11 @@ class Load:
     @property
     def sizes(self) -> tuple[int, int]:
         """Of the smallest and of the largest value."""
-        return (self.value_size // 2, self.value_size * 3 // 2) if self.sizes_vary else (self.value_size, self.value_size)
+        return (
+            (self.value_size // 2, self.value_size * 3 // 2)
+            if self.sizes_vary
+            else (self.value_size, self.value_size)
+        )
 
     def values(self) -> Iterator[bytes]:
         """One value a record."""
@@ -64,11 +75,18 @@ class Load:
         values = cycle(different_values(most))
         if not self.sizes_vary:
             return islice(values, self.records)
-        return (value[:size] for value, size in zip(values, islice(cycle(different_sizes(least, most)), self.records), strict=False))
+        return (
+            value[:size]
+            for value, size in zip(
+                values, islice(cycle(different_sizes(least, most)), self.records), strict=False
+            )
+        )
 
     def keyed_values(self) -> Iterator[tuple[bytes | None, bytes]]:
         """A key and a value a record; the key is None where there are no keys."""
-        return zip(cycle(different_keys(self.keys) if self.keys else (None,)), self.values(), strict=False)
+        return zip(
+            cycle(different_keys(self.keys) if self.keys else (None,)), self.values(), strict=False
+        )
 
     def each_headers(self) -> list[tuple[str, bytes]]:
         """The headers of every record."""
@@ -88,7 +106,9 @@ def different_values(size: int) -> tuple[bytes, ...]:
 
 @cache
 def different_sizes(least: int, most: int) -> tuple[int, ...]:
-    """The sizes that values have in rotation where they vary; more than there are values, so that each has all of them."""
+    """The sizes that values have in rotation where they vary; more than there are values, so that
+    each has all of them.
+    """
     chance = random.Random(_SEED)
     return tuple([chance.randint(least, most) for _ in range(_SIZES)])
 

@@ -12,7 +12,9 @@ Figures = dict[str, Any]
 """What JSON can hold, mostly numbers and lists of them, by name; names end in a unit."""
 
 Measure = Callable[[Adapter, Settings, Mapping[str, Any]], Coroutine[Any, Any, Figures]]
-"""Takes a new adapter, which it starts and stops itself (``started``), the settings, and what the question needs."""
+"""Takes a new adapter, which it starts and stops itself (``started``), the settings, and what the
+question needs.
+"""
 
 
 def measure(name: str) -> Measure:

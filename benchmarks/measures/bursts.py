@@ -13,7 +13,9 @@ from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers), and ``warm_up_records``, sent before and not counted; ``tasks``, which go into both."""
+    """Arguments: ``load``, the fields of Load (no headers), and ``warm_up_records``, sent before
+    and not counted; ``tasks``, which go into both.
+    """
     load, tasks = Load(**arguments["load"]), arguments["tasks"]
     async with started(adapter, settings):
         await _bursts(adapter, replace(load, records=arguments["warm_up_records"]), tasks)

@@ -14,9 +14,11 @@ _SETTLE_S = 2.0  # time-outs of what was sent, connections to further brokers
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``topic``, to which one record is sent first, so that the client has all that it needs; ``duration_s``.
+    """Arguments: ``topic``, to which one record is sent first, so that the client has all that it
+    needs; ``duration_s``.
 
-    A wake-up is a voluntary context switch: a thread of this process went to sleep, so it was awake before.
+    A wake-up is a voluntary context switch: a thread of this process went to sleep, so it was awake
+    before.
     """
     duration_s = arguments["duration_s"]
     async with started(adapter, settings):

@@ -17,10 +17,12 @@ _WARM_UP_POLLS = 20_000
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``reader``, a name of READERS; ``topic``, which is empty; ``polls``. The adapter is left alone.
+    """Arguments: ``reader``, a name of READERS; ``topic``, which is empty; ``polls``. The adapter
+    is left alone.
 
-    ``grown_bytes``, ``grown_objects`` and ``grown_callbacks`` are what the process has more after the polls than after the first 20,000 of them:
-    resident memory, objects that the garbage collector knows, and calls that wait, for their time or for a future.
+    ``grown_bytes``, ``grown_objects`` and ``grown_callbacks`` are what the process has more after
+    the polls than after the first 20,000 of them: resident memory, objects that the garbage
+    collector knows, and calls that wait, for their time or for a future.
     """
     polls = arguments["polls"]
     found = 0

@@ -16,7 +16,9 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
     """Arguments: those of ``throughput``; ``topics``, each of which gets a record before."""
     load = Load(**arguments["load"])
     async with started(adapter, settings):
-        await asyncio.gather(*(adapter.send_and_wait(topic, b"v", None) for topic in arguments["topics"]))
+        await asyncio.gather(
+            *(adapter.send_and_wait(topic, b"v", None) for topic in arguments["topics"])
+        )
         await adapter.send_all(replace(load, records=arguments["warm_up_records"]))
         cost = await measured(load.records, lambda: adapter.send_all(load))
     return {"records": cost.records, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s}

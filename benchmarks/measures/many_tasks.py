@@ -12,7 +12,9 @@ from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers); ``tasks``, which share the records: their number is a multiple of this one."""
+    """Arguments: ``load``, the fields of Load (no headers); ``tasks``, which share the records:
+    their number is a multiple of this one.
+    """
     load, tasks = Load(**arguments["load"]), arguments["tasks"]
     records = load.keyed_values()
 
@@ -27,6 +29,8 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
                 group.create_task(one())
 
     async with started(adapter, settings):
-        await adapter.send_and_wait(load.topic, b"v", None)  # connections and metadata are not what is asked
+        await adapter.send_and_wait(
+            load.topic, b"v", None
+        )  # connections and metadata are not what is asked
         cost = await measured(load.records, all_tasks)
     return {"records": cost.records, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s}

@@ -1,4 +1,6 @@
-"""How much memory a client takes while its broker is silent, until it lets nobody send any more or has taken far more than its buffer."""
+"""How much memory a client takes while its broker is silent, until it lets nobody send any more or
+has taken far more than its buffer.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,21 @@ def resident_bytes() -> int:
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``topic``; ``value_size`` in bytes, at least 10; ``keep``, whether the caller keeps the deliveries; ``broker_pid``.
+    """Arguments: ``topic``; ``value_size`` in bytes, at least 10; ``keep``, whether the caller
+    keeps the deliveries; ``broker_pid``.
 
-    For a new worker: memory that was given back is not counted when it is taken again. ``grown_ratio`` and ``taken_ratio`` are in buffers;
-    ``waits`` is 1 where the client took no more. ``sent`` counts all records, those of the warm-up too; the broker gets them in the end.
+    For a new worker: memory that was given back is not counted when it is taken again.
+        ``grown_ratio`` and ``taken_ratio`` are in buffers;
+    ``waits`` is 1 where the client took no more. ``sent`` counts all records, those of the warm-up
+    too; the broker gets them in the end.
     """
     topic, value_size = arguments["topic"], arguments["value_size"]
     async with started(adapter, settings):
         for _ in range(_WARM_UP_RECORDS):
             await adapter.send_and_wait(topic, b"0" * value_size, None)
-        filling = Filling(adapter, topic, value_size, settings.buffer_memory, keep=arguments["keep"])
+        filling = Filling(
+            adapter, topic, value_size, settings.buffer_memory, keep=arguments["keep"]
+        )
         os.kill(arguments["broker_pid"], signal.SIGSTOP)
         try:
             waits = await filling.run()
@@ -63,7 +70,9 @@ class Filling:
         kept: what it gave for each of them, where that is kept.
     """
 
-    def __init__(self, adapter: Any, topic: str, value_size: int, buffer_memory: int, *, keep: bool) -> None:
+    def __init__(
+        self, adapter: Any, topic: str, value_size: int, buffer_memory: int, *, keep: bool
+    ) -> None:
         self.records = 0
         self.kept: list[object] = []
         self._adapter = adapter
@@ -84,9 +93,15 @@ class Filling:
         """Return once the client took nothing for a second (True), or has had enough (False)."""
         name = self._adapter.name
         if name in _AWAITED:
-            sending = asyncio.create_task(self._send_awaited(getattr(self._adapter.producer, _AWAITED[name])))
+            sending = asyncio.create_task(
+                self._send_awaited(getattr(self._adapter.producer, _AWAITED[name]))
+            )
         else:
-            sending = asyncio.create_task(asyncio.to_thread(self._send_blocking, getattr(self._adapter.producer, _BLOCKING[name])))
+            sending = asyncio.create_task(
+                asyncio.to_thread(
+                    self._send_blocking, getattr(self._adapter.producer, _BLOCKING[name])
+                )
+            )
         seen = -1
         while not sending.done() and seen != self.records:
             seen = self.records
@@ -124,4 +139,7 @@ class Filling:
         if self.records % _RECORDS_BETWEEN_LOOKS:
             return True
         taken = self.records * self._value_size
-        return taken < _MOST_TIMES_TAKEN * self._buffer_memory and self.grown < _MOST_TIMES_GROWN * self._buffer_memory
+        return (
+            taken < _MOST_TIMES_TAKEN * self._buffer_memory
+            and self.grown < _MOST_TIMES_GROWN * self._buffer_memory
+        )

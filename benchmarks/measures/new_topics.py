@@ -13,7 +13,9 @@ _VALUE = b"v" * 100
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``topics``, each of which gets a record, which is awaited before the next is sent. A record is a topic here."""
+    """Arguments: ``topics``, each of which gets a record, which is awaited before the next is sent.
+    A record is a topic here.
+    """
     topics = arguments["topics"]
 
     async def one_record_each() -> None:

@@ -15,13 +15,16 @@ _WARM_UP_SHARE = 0.2
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``, sent before and not counted; ``limit_s``, after which it is enough.
+    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``, sent before and
+    not counted; ``limit_s``, after which it is enough.
 
     ``sent`` tells how many records were sent in all.
     """
     load, limit_s = Load(**arguments["load"]), arguments["limit_s"]
     async with started(adapter, settings):
-        warm_up = await _durations(adapter, replace(load, records=arguments["warm_up_records"]), limit_s * _WARM_UP_SHARE)
+        warm_up = await _durations(
+            adapter, replace(load, records=arguments["warm_up_records"]), limit_s * _WARM_UP_SHARE
+        )
         with older_heap_frozen():
             durations = await _durations(adapter, load, limit_s)
     return {**in_milliseconds(durations), "sent": len(warm_up) + len(durations)}

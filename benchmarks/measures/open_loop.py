@@ -1,4 +1,6 @@
-"""How long records take that come at a fixed rate, each from a task of its own, whether or not those before are done."""
+"""How long records take that come at a fixed rate, each from a task of its own, whether or not
+those before are done.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,25 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
 from benchmarks.measures import Figures
-from benchmarks.timing import MILLISECONDS, in_milliseconds, older_heap_frozen, on_schedule, percentile
+from benchmarks.timing import (
+    MILLISECONDS,
+    in_milliseconds,
+    older_heap_frozen,
+    on_schedule,
+    percentile,
+)
 
 _MOST_MOMENTS_A_SECOND = 1_000  # asyncio's timers are no finer than a millisecond
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``, sent before and not counted; ``rate``, in records a second.
+    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``, sent before and
+    not counted; ``rate``, in records a second.
 
-    A record's time begins with the moment at which it was due. ``late_p99_ms`` tells how late its task was made: the event loop was busy. ``failed``
-    counts records that were not delivered (a client that falls behind may never catch up); ``sent`` counts the others, with those of the warm-up.
+    A record's time begins with the moment at which it was due. ``late_p99_ms`` tells how late its
+    task was made: the event loop was busy. ``failed`` counts records that were not delivered (a
+    client that falls behind may never catch up); ``sent`` counts the others, with those of the
+    warm-up.
     """
     load, rate = Load(**arguments["load"]), arguments["rate"]
     async with started(adapter, settings):
@@ -39,7 +50,9 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
 
 @dataclass(slots=True)
 class _Run:
-    """Seconds from due to acknowledged, or failed, of each record, and from due to begun of each moment."""
+    """Seconds from due to acknowledged, or failed, of each record, and from due to begun of each
+    moment.
+    """
 
     durations: list[float] = field(default_factory=list)
     lateness: list[float] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""How long one awaited record takes at best in asyncio: a request that was encoded before, on one stream, and the answer not decoded."""
+"""How long one awaited record takes at best in asyncio: a request that was encoded before, on one
+stream, and the answer not decoded.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,13 @@ _TIMEOUT_MS = 30_000
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments as for ``one_at_a_time``, for a topic of one partition; the adapter is left alone."""
+    """Arguments as for ``one_at_a_time``, for a topic of one partition; the adapter is left
+    alone.
+    """
     load, warm_up_records = Load(**arguments["load"]), arguments["warm_up_records"]
-    host, port, requests = await _prepare(settings, replace(load, records=warm_up_records + load.records))
+    host, port, requests = await _prepare(
+        settings, replace(load, records=warm_up_records + load.records)
+    )
     reader, writer = await asyncio.open_connection(host, port)
     try:
         with older_heap_frozen():
@@ -36,7 +42,9 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
 
 
 async def _prepare(settings: Settings, load: Load) -> tuple[str, int, list[bytes]]:
-    """The leader's host and port, and a request for each record, idempotent as those of the clients."""
+    """The leader's host and port, and a request for each record, idempotent as those of the
+    clients.
+    """
     async with ClusterClient(settings.bootstrap_servers) as client:
         snapshot = await client.refresh_topics([load.topic])
         topic = snapshot.topics[load.topic]
@@ -46,9 +54,19 @@ async def _prepare(settings: Settings, load: Load) -> tuple[str, int, list[bytes
     for number, (key, value) in enumerate(load.keyed_values()):
         writer = RecordBatchWriter(int(time.time() * 1000))
         writer.append(writer.base_timestamp, key, value)
-        batch = writer.build(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, base_sequence=number)
+        batch = writer.build(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=number,
+        )
         topics = [(load.topic, topic.topic_id, [(0, batch)])]
-        requests.append(b"".join(encode_produce_request(PRODUCE_VERSION, number, "raw", None, -1, _TIMEOUT_MS, topics)))
+        requests.append(
+            b"".join(
+                encode_produce_request(
+                    PRODUCE_VERSION, number, "raw", None, -1, _TIMEOUT_MS, topics
+                )
+            )
+        )
     return leader.host, leader.port, requests
 
 

@@ -1,4 +1,6 @@
-"""What records cost that are read from a topic: CPU and time, from the assignment to the last value."""
+"""What records cost that are read from a topic: CPU and time, from the assignment to the last
+value.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ class ValuesDifferError(Exception):
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``reader``, a name of READERS; ``topic``, of one partition; its ``records`` and their ``value_bytes``.
+    """Arguments: ``reader``, a name of READERS; ``topic``, of one partition; its ``records`` and
+    their ``value_bytes``.
 
     The adapter is left alone.
     """
@@ -31,5 +34,7 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
 
         cost = await measured(records, read)
     if found != [expected]:
-        raise ValuesDifferError(f"{arguments['reader']}: {records} values of {found[0]} bytes instead of {expected}")
+        raise ValuesDifferError(
+            f"{arguments['reader']}: {records} values of {found[0]} bytes instead of {expected}"
+        )
     return {"records": records, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s}

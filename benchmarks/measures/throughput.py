@@ -1,4 +1,6 @@
-"""What many records cost that are sent one after the other: CPU and time, from the first ``send`` to the last acknowledgement."""
+"""What many records cost that are sent one after the other: CPU and time, from the first ``send``
+to the last acknowledgement.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load; ``warm_up_records``, sent before. A foreign client counts its records itself."""
+    """Arguments: ``load``, the fields of Load; ``warm_up_records``, sent before. A foreign client
+    counts its records itself.
+    """
     load = Load(**arguments["load"])
     async with started(adapter, settings):
         if isinstance(adapter, Foreign):

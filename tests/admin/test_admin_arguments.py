@@ -39,7 +39,9 @@ async def admin(broker: EmbeddedCluster) -> AsyncIterator[Admin]:
 
 
 @pytest.mark.parametrize(("call", "arguments", "said"), WRONG)
-async def test_what_is_wrong_is_named(admin: Admin, broker: EmbeddedCluster, call: str, arguments: tuple[Any, ...], said: str) -> None:
+async def test_what_is_wrong_is_named(
+    admin: Admin, broker: EmbeddedCluster, call: str, arguments: tuple[Any, ...], said: str
+) -> None:
     asked_before = len(broker.requests)
     with pytest.raises(ConfigError, match=re.escape(said)):
         await getattr(admin, call)(*arguments)

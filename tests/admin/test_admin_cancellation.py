@@ -1,4 +1,6 @@
-"""An admin client's calls, cancelled wherever they wait, leave nothing behind and the client usable."""
+"""An admin client's calls, cancelled wherever they wait, leave nothing behind and the client
+usable.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PARTITION = TopicPartition("orders", 0)
 CALLS: dict[str, Callable[[Admin], Awaitable[object]]] = {
     "create_topics": lambda admin: admin.create_topics([NewTopic("made", 1)]),
     "describe_topics": lambda admin: admin.describe_topics(["orders"]),
-    "describe_configs": lambda admin: admin.describe_configs([ConfigResource.topic("orders"), ConfigResource.broker(1)]),
+    "describe_configs": lambda admin: admin.describe_configs(
+        [ConfigResource.topic("orders"), ConfigResource.broker(1)]
+    ),
     "list_offsets": lambda admin: admin.list_offsets({PARTITION: OffsetSpec.LATEST}),
     "list_groups": lambda admin: admin.list_groups(),
     "alter_offsets": lambda admin: admin.alter_consumer_group_offsets("group", {PARTITION: 0}),
@@ -27,7 +31,10 @@ CALLS: dict[str, Callable[[Admin], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call(name: str) -> None:
-    async with EmbeddedCluster(nodes=2) as cluster, Admin(cluster.bootstrap_servers, retry_backoff_ms=1) as admin:
+    async with (
+        EmbeddedCluster(nodes=2) as cluster,
+        Admin(cluster.bootstrap_servers, retry_backoff_ms=1) as admin,
+    ):
         cluster.create_topic("orders", 2)
         (await admin.alter_consumer_group_offsets("group", {PARTITION: 0})).check()
         cluster.on(ApiKey.CREATE_TOPICS, fail(ErrorCode.NOT_CONTROLLER))
@@ -49,7 +56,11 @@ async def test_start_and_close() -> None:
                 await admin.list_topics()
 
         async def check(number: int, cancelled: bool) -> None:
-            tasks = {task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod") and not task.done()}
+            tasks = {
+                task
+                for task in asyncio.all_tasks()
+                if task.get_name().startswith("aioprod") and not task.done()
+            }
             if tasks:
                 await asyncio.wait(tasks, timeout=2)
             assert not [task.get_name() for task in tasks if not task.done()]

@@ -29,18 +29,27 @@ async def test_the_examples_run_one_after_another(broker: EmbeddedCluster) -> No
     inner = re.sub("^(?=.)", "    ", "".join(others), flags=re.MULTILINE)
     whole = first.replace("localhost:9092", broker.bootstrap_servers) + inner
     await eval(compile(whole, "docs/admin.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-    assert broker.topics["orders"].configs == {"retention.ms": "3600000", "cleanup.policy": "delete,compact"}
+    assert broker.topics["orders"].configs == {
+        "retention.ms": "3600000",
+        "cleanup.policy": "delete,compact",
+    }
     assert len(broker.topics["clicks"].partitions) == 4
     assert list(names["made"].errors) == ["orders"]
     assert names["group"].state == "Empty"
 
 
-def test_the_commands_run_one_after_another(threaded_broker: ThreadedCluster, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_run_one_after_another(
+    threaded_broker: ThreadedCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
     servers = threaded_broker.bootstrap_servers
     function = f'aioprod() {{ "{sys.executable}" -m aioprod.cli "$@" -b {servers}; }}'
     for line in "".join(blocks("sh")).splitlines():
         if "|" in line:
-            subprocess.run(["bash", "-e", "-o", "pipefail", "-c", f"{function}\n{line}"], timeout=60, check=True)
+            subprocess.run(
+                ["bash", "-e", "-o", "pipefail", "-c", f"{function}\n{line}"],
+                timeout=60,
+                check=True,
+            )
         else:
             program, *arguments = shlex.split(line)
             assert (program, cli.main([*arguments, "-b", servers])) == ("aioprod", 0), line
@@ -51,6 +60,11 @@ def test_the_commands_run_one_after_another(threaded_broker: ThreadedCluster, ca
 
 
 def test_every_call_is_named() -> None:
-    calls = {name for name in dir(Admin) if not name.startswith("_")} - {"start", "stop", "close", "from_config"}
+    calls = {name for name in dir(Admin) if not name.startswith("_")} - {
+        "start",
+        "stop",
+        "close",
+        "from_config",
+    }
     table = PAGE.split("\nNot there:")[0]
     assert calls == set(re.findall(r"`(\w+)`", table)) & calls

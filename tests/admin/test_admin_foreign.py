@@ -29,7 +29,9 @@ async def answers(asked: dict[Any, Future[Any]]) -> list[Any]:
     return [await asyncio.to_thread(each.result, LIMIT_S) for each in asked.values()]
 
 
-async def test_both_see_and_do_the_same(admin: Admin, bootstrap: str, new_name: Callable[[str], str], until: Until) -> None:
+async def test_both_see_and_do_the_same(
+    admin: Admin, bootstrap: str, new_name: Callable[[str], str], until: Until
+) -> None:
     theirs = await asyncio.to_thread(AdminClient, {"bootstrap.servers": bootstrap})
     ours, other = new_name("ours"), new_name("theirs")
 
@@ -44,9 +46,13 @@ async def test_both_see_and_do_the_same(admin: Admin, bootstrap: str, new_name: 
             assert (told.leader, tuple(told.replicas), tuple(told.isrs)) == (
                 partition.leader and partition.leader.node_id, partition.replicas, partition.isr
             )  # fmt: skip
-        (settings,) = await answers(theirs.describe_configs([TheirResource(TheirResource.Type.TOPIC, name)]))
+        (settings,) = await answers(
+            theirs.describe_configs([TheirResource(TheirResource.Type.TOPIC, name)])
+        )
         own = await admin.describe_configs(ConfigResource.topic(name))
-        assert {key: each.value for key, each in settings.items()} == {key: each.value for key, each in own.items()}
+        assert {key: each.value for key, each in settings.items()} == {
+            key: each.value for key, each in own.items()
+        }
         assert own["retention.ms"].value == retention
     assert made.configs["retention.ms"].value == "70000"
 
@@ -55,20 +61,36 @@ async def test_both_see_and_do_the_same(admin: Admin, bootstrap: str, new_name: 
             await producer.send(ours, b"x", partition=number % 2)
     (await admin.delete_records({TopicPartition(ours, 0): 2})).check()
     found = await answers(theirs.list_offsets({Place(ours, 0): EARLIEST, Place(ours, 1): LATEST}))
-    places = await admin.list_offsets({TopicPartition(ours, 0): OffsetSpec.EARLIEST, TopicPartition(ours, 1): OffsetSpec.LATEST})
+    places = await admin.list_offsets(
+        {TopicPartition(ours, 0): OffsetSpec.EARLIEST, TopicPartition(ours, 1): OffsetSpec.LATEST}
+    )
     assert [each.offset for each in found] == [each.offset for each in places.values()] == [2, 5]
 
     group = new_name("group")
-    (await admin.alter_consumer_group_offsets(group, {TopicPartition(ours, 0): OffsetAndMetadata(3, "ours")})).check()
-    await answers(theirs.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [Place(ours, 1, 4)])]))
-    (told,) = await answers(theirs.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
+    (
+        await admin.alter_consumer_group_offsets(
+            group, {TopicPartition(ours, 0): OffsetAndMetadata(3, "ours")}
+        )
+    ).check()
+    await answers(
+        theirs.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, [Place(ours, 1, 4)])]
+        )
+    )
+    (told,) = await answers(
+        theirs.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    )
     assert {(each.partition, each.offset) for each in told.topic_partitions} == {(0, 3), (1, 4)}
     assert await admin.list_consumer_group_offsets(group) == {
         TopicPartition(ours, 0): OffsetAndMetadata(3, "ours"),
         TopicPartition(ours, 1): OffsetAndMetadata(4),
     }
     (description,) = await answers(theirs.describe_consumer_groups([group]))
-    assert description.state.name == (await admin.describe_consumer_groups(group)).state.upper() == "EMPTY"
+    assert (
+        description.state.name
+        == (await admin.describe_consumer_groups(group)).state.upper()
+        == "EMPTY"
+    )
 
     await answers(theirs.create_partitions([NewPartitions(ours, 4)]))
 
@@ -80,6 +102,9 @@ async def test_both_see_and_do_the_same(admin: Admin, bootstrap: str, new_name: 
     (await admin.delete_topics([ours, other])).check()
 
     async def are_gone() -> bool:
-        return not {ours, other} & (await asyncio.to_thread(theirs.list_topics, timeout=LIMIT_S)).topics.keys()
+        return (
+            not {ours, other}
+            & (await asyncio.to_thread(theirs.list_topics, timeout=LIMIT_S)).topics.keys()
+        )
 
     await until(are_gone)

@@ -20,9 +20,13 @@ LIMIT_S = 60
 
 
 @asynccontextmanager
-async def member(bootstrap: str, topic: str, group: str, **settings: object) -> AsyncIterator[AIOKafkaConsumer]:
+async def member(
+    bootstrap: str, topic: str, group: str, **settings: object
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A member of a classic group that has its partitions."""
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", **settings)
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", **settings
+    )
     await consumer.start()
     try:
         yield consumer
@@ -30,7 +34,9 @@ async def member(bootstrap: str, topic: str, group: str, **settings: object) -> 
         await consumer.stop()
 
 
-async def filled_topic(admin: Admin, bootstrap: str, name: str, partitions: int = 2, records: int = 10) -> list[TopicPartition]:
+async def filled_topic(
+    admin: Admin, bootstrap: str, name: str, partitions: int = 2, records: int = 10
+) -> list[TopicPartition]:
     await admin.create_topics(NewTopic(name, partitions))
     async with Producer(bootstrap) as producer:
         for partition in range(partitions):
@@ -39,25 +45,40 @@ async def filled_topic(admin: Admin, bootstrap: str, name: str, partitions: int 
     return [TopicPartition(name, partition) for partition in range(partitions)]
 
 
-async def test_a_classic_group_is_listed_and_described(admin: Admin, bootstrap: str, new_name: NewName) -> None:
+async def test_a_classic_group_is_listed_and_described(
+    admin: Admin, bootstrap: str, new_name: NewName
+) -> None:
     topic, group = new_name("orders"), new_name("group")
     partitions = await filled_topic(admin, bootstrap, topic)
     async with member(bootstrap, topic, group, client_id="reader", group_instance_id="one"):
         listed = (await admin.list_groups())[group]
-        assert (listed.type, listed.protocol_type, listed.state) == ("classic", "consumer", "Stable")
+        assert (listed.type, listed.protocol_type, listed.state) == (
+            "classic",
+            "consumer",
+            "Stable",
+        )
         described = await admin.describe_consumer_groups(group, include_authorized_operations=True)
         assert (described.group_id, described.type, described.state) == (group, "classic", "Stable")
         assert (described.assignor, described.protocol_type) == ("roundrobin", "consumer")
-        assert described.authorized_operations is not None and AclOperation.READ in described.authorized_operations
+        assert (
+            described.authorized_operations is not None
+            and AclOperation.READ in described.authorized_operations
+        )
         (only,) = described.members
-        assert (only.client_id, only.group_instance_id, only.assignment) == ("reader", "one", frozenset(partitions))
+        assert (only.client_id, only.group_instance_id, only.assignment) == (
+            "reader",
+            "one",
+            frozenset(partitions),
+        )
         assert "127.0.0.1" in only.host and only.member_id
         assert group in await admin.list_groups(states=["Stable"], types=["classic"])
         assert group not in await admin.list_groups(states=["Empty"])
         assert group not in await admin.list_groups(types=["consumer"])
 
 
-async def test_a_group_with_members_is_not_deleted_and_its_offsets_not_changed(admin: Admin, bootstrap: str, new_name: NewName) -> None:
+async def test_a_group_with_members_is_not_deleted_and_its_offsets_not_changed(
+    admin: Admin, bootstrap: str, new_name: NewName
+) -> None:
     topic, group = new_name("orders"), new_name("group")
     partitions = await filled_topic(admin, bootstrap, topic)
     async with member(bootstrap, topic, group) as consumer:
@@ -69,21 +90,34 @@ async def test_a_group_with_members_is_not_deleted_and_its_offsets_not_changed(a
         with pytest.raises(BrokerError, match=r"it has members: stop them first"):
             altered.check()
         deleted = await admin.delete_consumer_group_offsets(group, partitions)
-        assert {error.code for error in deleted.errors.values() if isinstance(error, BrokerError)} == {ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
-        assert {place.offset for place in (await admin.list_consumer_group_offsets(group)).values() if place} == {1}
+        assert {
+            error.code for error in deleted.errors.values() if isinstance(error, BrokerError)
+        } == {ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+        assert {
+            place.offset
+            for place in (await admin.list_consumer_group_offsets(group)).values()
+            if place
+        } == {1}
     await admin.delete_consumer_groups(group)
     with pytest.raises(BrokerError) as raised:
         await admin.describe_consumer_groups(group)
     assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_offsets_are_set_told_and_forgotten(admin: Admin, bootstrap: str, new_name: NewName) -> None:
+async def test_offsets_are_set_told_and_forgotten(
+    admin: Admin, bootstrap: str, new_name: NewName
+) -> None:
     group = new_name("group")
     first, second = await filled_topic(admin, bootstrap, new_name("orders"))
-    altered = await admin.alter_consumer_group_offsets(group, {first: 3, second: OffsetAndMetadata(4, "by hand"), TopicPartition("missing", 0): 1})
+    altered = await admin.alter_consumer_group_offsets(
+        group, {first: 3, second: OffsetAndMetadata(4, "by hand"), TopicPartition("missing", 0): 1}
+    )
     assert list(altered.successes) == [first, second]
     assert list(altered.errors) == [TopicPartition("missing", 0)]
-    assert await admin.list_consumer_group_offsets(group) == {first: OffsetAndMetadata(3), second: OffsetAndMetadata(4, "by hand")}
+    assert await admin.list_consumer_group_offsets(group) == {
+        first: OffsetAndMetadata(3),
+        second: OffsetAndMetadata(4, "by hand"),
+    }
     other = TopicPartition(first.topic, 7)
     assert await admin.list_consumer_group_offsets(group, [second, other], require_stable=True) == {
         second: OffsetAndMetadata(4, "by hand"),
@@ -92,11 +126,15 @@ async def test_offsets_are_set_told_and_forgotten(admin: Admin, bootstrap: str, 
     described = await admin.describe_consumer_groups(group)
     assert (described.state, described.members) == ("Empty", ())
     (await admin.delete_consumer_group_offsets(group, [first])).check()
-    assert await admin.list_consumer_group_offsets(group) == {second: OffsetAndMetadata(4, "by hand")}
+    assert await admin.list_consumer_group_offsets(group) == {
+        second: OffsetAndMetadata(4, "by hand")
+    }
     assert await admin.list_consumer_group_offsets(new_name("nobody")) == {}
 
 
-async def test_each_group_has_its_own_outcome(admin: Admin, bootstrap: str, new_name: NewName) -> None:
+async def test_each_group_has_its_own_outcome(
+    admin: Admin, bootstrap: str, new_name: NewName
+) -> None:
     group, missing = new_name("group"), new_name("missing")
     (partition,) = await filled_topic(admin, bootstrap, new_name("orders"), 1)
     (await admin.alter_consumer_group_offsets(group, {partition: 3})).check()
@@ -106,10 +144,19 @@ async def test_each_group_has_its_own_outcome(admin: Admin, bootstrap: str, new_
     assert list(deleted) == [missing, group] and list(deleted.errors) == [missing]
 
 
-async def test_static_members_are_taken_out(admin: Admin, bootstrap: str, new_name: NewName) -> None:
+async def test_static_members_are_taken_out(
+    admin: Admin, bootstrap: str, new_name: NewName
+) -> None:
     topic, group = new_name("orders"), new_name("group")
     await filled_topic(admin, bootstrap, topic)
-    async with member(bootstrap, topic, group, group_instance_id="one", session_timeout_ms=30_000, enable_auto_commit=False):
+    async with member(
+        bootstrap,
+        topic,
+        group,
+        group_instance_id="one",
+        session_timeout_ms=30_000,
+        enable_auto_commit=False,
+    ):
         removed = await admin.remove_members_from_consumer_group(group, ["one", "two"])
         assert list(removed.successes) == ["one"] and list(removed.errors) == ["two"]
 
@@ -121,11 +168,21 @@ async def test_places_in_partitions(admin: Admin, bootstrap: str, new_name: NewN
     async with Producer(bootstrap) as producer:
         for number in range(5):
             await producer.send(topic, b"x", timestamp_ms=1_000_000 + number * 1000)
-    for spec, expected in ((OffsetSpec.EARLIEST, 0), (OffsetSpec.LATEST, 5), (OffsetSpec.MAX_TIMESTAMP, 4), (1_001_500, 2), (9_000_000, -1)):
-        found = (await admin.list_offsets({partition: spec}, isolation_level="read_committed"))[partition]
+    for spec, expected in (
+        (OffsetSpec.EARLIEST, 0),
+        (OffsetSpec.LATEST, 5),
+        (OffsetSpec.MAX_TIMESTAMP, 4),
+        (1_001_500, 2),
+        (9_000_000, -1),
+    ):
+        found = (await admin.list_offsets({partition: spec}, isolation_level="read_committed"))[
+            partition
+        ]
         assert found.offset == expected, spec
     assert (await admin.list_offsets({partition: 1_001_500}))[partition].timestamp == 1_002_000
-    some = await admin.list_offsets({partition: OffsetSpec.LATEST, TopicPartition(topic, 9): OffsetSpec.LATEST})
+    some = await admin.list_offsets(
+        {partition: OffsetSpec.LATEST, TopicPartition(topic, 9): OffsetSpec.LATEST}
+    )
     assert some[partition].offset == 5
     with pytest.raises(BrokerError, match=rf"{topic}-9 \(the topic has 1 partitions\)"):
         some.check()
@@ -136,7 +193,9 @@ async def test_groups_of_all_brokers(new_name: NewName) -> None:
         cluster.create_topic("orders", 1)
         groups = [f"group-{number}" for number in range(20)]
         for group in groups:
-            (await admin.alter_consumer_group_offsets(group, {TopicPartition("orders", 0): 0})).check()
+            (
+                await admin.alter_consumer_group_offsets(group, {TopicPartition("orders", 0): 0})
+            ).check()
         assert set(await admin.list_groups()) == set(groups)
         assert (await admin.describe_consumer_groups(groups)).check().keys() == set(groups)
         (await admin.delete_consumer_groups(groups)).check()
@@ -147,7 +206,14 @@ async def test_a_group_of_the_new_protocol(kafka: str, new_name: NewName, until:
     topic, group = new_name("orders"), new_name("group")
     async with Admin(kafka) as admin:
         partitions = await filled_topic(admin, kafka, topic)
-        consumer = ConfluentConsumer({"bootstrap.servers": kafka, "group.id": group, "group.protocol": "consumer", "client.id": "reader"})
+        consumer = ConfluentConsumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": group,
+                "group.protocol": "consumer",
+                "client.id": "reader",
+            }
+        )
         consumer.subscribe([topic])
 
         async def has_all() -> bool:
@@ -160,16 +226,29 @@ async def test_a_group_of_the_new_protocol(kafka: str, new_name: NewName, until:
 
         try:
             await until(has_all)
-            described = await admin.describe_consumer_groups(group, include_authorized_operations=True)
-            assert (described.type, described.state, described.assignor) == ("consumer", "Stable", "uniform")
+            described = await admin.describe_consumer_groups(
+                group, include_authorized_operations=True
+            )
+            assert (described.type, described.state, described.assignor) == (
+                "consumer",
+                "Stable",
+                "uniform",
+            )
             assert described.group_epoch is not None and described.group_epoch >= 1
             assert described.assignment_epoch == described.group_epoch
             (only,) = described.members
-            assert (only.client_id, only.subscription, only.target_assignment) == ("reader", frozenset({topic}), frozenset(partitions))
+            assert (only.client_id, only.subscription, only.target_assignment) == (
+                "reader",
+                frozenset({topic}),
+                frozenset(partitions),
+            )
             assert only.member_epoch == described.group_epoch
             assert (await admin.list_groups(types=["consumer"]))[group].state == "Stable"
             altered = await admin.alter_consumer_group_offsets(group, dict.fromkeys(partitions, 5))
-            assert all("has members" in str(error) for error in altered.errors.values()) and len(altered.errors) == 2
+            assert (
+                all("has members" in str(error) for error in altered.errors.values())
+                and len(altered.errors) == 2
+            )
         finally:
             await asyncio.to_thread(consumer.close)
         await admin.delete_consumer_groups(group)

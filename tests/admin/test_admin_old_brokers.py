@@ -1,4 +1,6 @@
-"""The admin client with brokers that know less: older versions of requests, requests that are not there, answers that leave something out."""
+"""The admin client with brokers that know less: older versions of requests, requests that are not
+there, answers that leave something out.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,40 @@ from typing import Any
 
 import pytest
 
-from aioprod import Admin, BrokerError, ErrorCode, OffsetAndMetadata, ProtocolError, TopicPartition, UnsupportedVersionError
+from aioprod import (
+    Admin,
+    BrokerError,
+    ErrorCode,
+    OffsetAndMetadata,
+    ProtocolError,
+    TopicPartition,
+    UnsupportedVersionError,
+)
 from aioprod.admin import ConfigResource, NewTopic, OffsetSpec
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer
 
 #: The newest versions of Kafka 2.1, the oldest broker that Kafka 4's own clients speak to.
 KAFKA_2_1 = {
-    ApiKey.LIST_OFFSETS: 4, ApiKey.METADATA: 7, ApiKey.OFFSET_COMMIT: 6, ApiKey.OFFSET_FETCH: 5, ApiKey.FIND_COORDINATOR: 2,
-    ApiKey.DESCRIBE_GROUPS: 2, ApiKey.LIST_GROUPS: 2, ApiKey.API_VERSIONS: 2, ApiKey.CREATE_TOPICS: 3, ApiKey.DELETE_TOPICS: 3,
-    ApiKey.DELETE_RECORDS: 1, ApiKey.INIT_PRODUCER_ID: 1, ApiKey.DESCRIBE_CONFIGS: 2, ApiKey.ALTER_CONFIGS: 1, ApiKey.CREATE_PARTITIONS: 1,
-    ApiKey.DELETE_GROUPS: 1, ApiKey.DESCRIBE_LOG_DIRS: 1, ApiKey.LEAVE_GROUP: 2,
-}  # fmt: skip
+    ApiKey.LIST_OFFSETS: 4,
+    ApiKey.METADATA: 7,
+    ApiKey.OFFSET_COMMIT: 6,
+    ApiKey.OFFSET_FETCH: 5,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.DESCRIBE_GROUPS: 2,
+    ApiKey.LIST_GROUPS: 2,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.CREATE_TOPICS: 3,
+    ApiKey.DELETE_TOPICS: 3,
+    ApiKey.DELETE_RECORDS: 1,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+    ApiKey.ALTER_CONFIGS: 1,
+    ApiKey.CREATE_PARTITIONS: 1,
+    ApiKey.DELETE_GROUPS: 1,
+    ApiKey.DESCRIBE_LOG_DIRS: 1,
+    ApiKey.LEAVE_GROUP: 2,
+}
 
 
 @pytest.fixture
@@ -44,11 +68,16 @@ async def test_what_an_old_broker_can_do(old: Admin) -> None:
     cluster = await old.describe_cluster()
     assert cluster.controller in cluster.nodes
     (await old.create_partitions({"orders": 3})).check()
-    assert (await old.describe_configs(ConfigResource.topic("orders")))["retention.ms"].value == "604800000"
+    assert (await old.describe_configs(ConfigResource.topic("orders")))[
+        "retention.ms"
+    ].value == "604800000"
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
     (await old.alter_consumer_group_offsets("group", {first: 0})).check()
     assert await old.list_consumer_group_offsets("group") == {first: OffsetAndMetadata(0)}
-    assert await old.list_consumer_group_offsets("group", [first, second]) == {first: OffsetAndMetadata(0), second: None}
+    assert await old.list_consumer_group_offsets("group", [first, second]) == {
+        first: OffsetAndMetadata(0),
+        second: None,
+    }
     group = (await old.list_groups())["group"]
     assert (group.state, group.type) == ("", "")
     assert (await old.describe_consumer_groups("group")).state == "Empty"
@@ -63,7 +92,11 @@ async def test_what_an_old_broker_can_do(old: Admin) -> None:
 
 async def test_what_an_old_broker_can_not_do(old: Admin) -> None:
     with pytest.raises(UnsupportedVersionError, match="IncrementalAlterConfigs"):
-        (await old.incremental_alter_configs({ConfigResource.topic("orders"): {"retention.ms": 1}})).check()
+        (
+            await old.incremental_alter_configs(
+                {ConfigResource.topic("orders"): {"retention.ms": 1}}
+            )
+        ).check()
     with pytest.raises(UnsupportedVersionError, match="ListTransactions"):
         await old.list_transactions()
     with pytest.raises(UnsupportedVersionError, match="DescribeCluster"):
@@ -72,7 +105,10 @@ async def test_what_an_old_broker_can_not_do(old: Admin) -> None:
         (await old.remove_members_from_consumer_group("group", ["one"])).check()
     with pytest.raises(ProtocolError, match="states_filter is set, but version 2 does not have it"):
         await old.list_groups(states=["Stable"])
-    with pytest.raises(ProtocolError, match="include_topic_authorized_operations is set, but version 7 does not have it"):
+    with pytest.raises(
+        ProtocolError,
+        match="include_topic_authorized_operations is set, but version 7 does not have it",
+    ):
         await old.describe_topics("orders", include_authorized_operations=True)
 
 
@@ -80,7 +116,9 @@ async def test_an_answer_that_leaves_something_out(broker: EmbeddedCluster) -> N
     broker.create_topic("orders", 1)
     async with Admin(broker.bootstrap_servers) as admin:
         broker.on(ApiKey.DESCRIBE_CONFIGS, change_answer(lambda answer: answer.results.clear()))
-        with pytest.raises(ProtocolError, match="describe_configs: the broker's answer leaves out topic orders"):
+        with pytest.raises(
+            ProtocolError, match="describe_configs: the broker's answer leaves out topic orders"
+        ):
             await admin.describe_configs(ConfigResource.topic("orders"))
         broker.on(ApiKey.DESCRIBE_GROUPS, change_answer(lambda answer: answer.groups.clear()))
         with pytest.raises(ProtocolError, match="group mine: 0 answers to a request about one"):
@@ -99,7 +137,9 @@ async def test_unknown_codes_and_kinds_are_no_trouble(broker: EmbeddedCluster) -
     async with Admin(broker.bootstrap_servers) as admin:
         broker.on(ApiKey.DESCRIBE_CONFIGS, change_answer(from_the_future))
         settings = await admin.describe_configs(ConfigResource.topic("orders"))
-        assert {(entry.source.name, entry.type.name) for entry in settings.values()} == {("UNKNOWN", "UNKNOWN")}
+        assert {(entry.source.name, entry.type.name) for entry in settings.values()} == {
+            ("UNKNOWN", "UNKNOWN")
+        }
         broker.on(ApiKey.CREATE_TOPICS, change_answer(unknown_code))
         with pytest.raises(BrokerError) as raised:
             await admin.create_topics(NewTopic("clicks", 1))

@@ -1,4 +1,6 @@
-"""The admin client in virtual time: its limits, and brokers that come and go, at seeds that replay."""
+"""The admin client in virtual time: its limits, and brokers that come and go, at seeds that
+replay.
+"""
 
 from __future__ import annotations
 

@@ -19,11 +19,18 @@ def code_of(error: BaseException) -> ErrorCode:
     return error.code
 
 
-async def test_a_topic_is_made_described_listed_and_deleted(admin: Admin, new_name: NewName, until: Until) -> None:
+async def test_a_topic_is_made_described_listed_and_deleted(
+    admin: Admin, new_name: NewName, until: Until
+) -> None:
     name = new_name("orders")
-    made = await admin.create_topics(NewTopic(name, 3, 1, {"retention.ms": 3_600_000, "preallocate": True}))
+    made = await admin.create_topics(
+        NewTopic(name, 3, 1, {"retention.ms": 3_600_000, "preallocate": True})
+    )
     assert (made.name, made.num_partitions, made.replication_factor) == (name, 3, 1)
-    assert made.configs["retention.ms"].value == "3600000" and made.configs["preallocate"].value == "true"
+    assert (
+        made.configs["retention.ms"].value == "3600000"
+        and made.configs["preallocate"].value == "true"
+    )
     assert made.configs["retention.ms"].source is ConfigSource.DYNAMIC_TOPIC_CONFIG
     assert made.topic_id is not None
 
@@ -46,7 +53,9 @@ async def test_a_topic_is_made_described_listed_and_deleted(admin: Admin, new_na
     await until(is_gone)
 
 
-async def test_one_bad_topic_of_several_does_not_stop_the_others(admin: Admin, new_name: NewName) -> None:
+async def test_one_bad_topic_of_several_does_not_stop_the_others(
+    admin: Admin, new_name: NewName
+) -> None:
     good, bad, greedy = new_name("good"), "not/legal", new_name("greedy")
     made = await admin.create_topics([NewTopic(good, 1), NewTopic(bad, 1), NewTopic(greedy, 1, 50)])
     assert list(made) == [good, bad, greedy] and list(made.successes) == [good]
@@ -62,12 +71,18 @@ async def test_one_bad_topic_of_several_does_not_stop_the_others(admin: Admin, n
 
     described = await admin.describe_topics([good, new_name("missing")])
     assert described[good].partitions
-    assert [code_of(error) for error in described.errors.values()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [code_of(error) for error in described.errors.values()] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
     deleted = await admin.delete_topics([good, "missing"])
-    assert {name: code_of(error) for name, error in deleted.errors.items()} == {"missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert {name: code_of(error) for name, error in deleted.errors.items()} == {
+        "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
 
 
-async def test_the_error_of_one_topic_is_raised_and_names_it(admin: Admin, new_name: NewName) -> None:
+async def test_the_error_of_one_topic_is_raised_and_names_it(
+    admin: Admin, new_name: NewName
+) -> None:
     name = new_name("orders")
     await admin.create_topics(NewTopic(name, 1))
     with pytest.raises(BrokerError, match=f"topic {name}") as raised:
@@ -99,7 +114,10 @@ async def test_topics_grow(admin: Admin, new_name: NewName, until: Until) -> Non
     (await admin.create_partitions({name: 3, other: NewPartitions(3, [[node]])})).check()
 
     async def have_grown() -> bool:
-        return [len((await admin.describe_topics(each)).partitions) for each in (name, other)] == [3, 3]
+        return [len((await admin.describe_topics(each)).partitions) for each in (name, other)] == [
+            3,
+            3,
+        ]
 
     await until(have_grown)
     shrunk = await admin.create_partitions({name: 1})
@@ -112,13 +130,21 @@ async def test_replicas_can_be_assigned_by_hand(admin: Admin, new_name: NewName)
     assert (made.num_partitions, made.replication_factor) == (2, 1)
 
 
-async def test_internal_topics_are_listed_on_demand(admin: Admin, new_name: NewName, bootstrap: str) -> None:
+async def test_internal_topics_are_listed_on_demand(
+    admin: Admin, new_name: NewName, bootstrap: str
+) -> None:
     name = new_name("orders")
     await admin.create_topics(NewTopic(name, 1))
-    async with Producer(bootstrap, transactional_id=new_name("sink")) as producer, producer.transaction():
+    async with (
+        Producer(bootstrap, transactional_id=new_name("sink")) as producer,
+        producer.transaction(),
+    ):
         await producer.send(name, b"x")
     everything = await admin.list_topics(list_internal=True)
-    assert {each.name for each in everything.values() if each.internal} <= {"__transaction_state", "__consumer_offsets"}
+    assert {each.name for each in everything.values() if each.internal} <= {
+        "__transaction_state",
+        "__consumer_offsets",
+    }
     assert not any(each.internal for each in (await admin.list_topics()).values())
 
 
@@ -127,10 +153,16 @@ async def test_allowed_operations_are_told_on_demand(admin: Admin, new_name: New
     await admin.create_topics(NewTopic(name, 1))
     described = await admin.describe_topics(name, include_authorized_operations=True)
     assert described.authorized_operations is not None
-    assert {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE} <= described.authorized_operations
+    assert {
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.DELETE,
+    } <= described.authorized_operations
 
 
-async def test_a_setting_of_a_wrong_type_is_refused_before_anything_is_sent(broker: EmbeddedCluster) -> None:
+async def test_a_setting_of_a_wrong_type_is_refused_before_anything_is_sent(
+    broker: EmbeddedCluster,
+) -> None:
     async with Admin(broker.bootstrap_servers) as admin:
         with pytest.raises(ConfigError, match=r"retention\.ms=None"):
             await admin.create_topics(NewTopic("orders", configs={"retention.ms": None}))  # type: ignore[dict-item]

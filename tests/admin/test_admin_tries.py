@@ -1,4 +1,6 @@
-"""What an admin client does when a call does not succeed at once: routes, retries, limits, its own end."""
+"""What an admin client does when a call does not succeed at once: routes, retries, limits, its own
+end.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.testing import EmbeddedCluster, delay, drop_after, drop_before, fail, hold, throttle
 
-QUICK: Any = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 5}
+QUICK: Any = {
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 5,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 5,
+}
 
 
 @pytest.fixture
@@ -53,9 +60,17 @@ def messages(cluster: EmbeddedCluster, api_key: ApiKey) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION]
+    "code",
+    [
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+    ],
 )
-async def test_what_may_pass_is_tried_again(cluster: EmbeddedCluster, admin: Admin, code: ErrorCode) -> None:
+async def test_what_may_pass_is_tried_again(
+    cluster: EmbeddedCluster, admin: Admin, code: ErrorCode
+) -> None:
     cluster.on(ApiKey.CREATE_TOPICS, fail(code), times=2)
     assert (await admin.create_topics(NewTopic("orders", 1))).num_partitions == 1
     assert cluster.request_count(ApiKey.CREATE_TOPICS) == 3
@@ -66,17 +81,26 @@ async def test_only_what_failed_is_tried_again(cluster: EmbeddedCluster, admin: 
     cluster.on(ApiKey.CREATE_TOPICS, fail(ErrorCode.NOT_CONTROLLER, topic="second"))
     made = await admin.create_topics([NewTopic("first", 1), NewTopic("second", 1)])
     assert list(made.check()) == ["first", "second"]
-    assert [[topic.name for topic in message.topics] for message in seen] == [["first", "second"], ["second"]]
+    assert [[topic.name for topic in message.topics] for message in seen] == [
+        ["first", "second"],
+        ["second"],
+    ]
 
 
-async def test_requests_to_the_controller_go_to_the_controller(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_requests_to_the_controller_go_to_the_controller(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     await admin.create_topics(NewTopic("orders", 1))
     controller = (await admin.describe_cluster()).controller
     assert controller is not None
-    assert [seen.node_id for seen in cluster.requests if seen.api_key == ApiKey.CREATE_TOPICS] == [controller.node_id]
+    assert [seen.node_id for seen in cluster.requests if seen.api_key == ApiKey.CREATE_TOPICS] == [
+        controller.node_id
+    ]
 
 
-async def test_a_coordinator_that_moved_is_looked_for_again(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_a_coordinator_that_moved_is_looked_for_again(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     cluster.create_topic("orders", 1)
     partition = TopicPartition("orders", 0)
     (await admin.alter_consumer_group_offsets("group", {partition: 1})).check()
@@ -87,10 +111,14 @@ async def test_a_coordinator_that_moved_is_looked_for_again(cluster: EmbeddedClu
     assert cluster.request_count(ApiKey.FIND_COORDINATOR) == looked + 1
 
 
-async def test_a_leader_that_moved_is_looked_for_again(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_a_leader_that_moved_is_looked_for_again(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     cluster.create_topic("orders", 1)
     cluster.on(ApiKey.LIST_OFFSETS, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    assert (await admin.list_offsets({TopicPartition("orders", 0): OffsetSpec.LATEST}))[TopicPartition("orders", 0)].offset == 0
+    assert (await admin.list_offsets({TopicPartition("orders", 0): OffsetSpec.LATEST}))[
+        TopicPartition("orders", 0)
+    ].offset == 0
 
 
 async def test_a_lost_connection_is_made_again(cluster: EmbeddedCluster, admin: Admin) -> None:
@@ -102,15 +130,24 @@ async def test_a_lost_connection_is_made_again(cluster: EmbeddedCluster, admin: 
 
 async def test_an_answer_that_was_lost_is_told(cluster: EmbeddedCluster, admin: Admin) -> None:
     cluster.on(ApiKey.CREATE_TOPICS, drop_after())
-    with pytest.raises(BrokerError, match=r"TOPIC_ALREADY_EXISTS.*an attempt before had no answer: it may have been the cause"):
+    with pytest.raises(
+        BrokerError,
+        match=r"TOPIC_ALREADY_EXISTS.*an attempt before had no answer: it may have been the cause",
+    ):
         await admin.create_topics(NewTopic("orders", 1))
     assert list(cluster.topics) == ["orders"]
 
 
-async def test_a_broker_that_is_gone_is_not_waited_for(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_a_broker_that_is_gone_is_not_waited_for(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     cluster.create_topic("orders", 1)
     for number in range(10):
-        (await admin.alter_consumer_group_offsets(f"group-{number}", {TopicPartition("orders", 0): 0})).check()
+        (
+            await admin.alter_consumer_group_offsets(
+                f"group-{number}", {TopicPartition("orders", 0): 0}
+            )
+        ).check()
     controller = (await admin.describe_cluster()).controller
     assert controller is not None
     await cluster.stop_node(controller.node_id)
@@ -118,24 +155,40 @@ async def test_a_broker_that_is_gone_is_not_waited_for(cluster: EmbeddedCluster,
     assert (await admin.create_topics(NewTopic("after", 1))).name == "after"
 
 
-async def test_the_limit_of_a_call_names_itself_and_the_last_reason(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_the_limit_of_a_call_names_itself_and_the_last_reason(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     cluster.on_every(ApiKey.CREATE_TOPICS, fail(ErrorCode.NOT_CONTROLLER))
-    with pytest.raises(KafkaTimeoutError, match=r"create_topics orders: not done within timeout_ms=100; topic orders.*NOT_CONTROLLER"):
+    with pytest.raises(
+        KafkaTimeoutError,
+        match=r"create_topics orders: not done within timeout_ms=100; topic orders.*NOT_CONTROLLER",
+    ):
         await admin.create_topics(NewTopic("orders", 1), timeout_ms=100)
     cluster.on_every(ApiKey.LIST_GROUPS, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
-    with pytest.raises(KafkaTimeoutError, match=r"^list_groups: not done within timeout_ms=100; groups of .*COORDINATOR_LOAD_IN_PROGRESS"):
+    with pytest.raises(
+        KafkaTimeoutError,
+        match=(
+            r"^list_groups: not done within timeout_ms=100; groups of "
+            r".*COORDINATOR_LOAD_IN_PROGRESS"
+        ),
+    ):
         await admin.list_groups(timeout_ms=100)
 
 
 async def test_the_default_limit_is_a_setting(cluster: EmbeddedCluster) -> None:
     held = cluster.on_every(ApiKey.CREATE_TOPICS, hold())
     async with Admin(cluster.bootstrap_servers, default_api_timeout_ms=100) as admin:
-        with pytest.raises(KafkaTimeoutError, match=r"default_api_timeout_ms=100; there was no answer, so it may still be done"):
+        with pytest.raises(
+            KafkaTimeoutError,
+            match=r"default_api_timeout_ms=100; there was no answer, so it may still be done",
+        ):
             await admin.create_topics(NewTopic("orders", 1))
     held.cancel()
 
 
-async def test_brokers_are_told_how_long_they_may_take(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_brokers_are_told_how_long_they_may_take(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     seen = messages(cluster, ApiKey.CREATE_TOPICS)
     await admin.create_topics(NewTopic("orders", 1), timeout_ms=700)
     assert [0 < message.timeout_ms <= 700 for message in seen] == [True]
@@ -147,9 +200,15 @@ async def test_a_limit_must_be_a_number_above_0(admin: Admin, timeout_ms: float)
         await admin.list_topics(timeout_ms=timeout_ms)
 
 
-async def test_a_topic_made_a_moment_ago_may_still_be_unknown(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_a_topic_made_a_moment_ago_may_still_be_unknown(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     cluster.create_topic("orders", 1)
-    cluster.on(ApiKey.METADATA, fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), where=lambda message: bool(message.topics))  # type: ignore[attr-defined]
+    cluster.on(
+        ApiKey.METADATA,
+        fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        where=lambda message: bool(message.topics),  # type: ignore[attr-defined]
+    )
     assert (await admin.describe_topics("orders")).name == "orders"
 
 
@@ -161,7 +220,9 @@ async def test_a_broker_that_wants_a_pause_gets_it(cluster: EmbeddedCluster, adm
     assert asyncio.get_running_loop().time() - begun >= 0.2
 
 
-async def test_a_cancelled_call_leaves_the_client_usable(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_a_cancelled_call_leaves_the_client_usable(
+    cluster: EmbeddedCluster, admin: Admin
+) -> None:
     cluster.on(ApiKey.LIST_GROUPS, delay(0.2))
     call = asyncio.create_task(admin.list_groups())
     await cluster.wait_for_request(ApiKey.LIST_GROUPS)
@@ -198,12 +259,19 @@ async def test_nobody_there(unused_tcp_port: int) -> None:
 
 
 async def test_settings_by_kafkas_names(cluster: EmbeddedCluster) -> None:
-    admin = Admin.from_config({"bootstrap.servers": cluster.bootstrap_servers, "default.api.timeout.ms": "5000"})
+    admin = Admin.from_config(
+        {"bootstrap.servers": cluster.bootstrap_servers, "default.api.timeout.ms": "5000"}
+    )
     assert admin.config.default_api_timeout_ms == 5000
     assert admin.config.client_id.startswith("aioprod-admin-")
-    with pytest.raises(ConfigError, match=r"'default.api.timeout.m': did you mean 'default.api.timeout.ms'"):
+    with pytest.raises(
+        ConfigError, match=r"'default.api.timeout.m': did you mean 'default.api.timeout.ms'"
+    ):
         Admin.from_config({"default.api.timeout.m": 1})
-    with pytest.raises(ConfigError, match=r"'retries' of Java's admin client is not there: calls are tried again until"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'retries' of Java's admin client is not there: calls are tried again until",
+    ):
         Admin.from_config({"retries": 1})
     with pytest.raises(ConfigError, match="default_api_timeout_ms=0: must be from 1"):
         Admin(default_api_timeout_ms=0)

@@ -12,15 +12,31 @@ from aioprod.error_codes import ErrorCode
 from aioprod.producer.partitioner import partition_for_key
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
-from benchmarks.adapters import ADAPTERS, DeliveryFailedError, Foreign, Load, Settings, able, started
+from benchmarks.adapters import (
+    ADAPTERS,
+    DeliveryFailedError,
+    Foreign,
+    Load,
+    Settings,
+    able,
+    started,
+)
 from benchmarks.adapters.confluent import counter
 from benchmarks.adapters.settings import different_keys
 from benchmarks.broker import broker_process
 from benchmarks.measures import measure
-from benchmarks.real_broker import RecordsMissingError, bootstrap, check_record_count, record_count, topic
+from benchmarks.real_broker import (
+    RecordsMissingError,
+    bootstrap,
+    check_record_count,
+    record_count,
+    topic,
+)
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources in a way that Python gives up
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # kafka-python reads its resources in a way that Python gives up
     import kafka  # noqa: F401
 
 IN_PROCESS = [name for name, adapter in ADAPTERS.items() if not issubclass(adapter, Foreign)]
@@ -54,14 +70,18 @@ async def test_keys_go_where_javas_partitioner_puts_them(client: str) -> None:
     with broker(partitions) as servers:
         async with started(ADAPTERS[client](), Settings(servers)) as adapter:
             await adapter.send_all(load)
-        assert [record_count(servers, [TOPIC], [number]) for number in range(partitions)] == expected
+        assert [
+            record_count(servers, [TOPIC], [number]) for number in range(partitions)
+        ] == expected
 
 
 @pytest.mark.benchmarks
 @pytest.mark.parametrize("client", able("headers"))
 async def test_headers_and_other_settings_are_taken(client: str) -> None:
     with broker(2) as servers:
-        async with started(ADAPTERS[client](), Settings(servers, acks="1", linger_ms=0, compression_type="zstd")) as adapter:
+        async with started(
+            ADAPTERS[client](), Settings(servers, acks="1", linger_ms=0, compression_type="zstd")
+        ) as adapter:
             await adapter.send_all(Load(TOPIC, 100, headers=2))
         check_record_count(servers, TOPIC, 2, 100)
 

@@ -1,4 +1,6 @@
-"""The benchmarks run from end to end and tell what they promise. Nothing here looks at how long anything takes."""
+"""The benchmarks run from end to end and tell what they promise. Nothing here looks at how long
+anything takes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import broker, check, consumer, embedded_broker, many_tasks, new_topics, producer, readers
+from benchmarks import (
+    broker,
+    check,
+    consumer,
+    embedded_broker,
+    many_tasks,
+    new_topics,
+    producer,
+    readers,
+)
 from benchmarks.latency import METRICS, ONE_AT_A_TIME, RAW
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Results
@@ -24,7 +35,10 @@ PRODUCER = ["--repetitions", "1", "--seconds", "0.02"]
 @pytest.mark.benchmarks
 @pytest.mark.parametrize(
     ("benchmark", "sizes"),
-    [(many_tasks, ["--records", "60", "--peer-records", "2", "--few", "2", "--many", "20"]), (new_topics, ["--topics", "20"])],
+    [
+        (many_tasks, ["--records", "60", "--peer-records", "2", "--few", "2", "--many", "20"]),
+        (new_topics, ["--topics", "20"]),
+    ],
     ids=["many_tasks", "new_topics"],
 )
 def test_a_question_to_the_embedded_broker_has_an_answer_of_each_client(
@@ -34,15 +48,29 @@ def test_a_question_to_the_embedded_broker_has_an_answer_of_each_client(
     rows = capsys.readouterr().out.splitlines()
     assert rows[0].startswith("| case | client | CPU us a record |")
     for client in benchmark.CLIENTS:
-        assert [row for row in rows if f"| {client} |" in row and row.endswith("| 2 |")], f"no row with a target for {client}"
+        assert [row for row in rows if f"| {client} |" in row and row.endswith("| 2 |")], (
+            f"no row with a target for {client}"
+        )
 
 
-def test_the_embedded_broker_is_measured_in_every_respect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_broker_is_measured_in_every_respect(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gc.collect", lambda: 0)  # a test run's heap is large
     embedded_broker.main(["--records", "600", "--repetitions", "1"])
     rows = capsys.readouterr().out.splitlines()[2:]
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(embedded_broker.rows(600))
-    assert [row.split(" | ")[3] for row in rows] == ["20 ms |", " |", " |", "50 ms |", "300,000 records/s |", "300,000 records/s |", " |"]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(
+        embedded_broker.rows(600)
+    )
+    assert [row.split(" | ")[3] for row in rows] == [
+        "20 ms |",
+        " |",
+        " |",
+        "50 ms |",
+        "300,000 records/s |",
+        "300,000 records/s |",
+        " |",
+    ]
 
 
 @pytest.fixture
@@ -52,12 +80,16 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-def test_producer_asks_every_client_that_can_and_writes_its_files(servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_producer_asks_every_client_that_can_and_writes_its_files(
+    servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     clients = ["aioprod", "confluent-kafka", "confluent-kafka AIOProducer", "line rate"]
     points = ["--value-size", "10", "--headers", "1", "--uvloop", "no,yes"]
     files = ["--json", str(figures), "--png", str(picture)]
-    producer.main([*PRODUCER, "--bootstrap", servers, "--clients", ",".join(clients), *points, *files])
+    producer.main(
+        [*PRODUCER, "--bootstrap", servers, "--clients", ",".join(clients), *points, *files]
+    )
     rounds = json.loads(figures.read_text())["rounds"]
     assert {case: list(found) for case, found in rounds.items()} == {
         "10 B, headers: 1": ["aioprod", "confluent-kafka", "line rate"],
@@ -73,23 +105,46 @@ def test_readers_read_every_value_and_idle_polls_are_watched(
 ) -> None:
     monkeypatch.setattr(consumer, "POINTS", consumer.POINTS[1:3])
     clients = ["aioprod async for", "aioprod getmany", "confluent-kafka consume"]
-    arguments = ["--records", "1200", "--polls", "50", "--repetitions", "1", "--clients", ",".join(clients)]
+    arguments = [
+        "--records",
+        "1200",
+        "--polls",
+        "50",
+        "--repetitions",
+        "1",
+        "--clients",
+        ",".join(clients),
+    ]
     consumer.main(["--bootstrap", servers, *arguments])
     rows = [row.strip("| ").split(" | ") for row in capsys.readouterr().out.splitlines()]
     cases = [(point.name, reader) for point in consumer.POINTS for reader in clients]
     cases += [(consumer.IDLE, reader) for reader in clients[1:]]
-    assert [tuple(row[:2]) for row in rows if len(row) > 5 and row[0] not in ("case", "---|---|---|---|---|---|")] == cases
-    judged = [row[0] for row in rows if len(row) == 5 and row[1].startswith("aioprod getmany: CPU us a record")]
+    assert [
+        tuple(row[:2])
+        for row in rows
+        if len(row) > 5 and row[0] not in ("case", "---|---|---|---|---|---|")
+    ] == cases
+    judged = [
+        row[0]
+        for row in rows
+        if len(row) == 5 and row[1].startswith("aioprod getmany: CPU us a record")
+    ]
     assert judged == [point.name for point in consumer.POINTS]
     grown = [row for row in rows if len(row) == 5 and row[0] == consumer.IDLE]
-    assert [row[1] for row in grown] == [f"aioprod getmany: {metric.title}" for metric in consumer.GROWN]
+    assert [row[1] for row in grown] == [
+        f"aioprod getmany: {metric.title}" for metric in consumer.GROWN
+    ]
 
 
 @pytest.mark.benchmarks
 @pytest.mark.parametrize("reader", readers.READERS)
-async def test_every_reader_reads_what_was_written_and_nothing_where_nothing_is(reader: str) -> None:
+async def test_every_reader_reads_what_was_written_and_nothing_where_nothing_is(
+    reader: str,
+) -> None:
     with broker.broker_process({"empty": 1}) as address, bootstrap(address):
-        async with consumer.filled_topic(address, consumer.Point(sizes_vary=True, headers=2, compression_type="lz4"), 2_500) as load:
+        async with consumer.filled_topic(
+            address, consumer.Point(sizes_vary=True, headers=2, compression_type="lz4"), 2_500
+        ) as load:
             async with readers.opened(reader, address) as reading:
                 reading.assign(load.topic)
                 assert await reading.read(2_500) == sum(map(len, load.values()))
@@ -101,13 +156,28 @@ async def test_every_reader_reads_what_was_written_and_nothing_where_nothing_is(
 def test_a_benchmark_is_a_command_and_judges_by_the_targets(servers: str) -> None:
     arguments = [*PRODUCER, "--bootstrap", servers, "--clients", "aioprod,confluent-kafka"]
     command = [sys.executable, "-m", "benchmarks.producer", *arguments, "--value-size", "100"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()
-    assert len([row for row in rows if row.startswith("| 100 B | aioprod: ") and " times confluent-kafka | " in row]) == 2
+    assert (
+        len(
+            [
+                row
+                for row in rows
+                if row.startswith("| 100 B | aioprod: ") and " times confluent-kafka | " in row
+            ]
+        )
+        == 2
+    )
 
 
-@pytest.mark.parametrize(("own_cost", "own_delay", "status"), [(1.1, 1.2, 0), (1.2, 1.0, 1), (1.0, 1.3, 1)], ids=["near", "dear", "late"])
+@pytest.mark.parametrize(
+    ("own_cost", "own_delay", "status"),
+    [(1.1, 1.2, 0), (1.2, 1.0, 1), (1.0, 1.3, 1)],
+    ids=["near", "dear", "late"],
+)
 def test_check_fails_where_a_target_is_missed_by_more_than_15_percent(
     own_cost: float, own_delay: float, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,11 +199,17 @@ def test_check_fails_where_a_target_is_missed_by_more_than_15_percent(
 
 
 @pytest.mark.benchmarks
-def test_check_measures_what_it_judges(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_measures_what_it_judges(
+    servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(check, "RECORDS_ONE_AT_A_TIME", 20)
     monkeypatch.setattr(check, "TOLERANCE", float("inf"))
     check.main([*PRODUCER, "--bootstrap", servers])
-    judged = [row for row in capsys.readouterr().out.splitlines() if " | at most " in row or " | at least " in row]
+    judged = [
+        row
+        for row in capsys.readouterr().out.splitlines()
+        if " | at most " in row or " | at least " in row
+    ]
     assert len(judged) == 4
 
 

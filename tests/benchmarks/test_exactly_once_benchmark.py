@@ -1,4 +1,6 @@
-"""The question about exactly-once runs from end to end. Nothing here looks at how long anything takes."""
+"""The question about exactly-once runs from end to end. Nothing here looks at how long anything
+takes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from benchmarks import exactly_once
 
 
 def test_both_kinds_of_writes_and_each_step_are_measured(
-    threaded_broker: ThreadedCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    threaded_broker: ThreadedCluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
     def kept(servers: str, partitions: int) -> Iterator[str]:
@@ -28,5 +32,9 @@ def test_both_kinds_of_writes_and_each_step_are_measured(
     assert [row[0] for row in rows[2:4]] == ["at-least-once", "exactly-once"]
     assert {row[0] for row in rows[6:]} == set(exactly_once._STEPS)
     # Three batches, two of them to warm up, and what was there first.
-    written = [record for partition in range(2) for record in threaded_broker.records("kept", partition, committed_only=True)]
+    written = [
+        record
+        for partition in range(2)
+        for record in threaded_broker.records("kept", partition, committed_only=True)
+    ]
     assert len(written) == 2 + 3 * 2 * 30

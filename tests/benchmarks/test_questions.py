@@ -1,4 +1,6 @@
-"""The questions about latency, bursts, memory, many partitions, idling and loop lag. Nothing here looks at how long anything takes."""
+"""The questions about latency, bursts, memory, many partitions, idling and loop lag. Nothing here
+looks at how long anything takes.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def rows(printed: str) -> list[list[str]]:
 
 
 @pytest.mark.benchmarks
-def test_one_record_is_timed_beside_a_raw_round_trip_and_at_a_rate(servers: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_one_record_is_timed_beside_a_raw_round_trip_and_at_a_rate(
+    servers: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     written = tmp_path / "latency.json"
     sizes = ["--records", "20", "--rates", "200", "--seconds", "0.2", "--json", str(written)]
     latency.main(["--bootstrap", servers, "--clients", "aioprod,kafka-python", *sizes, *ONCE])
@@ -43,14 +47,33 @@ def test_one_record_is_timed_beside_a_raw_round_trip_and_at_a_rate(servers: str,
     assert [latency.ONE_AT_A_TIME, "kafka-python"] in cases
     assert ["200 a second", "aioprod"] in cases
     assert ["200 a second", "kafka-python"] not in cases, "its calls block the event loop"
-    assert json.loads(written.read_text())["rounds"]["200 a second"]["aioprod"][0]["late_p99_ms"] > 0
+    assert (
+        json.loads(written.read_text())["rounds"]["200 a second"]["aioprod"][0]["late_p99_ms"] > 0
+    )
 
 
 @pytest.mark.benchmarks
-def test_bursts_are_shown_beside_small_ones(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    bursts.main(["--bootstrap", servers, "--clients", "aioprod,aiokafka", "--records", "40", "--tasks", "10", "40", *ONCE])
+def test_bursts_are_shown_beside_small_ones(
+    servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bursts.main(
+        [
+            "--bootstrap",
+            servers,
+            "--clients",
+            "aioprod,aiokafka",
+            "--records",
+            "40",
+            "--tasks",
+            "10",
+            "40",
+            *ONCE,
+        ]
+    )
     found = rows(capsys.readouterr().out)
-    assert [row[:3] for row in found[-2:]] == [["40 tasks", client, "10 tasks"] for client in ("aioprod", "aiokafka")]
+    assert [row[:3] for row in found[-2:]] == [
+        ["40 tasks", client, "10 tasks"] for client in ("aioprod", "aiokafka")
+    ]
 
 
 @pytest.mark.benchmarks
@@ -62,7 +85,9 @@ async def test_memory_is_measured_until_the_client_waits_and_all_is_delivered_th
 
 
 @pytest.mark.benchmarks
-def test_many_partitions_and_topics_are_shown_beside_one(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_partitions_and_topics_are_shown_beside_one(
+    servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     sizes = ["--records", "100", "--partitions", "3", "--topics", "4", "--linger-ms", "5"]
     scaling.main(["--bootstrap", servers, "--clients", "aioprod", *sizes, *ONCE])
     ratios = {row[0]: row[2] for row in rows(capsys.readouterr().out) if len(row) == 5}
@@ -78,8 +103,12 @@ def test_an_idle_producer_is_watched(servers: str, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.benchmarks
-def test_a_ticker_is_timed_while_large_batches_are_sent(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    loop_lag.main(["--bootstrap", servers, "--clients", "aioprod", "--rate", "10", "--seconds", "0.2", *ONCE])
+def test_a_ticker_is_timed_while_large_batches_are_sent(
+    servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop_lag.main(
+        ["--bootstrap", servers, "--clients", "aioprod", "--rate", "10", "--seconds", "0.2", *ONCE]
+    )
     assert rows(capsys.readouterr().out)[2][:2] == ["10 batches a second", "aioprod"]
 
 
@@ -117,15 +146,30 @@ def test_a_percentile_is_a_value_that_was_seen(percent: float, value: int) -> No
 
 
 def test_durations_are_told_in_milliseconds_in_any_order() -> None:
-    assert in_milliseconds([0.003, 0.001, 0.002]) == pytest.approx({"p50_ms": 2, "p99_ms": 3, "p99.9_ms": 3, "max_ms": 3})
+    assert in_milliseconds([0.003, 0.001, 0.002]) == pytest.approx(
+        {"p50_ms": 2, "p99_ms": 3, "p99.9_ms": 3, "max_ms": 3}
+    )
 
 
-def test_growth_is_the_median_of_the_rounds_ratios_and_a_ceiling_is_held_against_the_median() -> None:
+def test_growth_is_the_median_of_the_rounds_ratios_and_a_ceiling_is_held_against_the_median() -> (
+    None
+):
     cost = Metric("cost", lambda figures: float(figures["cost"]))
     results = Results("?", [cost])
     for small, large in ((1, 3), (2, 2), (4, 8)):
         results.add("small", "aioprod", {"cost": small})
         results.add("large", "aioprod", {"cost": large})
-    assert rows(growth_table(results, cost, {"large": "small"}, 1.5))[2] == ["large", "aioprod", "small", "2.00 (1.00-3.00)", "1.5"]
-    found = rows(ceiling_table(results, [Ceiling("small", "aioprod", cost, 2.0), Ceiling("large", "aioprod", cost, 2.9)]))
+    assert rows(growth_table(results, cost, {"large": "small"}, 1.5))[2] == [
+        "large",
+        "aioprod",
+        "small",
+        "2.00 (1.00-3.00)",
+        "1.5",
+    ]
+    found = rows(
+        ceiling_table(
+            results,
+            [Ceiling("small", "aioprod", cost, 2.0), Ceiling("large", "aioprod", cost, 2.9)],
+        )
+    )
     assert [row[-1] for row in found[2:]] == ["met", "missed"]

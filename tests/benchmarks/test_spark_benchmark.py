@@ -1,4 +1,6 @@
-"""The benchmark of the Spark data source: whose CPU time it counts, and (with -m benchmarks) that it runs from end to end."""
+"""The benchmark of the Spark data source: whose CPU time it counts, and (with -m benchmarks) that
+it runs from end to end.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ else:
     os._exit(0)
 """
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time of other processes is read from /proc")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="CPU time of other processes is read from /proc"
+)
 
 
 @needs_proc
@@ -50,7 +54,9 @@ def test_the_time_of_processes_that_have_ended_counts() -> None:
 
 @needs_proc
 @pytest.mark.parametrize(("seen", "module"), [(True, "pyspark.daemon"), (False, "another")])
-def test_spark_forgets_the_time_of_its_workers_and_the_benchmark_does_not(seen: bool, module: str) -> None:
+def test_spark_forgets_the_time_of_its_workers_and_the_benchmark_does_not(
+    seen: bool, module: str
+) -> None:
     below = tree_cpu_s(os.getpid())[1]
     environment = {**os.environ, "PYTHONPATH": str(WORKERS)}
     subprocess.run([sys.executable, "-c", FORKING, module], check=True, timeout=30, env=environment)
@@ -63,10 +69,18 @@ def test_it_answers_for_each_and_judges() -> None:
     sizes = ["--rows", "200", "--micro-batch", "20", "--repetitions", "1"]
     with broker.broker_process({}) as servers:
         command = [sys.executable, "-m", "benchmarks.spark", "--bootstrap", servers, *sizes]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=280, check=False)
+        done = subprocess.run(
+            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=280, check=False
+        )
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()
-    for case, clients in ((spark.WRITE, spark.SINKS), (spark.READ, spark.SOURCES), (spark.stream_case(20), spark.SINKS)):
+    for case, clients in (
+        (spark.WRITE, spark.SINKS),
+        (spark.READ, spark.SOURCES),
+        (spark.stream_case(20), spark.SINKS),
+    ):
         for client in clients:
             assert [row for row in rows if row.startswith(f"| {case} | {client} | ")]
-    assert len([row for row in rows if " | at least " in row or " | at most " in row]) == len(spark.TARGETS)
+    assert len([row for row in rows if " | at least " in row or " | at most " in row]) == len(
+        spark.TARGETS
+    )

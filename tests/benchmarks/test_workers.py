@@ -20,24 +20,38 @@ async def test_a_worker_answers_again_and_again(uvloop: bool) -> None:
     with broker_process({"t": 1}) as servers:
         async with worker("aioprod", uvloop=uvloop) as opened:
             for _ in range(2):
-                figures = await opened.call("throughput", Settings(servers), {"load": LOAD, "warm_up_records": 10})
+                figures = await opened.call(
+                    "throughput", Settings(servers), {"load": LOAD, "warm_up_records": 10}
+                )
                 assert figures["records"] == 100 and figures["cpu_s"] > 0 and figures["wall_s"] > 0
             assert opened.name == ("aioprod (uvloop)" if uvloop else "aioprod")
 
 
 async def test_a_failure_comes_with_its_traceback_and_the_worker_goes_on() -> None:
     async with worker("aioprod") as opened:
-        with pytest.raises(MeasureError, match=r"aioprod: Traceback[^$]*No module named 'benchmarks.measures.nothing'"):
+        with pytest.raises(
+            MeasureError,
+            match=r"aioprod: Traceback[^$]*No module named 'benchmarks.measures.nothing'",
+        ):
             await opened.call("nothing", NOBODY, {})
         with pytest.raises(MeasureError, match="BrokerConnectionError"):
             await opened.call("throughput", NOBODY, {"load": LOAD, "warm_up_records": 10})
 
 
-async def test_a_worker_that_takes_too_long_is_given_up_and_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_takes_too_long_is_given_up_and_ends_with_its_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(workers, "_STOP_TIMEOUT_S", 0.5)
     with broker_process({"t": 1}) as servers:
         async with worker("aioprod") as opened:
-            with pytest.raises(TimeoutError, match=r"aioprod: no answer about throughput within 0.2 s"):
-                await opened.call("throughput", Settings(servers), {"load": {**LOAD, "records": 3_000_000}, "warm_up_records": 10}, timeout_s=0.2)
+            with pytest.raises(
+                TimeoutError, match=r"aioprod: no answer about throughput within 0.2 s"
+            ):
+                await opened.call(
+                    "throughput",
+                    Settings(servers),
+                    {"load": {**LOAD, "records": 3_000_000}, "warm_up_records": 10},
+                    timeout_s=0.2,
+                )
         with pytest.raises(ProcessLookupError):
             os.kill(opened.pid, 0)

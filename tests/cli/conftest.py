@@ -32,7 +32,11 @@ def run(threaded_broker: ThreadedCluster, capfd: pytest.CaptureFixture[str]) -> 
     """Runs a command in this process, for the embedded broker unless it is told of another."""
 
     def call(*arguments: str) -> Ended:
-        where = () if "-b" in arguments or "--config-file" in arguments else ("-b", threaded_broker.bootstrap_servers)
+        where = (
+            ()
+            if "-b" in arguments or "--config-file" in arguments
+            else ("-b", threaded_broker.bootstrap_servers)
+        )
         try:
             status = cli.main([*arguments, *where])
         except SystemExit as ended:
@@ -49,7 +53,14 @@ def run_process(threaded_broker: ThreadedCluster) -> Run:
 
     def call(*arguments: str, given: bytes = b"") -> Ended:
         done = subprocess.run(
-            [sys.executable, "-m", "aioprod.cli", *arguments, "-b", threaded_broker.bootstrap_servers],
+            [
+                sys.executable,
+                "-m",
+                "aioprod.cli",
+                *arguments,
+                "-b",
+                threaded_broker.bootstrap_servers,
+            ],
             input=given,
             capture_output=True,
             timeout=LIMIT_S,
@@ -59,4 +70,3 @@ def run_process(threaded_broker: ThreadedCluster) -> Run:
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
-

@@ -32,7 +32,9 @@ def filled(threaded_broker: ThreadedCluster) -> ThreadedCluster:
         async with Producer(threaded_broker.bootstrap_servers) as producer:
             for number in range(20):
                 value = None if number == 19 else b"value %d" % (number // 2)
-                await producer.send("orders", value, b"k", number % 2, FIRST_MS + number // 2 * 1000, [("h", b"1")])
+                await producer.send(
+                    "orders", value, b"k", number % 2, FIRST_MS + number // 2 * 1000, [("h", b"1")]
+                )
 
     threaded_broker.create_topic("orders", 2)
     asyncio.run(fill())
@@ -42,8 +44,18 @@ def filled(threaded_broker: ThreadedCluster) -> ThreadedCluster:
 @contextmanager
 def running(cluster: ThreadedCluster, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The command as a process that goes on."""
-    command = [sys.executable, "-m", "aioprod.cli", "consume", *arguments, "-b", cluster.bootstrap_servers]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "aioprod.cli",
+        "consume",
+        *arguments,
+        "-b",
+        cluster.bootstrap_servers,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
         try:
             yield process
         finally:
@@ -55,17 +67,43 @@ def test_records_are_lines_of_json(run: Run, filled: ThreadedCluster) -> None:
     status, output, errors = run("consume", "orders", "--exit")
     assert (status, errors) == (0, "read 20 records\n")
     lines = [json.loads(line) for line in output.splitlines()]
-    assert sorted((line["partition"], line["offset"]) for line in lines) == [(partition, offset) for partition in (0, 1) for offset in range(10)]
+    assert sorted((line["partition"], line["offset"]) for line in lines) == [
+        (partition, offset) for partition in (0, 1) for offset in range(10)
+    ]
     by_place = {(line["partition"], line["offset"]): line for line in lines}
     assert by_place[0, 3] == {
-        "topic": "orders", "partition": 0, "offset": 3, "timestamp": FIRST_MS + 3000, "key": "k", "value": "value 3", "headers": [["h", "1"]]
-    }  # fmt: skip
+        "topic": "orders",
+        "partition": 0,
+        "offset": 3,
+        "timestamp": FIRST_MS + 3000,
+        "key": "k",
+        "value": "value 3",
+        "headers": [["h", "1"]],
+    }
     assert by_place[1, 9]["value"] is None
 
 
 def test_records_by_a_pattern(run: Run, filled: ThreadedCluster) -> None:
-    ended = run("consume", "orders", "-e", "-q", "-p", "1", "-f", "8", "--format", r"%t-%p@%o %T %k=%v (%V) %h\n")
-    assert ended == (0, f"orders-1@8 {FIRST_MS + 8000} k=value 8 (7) h=1\norders-1@9 {FIRST_MS + 9000} k= (-1) h=1\n", "")
+    ended = run(
+        "consume",
+        "orders",
+        "-e",
+        "-q",
+        "-p",
+        "1",
+        "-f",
+        "8",
+        "--format",
+        r"%t-%p@%o %T %k=%v (%V) %h\n",
+    )
+    assert ended == (
+        0,
+        (
+            f"orders-1@8 {FIRST_MS + 8000} k=value 8 (7) h=1\norders-1@9 {FIRST_MS + 9000} k= "
+            "(-1) h=1\n"
+        ),
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,8 +119,12 @@ def test_records_by_a_pattern(run: Run, filled: ThreadedCluster) -> None:
         ("2035-01-01T00:00:00Z", range(0)),
     ],
 )
-def test_where_reading_begins(run: Run, filled: ThreadedCluster, start: str, offsets: range) -> None:
-    status, output, _ = run("consume", "orders", "--exit", "-p", "0", "--from", start, "--format", r"%o\n")
+def test_where_reading_begins(
+    run: Run, filled: ThreadedCluster, start: str, offsets: range
+) -> None:
+    status, output, _ = run(
+        "consume", "orders", "--exit", "-p", "0", "--from", start, "--format", r"%o\n"
+    )
     assert (status, [int(line) for line in output.splitlines()]) == (0, list(offsets))
 
 
@@ -91,7 +133,9 @@ def test_a_count_ends_it(run: Run, filled: ThreadedCluster) -> None:
     assert (status, len(output.splitlines()), errors) == (0, 7, "read 7 records\n")
 
 
-def test_it_ends_where_the_log_ends_with_a_transaction(run: Run, threaded_broker: ThreadedCluster) -> None:
+def test_it_ends_where_the_log_ends_with_a_transaction(
+    run: Run, threaded_broker: ThreadedCluster
+) -> None:
     async def fill() -> None:
         async with Producer(threaded_broker.bootstrap_servers, transactional_id="sink") as producer:
             async with producer.transaction():
@@ -102,9 +146,22 @@ def test_it_ends_where_the_log_ends_with_a_transaction(run: Run, threaded_broker
 
     threaded_broker.create_topic("orders", 1)
     asyncio.run(fill())
-    committed = run("consume", "orders", "--exit", "-q", "-X", "isolation.level=read_committed", "--format", r"%v\n")
+    committed = run(
+        "consume",
+        "orders",
+        "--exit",
+        "-q",
+        "-X",
+        "isolation.level=read_committed",
+        "--format",
+        r"%v\n",
+    )
     assert committed == (0, "committed\n", "")
-    assert run("consume", "orders", "--exit", "-q", "--format", r"%v\n") == (0, "committed\naborted\n", "")
+    assert run("consume", "orders", "--exit", "-q", "--format", r"%v\n") == (
+        0,
+        "committed\naborted\n",
+        "",
+    )
 
 
 def test_what_was_consumed_can_be_produced(run_process: Run, filled: ThreadedCluster) -> None:
@@ -121,11 +178,15 @@ def test_what_was_consumed_can_be_produced(run_process: Run, filled: ThreadedClu
 def test_a_group_goes_on_where_it_was(run: Run, filled: ThreadedCluster) -> None:
     seen = []
     for _ in range(2):
-        status, output, errors = run("consume", "orders", "--group", "mine", "-n", "10", "--format", r"%p@%o\n")
+        status, output, errors = run(
+            "consume", "orders", "--group", "mine", "-n", "10", "--format", r"%p@%o\n"
+        )
         assert (status, errors) == (0, "read 10 records\n")
         seen += output.splitlines()
     assert len(set(seen)) == 20
-    assert filled.committed_offsets("mine") == {TopicPartition("orders", partition): 10 for partition in (0, 1)}
+    assert filled.committed_offsets("mine") == {
+        TopicPartition("orders", partition): 10 for partition in (0, 1)
+    }
     assert filled.group("mine").state == "Empty"
 
 
@@ -150,8 +211,20 @@ def test_new_records_are_printed_as_they_come_and_ctrl_c_ends_it(filled: Threade
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(filled: ThreadedCluster, strategy: str) -> None:
-    options = ("orders", "--group", "mine", "--format", r"%v\n", "-X", f"partition.assignment.strategy={strategy}", "-X", "heartbeat.interval.ms=50")
+def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(
+    filled: ThreadedCluster, strategy: str
+) -> None:
+    options = (
+        "orders",
+        "--group",
+        "mine",
+        "--format",
+        r"%v\n",
+        "-X",
+        f"partition.assignment.strategy={strategy}",
+        "-X",
+        "heartbeat.interval.ms=50",
+    )
 
     async def send(first: int, count: int) -> None:
         async with Producer(filled.bootstrap_servers) as producer:
@@ -165,9 +238,12 @@ def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(
         with running(filled, *options) as second:
             assert second.stdout is not None
             filled.wait_for_group("mine", member_count=2)
-            # A cooperative member gets its partition in a second rebalance; before that the first one reads both.
+            # A cooperative member gets its partition in a second rebalance; before that the first
+            # one reads both.
             deadline = time.monotonic() + LIMIT_S
-            while [len(member.partitions or ()) for member in filled.group("mine").members.values()] != [1, 1]:
+            while [
+                len(member.partitions or ()) for member in filled.group("mine").members.values()
+            ] != [1, 1]:
                 assert time.monotonic() < deadline
                 time.sleep(0.005)
             asyncio.run(send(0, 1000))
@@ -192,8 +268,22 @@ def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(
 def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -> None:
     """Each second; what has ended is one line."""
     ours, theirs = os.openpty()
-    arguments = [sys.executable, "-m", "aioprod.cli", command, "orders", "-b", filled.bootstrap_servers]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True) as process:
+    arguments = [
+        sys.executable,
+        "-m",
+        "aioprod.cli",
+        command,
+        "orders",
+        "-b",
+        filled.bootstrap_servers,
+    ]
+    with subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
         os.close(theirs)
         assert process.stdin is not None
         seen = b""
@@ -212,7 +302,9 @@ def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -
         while more := os.read(ours, 1000):
             seen += more
     os.close(ours)
-    assert seen.split(b"\r\x1b[K")[-1].startswith(b"read 20 records\r\n" if command == "consume" else b"sent ")
+    assert seen.split(b"\r\x1b[K")[-1].startswith(
+        b"read 20 records\r\n" if command == "consume" else b"sent "
+    )
     assert seen.endswith(b"\r\n")
 
 
@@ -238,14 +330,28 @@ def test_whoever_reads_the_output_may_go(filled: ThreadedCluster) -> None:
         (["missing", "--group", "mine"], 1, "aioprod consume: there is no topic missing"),
         (["orders", "-p", "7"], 2, "topic orders has no partition 7: its partitions are 0 to 1"),
         (["orders", "--format", "%x"], 2, "--format: unknown field %x"),
-        (["orders", "--from", "soon"], 2, "must be beginning, end, an offset, -N or a time, which must be a time such as 20"),
-        (["orders", "--group", "mine", "--exit"], 2, "--group goes with neither --partition nor --exit"),
+        (
+            ["orders", "--from", "soon"],
+            2,
+            "must be beginning, end, an offset, -N or a time, which must be a time such as 20",
+        ),
+        (
+            ["orders", "--group", "mine", "--exit"],
+            2,
+            "--group goes with neither --partition nor --exit",
+        ),
         (["orders", "--group", "mine", "--from", "5"], 2, "with --from beginning or end only"),
         (["orders", "--count", "0"], 2, "at least 1"),
-        (["orders", "-X", "fetch.max.wait.ms=never"], 2, "fetch_max_wait_ms='never': must be a whole number"),
+        (
+            ["orders", "-X", "fetch.max.wait.ms=never"],
+            2,
+            "fetch_max_wait_ms='never': must be a whole number",
+        ),
     ],
 )
-def test_what_can_not_be_read_is_one_line(run: Run, filled: ThreadedCluster, arguments: list[str], status: int, text: str) -> None:
+def test_what_can_not_be_read_is_one_line(
+    run: Run, filled: ThreadedCluster, arguments: list[str], status: int, text: str
+) -> None:
     ended = run("consume", "-q", "-X", "default.api.timeout.ms=3000", *arguments)
     assert ended[:2] == (status, "")
     assert text in ended[2] and ended[2].count("\n") == 1

@@ -22,7 +22,12 @@ def filled(threaded_broker: ThreadedCluster) -> ThreadedCluster:
     async def fill() -> None:
         async with Producer(threaded_broker.bootstrap_servers) as producer:
             for number in range(20):
-                await producer.send("orders", b"x", partition=number % 2, timestamp_ms=1_700_000_000_000 + number // 2 * 1000)
+                await producer.send(
+                    "orders",
+                    b"x",
+                    partition=number % 2,
+                    timestamp_ms=1_700_000_000_000 + number // 2 * 1000,
+                )
 
     threaded_broker.create_topic("orders", 2)
     asyncio.run(fill())
@@ -57,16 +62,37 @@ def test_without_execute_nothing_is_changed(run: Run, filled: ThreadedCluster) -
         (["--shift-by", "-9"], 0),
     ],
 )
-def test_where_a_group_goes_on(run: Run, filled: ThreadedCluster, where: list[str], expected: int) -> None:
-    assert run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "3", "--execute")[0] == 0
+def test_where_a_group_goes_on(
+    run: Run, filled: ThreadedCluster, where: list[str], expected: int
+) -> None:
+    assert (
+        run(
+            "groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "3", "--execute"
+        )[0]
+        == 0
+    )
     status, output, errors = run("groups", "reset-offsets", "mine", *where, "--execute", "--json")
     assert (status, errors) == (0, "")
-    assert json.loads(output) == [{"topic": "orders", "partition": number, "from": 3, "to": expected} for number in (0, 1)]
+    assert json.loads(output) == [
+        {"topic": "orders", "partition": number, "from": 3, "to": expected} for number in (0, 1)
+    ]
     assert filled.committed_offsets("mine") == {FIRST: expected, SECOND: expected}
 
 
 def test_single_partitions(run: Run, filled: ThreadedCluster) -> None:
-    assert run("groups", "reset-offsets", "mine", "--topic", "orders:1", "--to-offset", "3", "--execute")[0] == 0
+    assert (
+        run(
+            "groups",
+            "reset-offsets",
+            "mine",
+            "--topic",
+            "orders:1",
+            "--to-offset",
+            "3",
+            "--execute",
+        )[0]
+        == 0
+    )
     assert filled.committed_offsets("mine") == {SECOND: 3}
 
 
@@ -74,15 +100,37 @@ def test_single_partitions(run: Run, filled: ThreadedCluster) -> None:
     ("arguments", "status", "text"),
     [
         (["mine", "--to-earliest"], 2, "group mine has no offsets: name the partitions by --topic"),
-        (["mine", "--topic", "orders", "--shift-by", "1"], 2, "--shift-by: group mine has no offset of orders-0"),
-        (["mine", "--topic", "orders:x", "--to-earliest"], 2, "--topic orders:x: must be TOPIC or TOPIC:N,N"),
-        (["mine", "--topic", "orders", "--to-datetime", "yesterday"], 2, "must be a time such as 20"),
+        (
+            ["mine", "--topic", "orders", "--shift-by", "1"],
+            2,
+            "--shift-by: group mine has no offset of orders-0",
+        ),
+        (
+            ["mine", "--topic", "orders:x", "--to-earliest"],
+            2,
+            "--topic orders:x: must be TOPIC or TOPIC:N,N",
+        ),
+        (
+            ["mine", "--topic", "orders", "--to-datetime", "yesterday"],
+            2,
+            "must be a time such as 20",
+        ),
         (["mine", "--topic", "orders"], 2, "--to-earliest"),
-        (["mine", "--topic", "missing", "--to-earliest"], 1, "topic missing: UNKNOWN_TOPIC_OR_PARTITION"),
-        (["mine", "--topic", "orders:7", "--to-earliest"], 1, "orders-7 (the topic has 2 partitions)"),
+        (
+            ["mine", "--topic", "missing", "--to-earliest"],
+            1,
+            "topic missing: UNKNOWN_TOPIC_OR_PARTITION",
+        ),
+        (
+            ["mine", "--topic", "orders:7", "--to-earliest"],
+            1,
+            "orders-7 (the topic has 2 partitions)",
+        ),
     ],
 )
-def test_what_can_not_be_reset(run: Run, filled: ThreadedCluster, arguments: list[str], status: int, text: str) -> None:
+def test_what_can_not_be_reset(
+    run: Run, filled: ThreadedCluster, arguments: list[str], status: int, text: str
+) -> None:
     ended = run("groups", "reset-offsets", *arguments)
     assert ended[0] == status and text in ended[2] and ended[2].count("\n") == 1
 
@@ -91,13 +139,27 @@ def test_list_describe_and_delete(run: Run, filled: ThreadedCluster) -> None:
     assert run("groups", "list") == (0, "", "")
     run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "4", "--execute")
     assert run("groups", "list")[1].splitlines()[1].split() == ["mine", "classic", "Empty"]
-    assert json.loads(run("groups", "list", "--state", "Empty", "--type", "classic", "--json")[1])[0]["group"] == "mine"
+    assert (
+        json.loads(run("groups", "list", "--state", "Empty", "--type", "classic", "--json")[1])[0][
+            "group"
+        ]
+        == "mine"
+    )
     assert json.loads(run("groups", "list", "--state", "Stable", "--json")[1]) == []
     lines = run("groups", "describe", "mine")[1].splitlines()
     assert lines[0] == "mine  classic  Empty  0 members"
-    assert [line.split() for line in lines[2:]] == [["orders", str(number), "4", "10", "6", "-", "-"] for number in (0, 1)]
+    assert [line.split() for line in lines[2:]] == [
+        ["orders", str(number), "4", "10", "6", "-", "-"] for number in (0, 1)
+    ]
     told = json.loads(run("groups", "describe", "mine", "--json")[1])[0]
-    assert told["offsets"][0] == {"topic": "orders", "partition": 0, "committed": 4, "end": 10, "lag": 6, "member_id": None}
+    assert told["offsets"][0] == {
+        "topic": "orders",
+        "partition": 0,
+        "committed": 4,
+        "end": 10,
+        "lag": 6,
+        "member_id": None,
+    }
     status, output, errors = run("groups", "describe", "mine", "missing")
     assert status == 1 and output.startswith("mine") and "group missing" in errors
     assert run("groups", "delete", "mine") == (0, "", "")

@@ -28,7 +28,11 @@ Run = Callable[..., tuple[int, str, str]]
 def test_each_line_is_a_value(run_process: Run, threaded_broker: ThreadedCluster) -> None:
     given = b"two apples\n\nno end \xff"
     assert run_process("produce", "orders", given=given) == (0, "", "sent 3 records to orders\n")
-    assert [record.value for record in threaded_broker.records("orders")] == [b"two apples", b"", b"no end \xff"]
+    assert [record.value for record in threaded_broker.records("orders")] == [
+        b"two apples",
+        b"",
+        b"no end \xff",
+    ]
     assert all(record.key is None for record in threaded_broker.records("orders"))
     assert run_process("produce", "orders", "--quiet") == (0, "", "")
 
@@ -36,9 +40,14 @@ def test_each_line_is_a_value(run_process: Run, threaded_broker: ThreadedCluster
 def test_keys_headers_and_partitions(run_process: Run, threaded_broker: ThreadedCluster) -> None:
     threaded_broker.create_topic("orders", 3)
     given = b"anna\tapples\tand pears\nbob\t\n"
-    status, _, errors = run_process("produce", "orders", "-K", "\\t", "-H", "from=here", "-H", "n=2", "-p", "1", given=given)
+    status, _, errors = run_process(
+        "produce", "orders", "-K", "\\t", "-H", "from=here", "-H", "n=2", "-p", "1", given=given
+    )
     assert (status, errors) == (0, "sent 2 records to orders\n")
-    assert [(record.key, record.value, tuple(record.headers)) for record in threaded_broker.records("orders", 1)] == [
+    assert [
+        (record.key, record.value, tuple(record.headers))
+        for record in threaded_broker.records("orders", 1)
+    ] == [
         (b"anna", b"apples\tand pears", (("from", b"here"), ("n", b"2"))),
         (b"bob", b"", (("from", b"here"), ("n", b"2"))),
     ]
@@ -47,15 +56,35 @@ def test_keys_headers_and_partitions(run_process: Run, threaded_broker: Threaded
 def test_lines_of_json(run_process: Run, threaded_broker: ThreadedCluster) -> None:
     threaded_broker.create_topic("orders", 3)
     lines: list[dict[str, object]] = [
-        {"key": "anna", "value": "apples", "partition": 2, "timestamp": 1_700_000_000_000, "headers": {"a": "1"}},
-        {"value": {"fruit": "pears", "count": 3}, "partition": 2, "headers": [["a", "1"], ["a", None], ["b", {"base64": "/w=="}]]},
+        {
+            "key": "anna",
+            "value": "apples",
+            "partition": 2,
+            "timestamp": 1_700_000_000_000,
+            "headers": {"a": "1"},
+        },
+        {
+            "value": {"fruit": "pears", "count": 3},
+            "partition": 2,
+            "headers": [["a", "1"], ["a", None], ["b", {"base64": "/w=="}]],
+        },
         {"key_base64": "/w==", "value": None, "partition": 2},
     ]
-    status, _, errors = run_process("produce", "orders", "--format", "json", given="\n".join(map(json.dumps, lines)).encode())
+    status, _, errors = run_process(
+        "produce", "orders", "--format", "json", given="\n".join(map(json.dumps, lines)).encode()
+    )
     assert (status, errors) == (0, "sent 3 records to orders\n")
     first, second, third = threaded_broker.records("orders", 2)
-    assert (first.key, first.value, first.timestamp, tuple(first.headers)) == (b"anna", b"apples", 1_700_000_000_000, (("a", b"1"),))
-    assert (json.loads(second.value or b""), tuple(second.headers)) == (lines[1]["value"], (("a", b"1"), ("a", None), ("b", b"\xff")))
+    assert (first.key, first.value, first.timestamp, tuple(first.headers)) == (
+        b"anna",
+        b"apples",
+        1_700_000_000_000,
+        (("a", b"1"),),
+    )
+    assert (json.loads(second.value or b""), tuple(second.headers)) == (
+        lines[1]["value"],
+        (("a", b"1"), ("a", None), ("b", b"\xff")),
+    )
     assert (third.key, third.value) == (b"\xff", None)
 
 
@@ -81,14 +110,23 @@ def test_a_line_that_is_no_record_says_why(line: str, text: str) -> None:
     assert text in str(raised.value)
 
 
-def test_the_first_bad_line_ends_it_and_what_was_before_is_sent(run_process: Run, threaded_broker: ThreadedCluster) -> None:
-    status, output, errors = run_process("produce", "orders", "-K", ":", given=b"a:1\nb:2\nc\nd:4\n")
+def test_the_first_bad_line_ends_it_and_what_was_before_is_sent(
+    run_process: Run, threaded_broker: ThreadedCluster
+) -> None:
+    status, output, errors = run_process(
+        "produce", "orders", "-K", ":", given=b"a:1\nb:2\nc\nd:4\n"
+    )
     assert (status, output) == (1, "")
-    assert errors.splitlines() == ["sent 2 records to orders", "aioprod produce: line 3: there is no ':'"]
+    assert errors.splitlines() == [
+        "sent 2 records to orders",
+        "aioprod produce: line 3: there is no ':'",
+    ]
     assert [record.value for record in threaded_broker.records("orders")] == [b"1", b"2"]
 
 
-def test_what_the_broker_refuses_is_named_by_its_line(run_process: Run, threaded_broker: ThreadedCluster) -> None:
+def test_what_the_broker_refuses_is_named_by_its_line(
+    run_process: Run, threaded_broker: ThreadedCluster
+) -> None:
     threaded_broker.create_topic("orders", 1)
     threaded_broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
     status, _, errors = run_process("produce", "orders", given=b"a\nb\n")
@@ -99,16 +137,33 @@ def test_what_the_broker_refuses_is_named_by_its_line(run_process: Run, threaded
     assert failed.startswith("aioprod produce: line 1: ") and "TOPIC_AUTHORIZATION_FAILED" in failed
 
 
-def test_many_lines_of_a_pipe_arrive_in_order(run_process: Run, threaded_broker: ThreadedCluster) -> None:
+def test_many_lines_of_a_pipe_arrive_in_order(
+    run_process: Run, threaded_broker: ThreadedCluster
+) -> None:
     given = b"".join(b"%d\n" % number for number in range(50_000))
     assert run_process("produce", "orders", "-p", "0", given=given)[0] == 0
-    assert b"".join(record.value + b"\n" for record in threaded_broker.records("orders") if record.value) == given
+    assert (
+        b"".join(
+            record.value + b"\n" for record in threaded_broker.records("orders") if record.value
+        )
+        == given
+    )
 
 
 def test_lines_are_sent_as_they_come_and_ctrl_c_ends_it(threaded_broker: ThreadedCluster) -> None:
     threaded_broker.create_topic("orders", 1)
-    command = [sys.executable, "-m", "aioprod.cli", "produce", "orders", "-b", threaded_broker.bootstrap_servers]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "aioprod.cli",
+        "produce",
+        "orders",
+        "-b",
+        threaded_broker.bootstrap_servers,
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
         assert process.stdin is not None and process.stderr is not None
         process.stdin.write(b"first\nhalf a li")
         process.stdin.flush()
@@ -133,28 +188,59 @@ def test_security_settings_pass_through(where: str, tmp_path: Path) -> None:
         "sasl.username": "alice",
         "sasl.password": "pencil = 7",
     }
-    with EmbeddedCluster.in_thread(security=BrokerSecurity(ssl_context=context, users={"alice": "pencil = 7"})) as cluster:
+    with EmbeddedCluster.in_thread(
+        security=BrokerSecurity(ssl_context=context, users={"alice": "pencil = 7"})
+    ) as cluster:
         if where == "file":
-            lines = [f"{name} = {value}" for name, value in {**settings, "bootstrap.servers": cluster.bootstrap_servers}.items()]
-            (tmp_path / "client.properties").write_text("\n".join(["# mine", "", "acks=all", *lines]))
+            lines = [
+                f"{name} = {value}"
+                for name, value in {
+                    **settings,
+                    "bootstrap.servers": cluster.bootstrap_servers,
+                }.items()
+            ]
+            (tmp_path / "client.properties").write_text(
+                "\n".join(["# mine", "", "acks=all", *lines])
+            )
             options = ["--config-file", str(tmp_path / "client.properties")]
         else:
-            options = ["-b", cluster.bootstrap_servers, *(part for name, value in settings.items() for part in ("-X", f"{name}={value}"))]
+            options = [
+                "-b",
+                cluster.bootstrap_servers,
+                *(part for name, value in settings.items() for part in ("-X", f"{name}={value}")),
+            ]
         for arguments in (["produce", "orders", *options], ["topics", "list", *options]):
-            done = subprocess.run([sys.executable, "-m", "aioprod.cli", *arguments], input=b"tea\n", capture_output=True, timeout=60, check=False)
+            done = subprocess.run(
+                [sys.executable, "-m", "aioprod.cli", *arguments],
+                input=b"tea\n",
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
             assert done.returncode == 0, done.stderr
         assert done.stdout == b"orders\n"
 
 
 def test_a_bad_line_of_a_file_is_not_shown(run: Run, tmp_path: Path) -> None:
     (tmp_path / "client.properties").write_text("client.id=me\npencil-7\n")
-    status, output, errors = run("topics", "list", "--config-file", str(tmp_path / "client.properties"))
-    assert (status, output) == (2, "") and "line 2 of --config-file" in errors and "pencil" not in errors
+    status, output, errors = run(
+        "topics", "list", "--config-file", str(tmp_path / "client.properties")
+    )
+    assert (
+        (status, output) == (2, "")
+        and "line 2 of --config-file" in errors
+        and "pencil" not in errors
+    )
     (tmp_path / "client.properties").write_text("client.idd=me\n")
-    assert "did you mean 'client.id'" in run("topics", "list", "--config-file", str(tmp_path / "client.properties"))[2]
+    assert (
+        "did you mean 'client.id'"
+        in run("topics", "list", "--config-file", str(tmp_path / "client.properties"))[2]
+    )
 
 
-RECORD = ConsumerRecord("orders", 2, 17, 1_700_000_000_000, 0, b"anna", b"two \xc3\xa4pples", (("a", b"1"), ("b", None)))
+RECORD = ConsumerRecord(
+    "orders", 2, 17, 1_700_000_000_000, 0, b"anna", b"two \xc3\xa4pples", (("a", b"1"), ("b", None))
+)
 
 
 def test_records_as_json_come_back_as_they_were() -> None:
@@ -162,7 +248,11 @@ def test_records_as_json_come_back_as_they_were() -> None:
         "topic": "orders", "partition": 2, "offset": 17, "timestamp": 1_700_000_000_000,
         "key": "anna", "value": "two äpples", "headers": [["a", "1"], ["b", None]],
     }  # fmt: skip
-    for record in (RECORD, RECORD._replace(key=None, value=b"\xff\x00", headers=()), RECORD._replace(value=None, headers=(("h", b"\xfe"),))):
+    for record in (
+        RECORD,
+        RECORD._replace(key=None, value=b"\xff\x00", headers=()),
+        RECORD._replace(value=None, headers=(("h", b"\xfe"),)),
+    ):
         back = record_of_line("orders", json_line(record))
         assert (back.key, back.value, back.headers, back.partition, back.timestamp_ms) == (
             record.key, record.value, record.headers, record.partition, record.timestamp
@@ -171,9 +261,12 @@ def test_records_as_json_come_back_as_they_were() -> None:
 
 def test_patterns() -> None:
     assert pattern(r"%t-%p@%o %T %k(%K)=%v(%V) %s %S %h 100%%\n\t\x41\q")(RECORD) == (
-        "orders-2@17 1700000000000 anna(4)=two äpples(11) two äpples 11 a=1,b=NULL 100%\n\tA\\q".encode()
+        "orders-2@17 1700000000000 anna(4)=two äpples(11) "
+        "two äpples 11 a=1,b=NULL 100%\n\tA\\q".encode()
     )
-    assert pattern("%k|%K|%v|%V|%h")(RECORD._replace(key=None, value=None, headers=())) == b"|-1||-1|"
+    assert (
+        pattern("%k|%K|%v|%V|%h")(RECORD._replace(key=None, value=None, headers=())) == b"|-1||-1|"
+    )
     for wrong, text in (("%x", "unknown field %x"), ("100%", "a % at the end")):
         with pytest.raises(FormatError, match=text):
             pattern(wrong)

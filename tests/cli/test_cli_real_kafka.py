@@ -21,21 +21,42 @@ LIMIT_S = 60
 def test_a_topics_life(run: Run, kafka: str, protocol: str) -> None:
     topic, group = (f"{prefix}-{uuid.uuid4().hex[:8]}" for prefix in ("orders", "mine"))
     where = ("-b", kafka)
-    assert run("topics", "create", topic, "--partitions", "3", "--set", "retention.ms=86400000", *where) == (0, "", "")
+    assert run(
+        "topics", "create", topic, "--partitions", "3", "--set", "retention.ms=86400000", *where
+    ) == (0, "", "")
     asyncio.run(has_leaders(kafka, topic, 3))
     assert topic in run("topics", "list", *where)[1].splitlines()
     assert "  retention.ms=86400000" in run("topics", "describe", topic, *where)[1].splitlines()
 
-    given = "".join(json.dumps({"key": f"k{number}", "value": number, "headers": {"n": str(number)}}) + "\n" for number in range(100))
+    given = "".join(
+        json.dumps({"key": f"k{number}", "value": number, "headers": {"n": str(number)}}) + "\n"
+        for number in range(100)
+    )
     command = [sys.executable, "-m", "aioprod.cli", "produce", topic, "--format", "json", *where]
-    produced = subprocess.run(command, input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    produced = subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert (produced.returncode, produced.stderr) == (0, f"sent 100 records to {topic}\n")
 
     everything = run("consume", topic, "--exit", "--format", r"%k=%v %h\n", *where)
-    assert everything[0] == 0 and sorted(everything[1].splitlines()) == sorted(f"k{number}={number} n={number}" for number in range(100))
+    assert everything[0] == 0 and sorted(everything[1].splitlines()) == sorted(
+        f"k{number}={number} n={number}" for number in range(100)
+    )
     seen: list[str] = []
     for _ in range(2):
-        status, output, _ = run("consume", topic, "--group", group, "--count", "50", "--format", r"%k\n", "-X", f"group.protocol={protocol}", *where)
+        status, output, _ = run(
+            "consume",
+            topic,
+            "--group",
+            group,
+            "--count",
+            "50",
+            "--format",
+            r"%k\n",
+            "-X",
+            f"group.protocol={protocol}",
+            *where,
+        )
         assert status == 0
         seen += output.splitlines()
     assert len(seen) == len(set(seen)) == 100

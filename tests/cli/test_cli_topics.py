@@ -1,4 +1,6 @@
-"""``aioprod topics`` and ``aioprod cluster``: what they change is changed, and what they print is so."""
+"""``aioprod topics`` and ``aioprod cluster``: what they change is changed, and what they print is
+so.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,44 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def test_create_list_and_delete(run: Run, threaded_broker: ThreadedCluster) -> None:
-    assert run("topics", "create", "orders", "clicks", "--partitions", "3", "--replication-factor", "1", "--set", "retention.ms=1000") == (0, "", "")
-    assert {name: len(topic.partitions) for name, topic in threaded_broker.topics.items()} == {"orders": 3, "clicks": 3}
+    assert run(
+        "topics",
+        "create",
+        "orders",
+        "clicks",
+        "--partitions",
+        "3",
+        "--replication-factor",
+        "1",
+        "--set",
+        "retention.ms=1000",
+    ) == (0, "", "")
+    assert {name: len(topic.partitions) for name, topic in threaded_broker.topics.items()} == {
+        "orders": 3,
+        "clicks": 3,
+    }
     assert threaded_broker.topics["orders"].configs == {"retention.ms": "1000"}
     assert run("topics", "list") == (0, "clicks\norders\n", "")
     listed = json.loads(run("topics", "list", "--json")[1])
-    assert [(each["name"], each["internal"]) for each in listed] == [("clicks", False), ("orders", False)]
+    assert [(each["name"], each["internal"]) for each in listed] == [
+        ("clicks", False),
+        ("orders", False),
+    ]
     assert run("topics", "delete", "orders", "clicks") == (0, "", "")
     assert run("topics", "list") == (0, "", "")
 
 
-def test_what_fails_is_named_and_the_rest_is_done(run: Run, threaded_broker: ThreadedCluster) -> None:
+def test_what_fails_is_named_and_the_rest_is_done(
+    run: Run, threaded_broker: ThreadedCluster
+) -> None:
     threaded_broker.create_topic("orders", 1)
     status, output, errors = run("topics", "create", "orders", "clicks")
     assert (status, output) == (1, "")
-    assert errors.startswith("aioprod topics create: topic orders") and "TOPIC_ALREADY_EXISTS" in errors and errors.count("\n") == 1
+    assert (
+        errors.startswith("aioprod topics create: topic orders")
+        and "TOPIC_ALREADY_EXISTS" in errors
+        and errors.count("\n") == 1
+    )
     assert sorted(threaded_broker.topics) == ["clicks", "orders"]
     status, _, errors = run("topics", "delete", "missing", "clicks")
     assert status == 1 and "topic missing: UNKNOWN_TOPIC_OR_PARTITION" in errors
@@ -47,8 +72,20 @@ def test_to_validate_changes_nothing(run: Run, threaded_broker: ThreadedCluster)
     assert run("topics", "create", "orders", "--validate-only") == (0, "", "")
     assert not threaded_broker.topics
     threaded_broker.create_topic("orders", 1)
-    assert run("topics", "alter", "orders", "--partitions", "3", "--set", "retention.ms=1", "--validate-only") == (0, "", "")
-    assert len(threaded_broker.topics["orders"].partitions) == 1 and not threaded_broker.topics["orders"].configs
+    assert run(
+        "topics",
+        "alter",
+        "orders",
+        "--partitions",
+        "3",
+        "--set",
+        "retention.ms=1",
+        "--validate-only",
+    ) == (0, "", "")
+    assert (
+        len(threaded_broker.topics["orders"].partitions) == 1
+        and not threaded_broker.topics["orders"].configs
+    )
 
 
 def test_describe(run: Run, threaded_broker: ThreadedCluster) -> None:
@@ -63,7 +100,10 @@ def test_describe(run: Run, threaded_broker: ThreadedCluster) -> None:
         "1          1       1         1        -",
     ]
     described = json.loads(run("topics", "describe", "--json")[1])
-    assert {each["name"]: len(each["partitions"]) for each in described} == {"orders": 2, "clicks": 1}
+    assert {each["name"]: len(each["partitions"]) for each in described} == {
+        "orders": 2,
+        "clicks": 1,
+    }
     assert described[1]["settings"] == {"retention.ms": "1000"}
     everything = json.loads(run("topics", "describe", "clicks", "--json", "--all-settings")[1])
     assert everything[0]["settings"]["max.message.bytes"] == "1048588"
@@ -73,19 +113,38 @@ def test_describe(run: Run, threaded_broker: ThreadedCluster) -> None:
 
 def test_alter(run: Run, threaded_broker: ThreadedCluster) -> None:
     threaded_broker.create_topic("orders", 1, {"retention.ms": "1000"})
-    assert run("topics", "alter", "orders", "--partitions", "4", "--set", "max.message.bytes=2000", "--unset", "retention.ms") == (0, "", "")
+    assert run(
+        "topics",
+        "alter",
+        "orders",
+        "--partitions",
+        "4",
+        "--set",
+        "max.message.bytes=2000",
+        "--unset",
+        "retention.ms",
+    ) == (0, "", "")
     assert len(threaded_broker.topics["orders"].partitions) == 4
     assert threaded_broker.topics["orders"].configs == {"max.message.bytes": "2000"}
     status, _, errors = run("topics", "alter", "orders", "--partitions", "2")
     assert status == 1 and "INVALID_PARTITIONS" in errors
-    assert run("topics", "alter", "orders") == (2, "", "aioprod topics alter: nothing to alter: give --partitions, --set or --unset\n")
+    assert run("topics", "alter", "orders") == (
+        2,
+        "",
+        "aioprod topics alter: nothing to alter: give --partitions, --set or --unset\n",
+    )
 
 
 def test_delete_records(run: Run, run_process: Run, threaded_broker: ThreadedCluster) -> None:
     threaded_broker.create_topic("orders", 2)
     run_process("produce", "orders", "-p", "0", given=b"a\nb\nc\n")
-    status, output, _ = run("topics", "delete-records", "orders", "--before", "2", "--partition", "0")
-    assert (status, output.splitlines()) == (0, ["TOPIC   PARTITION  BEGINS AT", "orders  0          2"])
+    status, output, _ = run(
+        "topics", "delete-records", "orders", "--before", "2", "--partition", "0"
+    )
+    assert (status, output.splitlines()) == (
+        0,
+        ["TOPIC   PARTITION  BEGINS AT", "orders  0          2"],
+    )
     assert [record.value for record in threaded_broker.records("orders", 0)] == [b"c"]
     assert run("topics", "delete-records", "orders", "--all")[0] == 0
     assert not threaded_broker.records("orders", 0)
@@ -94,7 +153,11 @@ def test_delete_records(run: Run, run_process: Run, threaded_broker: ThreadedClu
 
 def test_the_cluster(run: Run) -> None:
     lines = run("cluster")[1].splitlines()
-    assert lines[0].startswith("cluster ") and lines[2].split()[0] == "1" and lines[2].endswith("controller")
+    assert (
+        lines[0].startswith("cluster ")
+        and lines[2].split()[0] == "1"
+        and lines[2].endswith("controller")
+    )
     told = json.loads(run("cluster", "--json")[1])
     assert told["controller"] == 1 and told["brokers"][0]["host"] == "127.0.0.1"
 
@@ -106,10 +169,16 @@ def test_the_cluster(run: Run) -> None:
         (["topics", "list", "--jsn"], "unknown option --jsn; did you mean --json?"),
         (["topics", "create", "a", "--set", "nothing"], "must be NAME=VALUE"),
         (["topics", "list", "-X", "client.idd=x"], "'client.idd': did you mean 'client.id'?"),
-        (["topics", "list", "-X", "request.timeout.ms=soon"], "request_timeout_ms='soon': must be a whole number"),
+        (
+            ["topics", "list", "-X", "request.timeout.ms=soon"],
+            "request_timeout_ms='soon': must be a whole number",
+        ),
         (["topics", "list", "-X", "linger.ms=5"], "'linger.ms'"),
         (["topics", "list", "-b", "nowhere"], "must be host:port"),
-        (["topics", "list", "--config-file", "nowhere"], "can't read --config-file nowhere: No such file"),
+        (
+            ["topics", "list", "--config-file", "nowhere"],
+            "can't read --config-file nowhere: No such file",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(run: Run, arguments: list[str], text: str) -> None:
@@ -121,7 +190,9 @@ def test_wrong_usage_is_one_line_and_status_2(run: Run, arguments: list[str], te
 def test_nobody_there_is_one_line_and_status_1(run: Run, unused_tcp_port: int) -> None:
     status, output, errors = run("topics", "list", "-b", f"127.0.0.1:{unused_tcp_port}")
     assert (status, output) == (1, "")
-    assert errors == f"aioprod topics list: no broker answers: 127.0.0.1:{unused_tcp_port}: Connection refused\n"
+    assert errors == (
+        f"aioprod topics list: no broker answers: 127.0.0.1:{unused_tcp_port}: Connection refused\n"
+    )
 
 
 def test_without_an_action_the_error_names_them(capsys: pytest.CaptureFixture[str]) -> None:

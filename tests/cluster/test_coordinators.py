@@ -13,12 +13,21 @@ import pytest
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerConnectionError, BrokerError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    ProtocolError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Request
-from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from aioprod.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioprod.testing import EmbeddedCluster, change_answer, drop_after, fail, hold
 
@@ -39,7 +48,13 @@ async def brokers(cluster: EmbeddedCluster) -> AsyncIterator[Brokers]:
 
 
 def config(cluster: EmbeddedCluster, **settings: int) -> ClientConfig:
-    fast = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20, "request_timeout_ms": 3_000}
+    fast = {
+        "retry_backoff_ms": 5,
+        "retry_backoff_max_ms": 20,
+        "reconnect_backoff_ms": 5,
+        "reconnect_backoff_max_ms": 20,
+        "request_timeout_ms": 3_000,
+    }
     return ClientConfig(bootstrap_servers=cluster.bootstrap_servers, **{**fast, **settings})  # type: ignore[arg-type]
 
 
@@ -50,7 +65,9 @@ def coordinators(cluster: EmbeddedCluster, brokers: Brokers) -> Coordinators:
 
 def ask_identity(connection: Connection) -> tuple[Request[InitProducerIdResponse], int]:
     """Some request that only the coordinator answers."""
-    return InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), connection.pick_version(InitProducerIdRequest)
+    return InitProducerIdRequest(
+        transactional_id="x", transaction_timeout_ms=60_000
+    ), connection.pick_version(InitProducerIdRequest)
 
 
 async def identity(coordinators: Coordinators) -> int:
@@ -62,33 +79,48 @@ def searches(cluster: EmbeddedCluster) -> int:
     return sum(seen.api_key == ApiKey.FIND_COORDINATOR for seen in cluster.requests)
 
 
-async def test_a_coordinator_is_found_once(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+async def test_a_coordinator_is_found_once(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
     for node_id in (3, 1):
         cluster.move_coordinator("transaction", "x", node_id)
         coordinators.forget(TRANSACTION, "x")
         assert await identity(coordinators) in (0, 2)
         assert await identity(coordinators) in (1, 3)
-        asked = [seen.node_id for seen in cluster.requests if seen.api_key == ApiKey.INIT_PRODUCER_ID]
+        asked = [
+            seen.node_id for seen in cluster.requests if seen.api_key == ApiKey.INIT_PRODUCER_ID
+        ]
         assert asked[-2:] == [node_id, node_id]
     assert searches(cluster) == 2
 
 
-async def test_groups_and_transactional_ids_of_one_name_are_two(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+async def test_groups_and_transactional_ids_of_one_name_are_two(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
     cluster.move_coordinator("transaction", "x", 1)
     cluster.move_coordinator("group", "x", 2)
-    one, other = await coordinators.connection(TRANSACTION, "x"), await coordinators.connection(GROUP, "x")
+    one, other = (
+        await coordinators.connection(TRANSACTION, "x"),
+        await coordinators.connection(GROUP, "x"),
+    )
     assert (one.address, other.address) == (cluster.address(1), cluster.address(2))
 
 
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("kind", CoordinatorType)
 async def test_every_version(
-    cluster: EmbeddedCluster, coordinators: Coordinators, monkeypatch: pytest.MonkeyPatch, kind: CoordinatorType, version: int
+    cluster: EmbeddedCluster,
+    coordinators: Coordinators,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: CoordinatorType,
+    version: int,
 ) -> None:
     picked = Connection.pick_version
 
     def pick(self: Connection, request_type: type[Request[Any]], newest: int | None = None) -> int:
-        return picked(self, request_type, version if request_type is FindCoordinatorRequest else newest)
+        return picked(
+            self, request_type, version if request_type is FindCoordinatorRequest else newest
+        )
 
     monkeypatch.setattr(Connection, "pick_version", pick)
     if version == 0 and kind is TRANSACTION:
@@ -96,25 +128,44 @@ async def test_every_version(
             await coordinators.connection(kind, "x")
         return
     connection = await coordinators.connection(kind, "x")
-    assert connection.address == cluster.address(cluster.coordinator("transaction" if kind is TRANSACTION else "group", "x"))
-    assert [seen.api_version for seen in cluster.requests if seen.api_key == ApiKey.FIND_COORDINATOR] == [version]
+    assert connection.address == cluster.address(
+        cluster.coordinator("transaction" if kind is TRANSACTION else "group", "x")
+    )
+    assert [
+        seen.api_version for seen in cluster.requests if seen.api_key == ApiKey.FIND_COORDINATOR
+    ] == [version]
 
 
-async def test_no_coordinator_yet_is_waited_for(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+async def test_no_coordinator_yet_is_waited_for(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=3)
     assert await identity(coordinators) == 0
     assert searches(cluster) == 4
 
 
-async def test_no_coordinator_ever_is_an_error_in_time(cluster: EmbeddedCluster, brokers: Brokers) -> None:
+async def test_no_coordinator_ever_is_an_error_in_time(
+    cluster: EmbeddedCluster, brokers: Brokers
+) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=None)
     impatient = Coordinators(config(cluster, request_timeout_ms=100), brokers, random.Random(1))
-    with pytest.raises(BrokerError, match=r"no coordinator of transaction 'x'.*COORDINATOR_NOT_AVAILABLE"):
+    with pytest.raises(
+        BrokerError, match=r"no coordinator of transaction 'x'.*COORDINATOR_NOT_AVAILABLE"
+    ):
         await identity(impatient)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR])
-async def test_a_refusal_is_not_tried_again(cluster: EmbeddedCluster, coordinators: Coordinators, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_a_refusal_is_not_tried_again(
+    cluster: EmbeddedCluster, coordinators: Coordinators, code: ErrorCode
+) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(code), times=None)
     with pytest.raises(BrokerError) as caught:
         await identity(coordinators)
@@ -122,7 +173,9 @@ async def test_a_refusal_is_not_tried_again(cluster: EmbeddedCluster, coordinato
     assert searches(cluster) == 1
 
 
-async def test_a_dead_coordinator_is_looked_for_again(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+async def test_a_dead_coordinator_is_looked_for_again(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
     """aiokafka#1134: the dead one was never looked up again."""
     cluster.move_coordinator("transaction", "x", 2)
     assert await identity(coordinators) == 0
@@ -136,8 +189,12 @@ async def test_a_dead_coordinator_is_looked_for_again(cluster: EmbeddedCluster, 
     assert cluster.requests[-1].node_id != 2
 
 
-async def test_a_coordinator_that_comes_back_elsewhere(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
-    """Its id is known with an address that is out of date, and no record is sent that would refresh metadata."""
+async def test_a_coordinator_that_comes_back_elsewhere(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
+    """Its id is known with an address that is out of date, and no record is sent that would refresh
+    metadata.
+    """
     cluster.move_coordinator("transaction", "x", 2)
     old = (await coordinators.connection(TRANSACTION, "x")).address
     await cluster.stop_node(2)
@@ -147,7 +204,9 @@ async def test_a_coordinator_that_comes_back_elsewhere(cluster: EmbeddedCluster,
         assert (await coordinators.connection(TRANSACTION, "x")).address == cluster.address(2)
 
 
-@pytest.mark.parametrize("action", [drop_after, lambda: hold(asyncio.Event())], ids=["broken", "silent"])
+@pytest.mark.parametrize(
+    "action", [drop_after, lambda: hold(asyncio.Event())], ids=["broken", "silent"]
+)
 async def test_a_request_without_an_answer_makes_the_next_one_search(
     cluster: EmbeddedCluster, brokers: Brokers, action: Callable[[], Any]
 ) -> None:
@@ -160,7 +219,9 @@ async def test_a_request_without_an_answer_makes_the_next_one_search(
     assert searches(cluster) == 2
 
 
-async def test_an_answer_about_another_key_is_refused(cluster: EmbeddedCluster, brokers: Brokers) -> None:
+async def test_an_answer_about_another_key_is_refused(
+    cluster: EmbeddedCluster, brokers: Brokers
+) -> None:
     def other_key(reply: FindCoordinatorResponse) -> None:
         reply.coordinators[0].key = "y"
 
@@ -170,12 +231,19 @@ async def test_an_answer_about_another_key_is_refused(cluster: EmbeddedCluster, 
         await identity(impatient)
 
 
-async def test_coordinators_of_many_are_found_with_one_request(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+async def test_coordinators_of_many_are_found_with_one_request(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
     names = [f"id-{number}" for number in range(50)]
     for number, name in enumerate(names):
         cluster.move_coordinator("transaction", name, 1 + number % 3)
-    assert await coordinators.nodes(TRANSACTION, names) == {name: 1 + number % 3 for number, name in enumerate(names)}
-    assert await coordinators.nodes(TRANSACTION, [*names[:3], "another"]) == {**dict(zip(names[:3], (1, 2, 3), strict=True)), "another": ANY}
+    assert await coordinators.nodes(TRANSACTION, names) == {
+        name: 1 + number % 3 for number, name in enumerate(names)
+    }
+    assert await coordinators.nodes(TRANSACTION, [*names[:3], "another"]) == {
+        **dict(zip(names[:3], (1, 2, 3), strict=True)),
+        "another": ANY,
+    }
     assert searches(cluster) == 2, "known ones are not asked for again"
     coordinators.forget(TRANSACTION, names[0])
     cluster.move_coordinator("transaction", names[0], 3)
@@ -190,13 +258,17 @@ async def test_brokers_that_take_one_name_a_request_are_asked_for_each(
     assert searches(cluster) == 3
 
 
-async def test_one_coordinator_that_is_refused_fails_all(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+async def test_one_coordinator_that_is_refused_fails_all(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match="no coordinator of transaction 'a'"):
         await coordinators.nodes(TRANSACTION, ["a", "b"])
 
 
-async def test_cancelled_at_every_step_it_can_be_asked_again(cluster: EmbeddedCluster, coordinators: Coordinators) -> None:
+async def test_cancelled_at_every_step_it_can_be_asked_again(
+    cluster: EmbeddedCluster, coordinators: Coordinators
+) -> None:
     for steps in range(200):
         coordinators.forget(TRANSACTION, "x")
         waiter = asyncio.create_task(identity(coordinators))

@@ -13,7 +13,12 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, ConfigError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
+from aioprod.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from aioprod.testing import EmbeddedCluster
 
 TOPIC_ID = uuid.UUID(int=5)
@@ -22,14 +27,19 @@ TOPIC_ID = uuid.UUID(int=5)
 def answer(leader: int, epoch: int, topic_id: uuid.UUID = TOPIC_ID) -> MetadataResponse:
     partition = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
     topic = MetadataResponseTopic(name="t", topic_id=topic_id, partitions=[partition])
-    return MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="h", port=1)], topics=[topic])
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=1, host="h", port=1)], topics=[topic]
+    )
 
 
 def test_an_older_leader_epoch_is_not_believed() -> None:
     snapshot = ClusterSnapshot().updated(answer(1, 5), ["t"])
     assert snapshot.updated(answer(2, 4), ["t"]).topics["t"].partitions[0].leader == 1
     assert snapshot.updated(answer(2, 6), ["t"]).topics["t"].partitions[0].leader == 2
-    assert snapshot.updated(answer(2, 0, uuid.UUID(int=6)), ["t"]).topics["t"].partitions[0].leader == 2, "the topic was made anew"
+    assert (
+        snapshot.updated(answer(2, 0, uuid.UUID(int=6)), ["t"]).topics["t"].partitions[0].leader
+        == 2
+    ), "the topic was made anew"
 
 
 def test_a_snapshot_is_never_changed() -> None:
@@ -48,7 +58,9 @@ async def test_a_client_learns_topics(broker: EmbeddedCluster) -> None:
         assert "missing" not in broker.topics
 
 
-async def test_many_tasks_with_an_unknown_topic_ask_a_few_times_only(broker: EmbeddedCluster) -> None:
+async def test_many_tasks_with_an_unknown_topic_ask_a_few_times_only(
+    broker: EmbeddedCluster,
+) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         await asyncio.gather(*(producer.send_and_wait("t", b"x") for _ in range(500)))
         asked = sum(1 for request in broker.requests if request.api_key == ApiKey.METADATA)

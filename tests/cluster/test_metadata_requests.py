@@ -37,7 +37,9 @@ async def test_a_new_topic_is_asked_for_alone(broker: EmbeddedCluster) -> None:
         asked = listen(broker)
         for number in range(20):
             await producer.send_and_wait(f"topic-{number}", b"x")
-        assert {frozenset(topics) for topics in asked} == {frozenset({f"topic-{number}"}) for number in range(20)}
+        assert {frozenset(topics) for topics in asked} == {
+            frozenset({f"topic-{number}"}) for number in range(20)
+        }
         # All are still known.
         for number in range(20):
             await producer.send_and_wait(f"topic-{number}", b"y")
@@ -47,7 +49,9 @@ async def test_a_new_topic_is_asked_for_alone(broker: EmbeddedCluster) -> None:
 async def test_new_topics_of_many_tasks_share_a_request(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         asked = listen(broker)
-        await asyncio.gather(*(producer.send_and_wait(f"topic-{number}", b"x") for number in range(100)))
+        await asyncio.gather(
+            *(producer.send_and_wait(f"topic-{number}", b"x") for number in range(100))
+        )
         assert len(asked) < 10
 
 
@@ -62,7 +66,9 @@ async def test_a_stale_leader_asks_for_all(broker: EmbeddedCluster) -> None:
 
 
 async def test_age_asks_for_all_and_new_topics_do_not_put_it_off(broker: EmbeddedCluster) -> None:
-    async with Producer(broker.bootstrap_servers, metadata_max_age_ms=100, retry_backoff_ms=5) as producer:
+    async with Producer(
+        broker.bootstrap_servers, metadata_max_age_ms=100, retry_backoff_ms=5
+    ) as producer:
         await producer.send_and_wait("old", b"x")
         asked = listen(broker)
 
@@ -78,15 +84,26 @@ async def test_age_asks_for_all_and_new_topics_do_not_put_it_off(broker: Embedde
         await asyncio.wait([flow])
 
 
-async def test_a_refusal_of_a_new_topic_does_not_lose_the_others_that_are_wanted(broker: EmbeddedCluster) -> None:
-    async with Producer(broker.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20) as producer:
+async def test_a_refusal_of_a_new_topic_does_not_lose_the_others_that_are_wanted(
+    broker: EmbeddedCluster,
+) -> None:
+    async with Producer(
+        broker.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20
+    ) as producer:
         broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=3)
         async with asyncio.timeout(LIMIT_SECONDS):
-            await asyncio.gather(*(producer.send_and_wait(f"topic-{number}", b"x") for number in range(5)))
+            await asyncio.gather(
+                *(producer.send_and_wait(f"topic-{number}", b"x") for number in range(5))
+            )
 
 
 async def test_a_failed_request_for_a_new_topic_is_made_again(broker: EmbeddedCluster) -> None:
-    async with Producer(broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5, reconnect_backoff_max_ms=20) as producer:
+    async with Producer(
+        broker.bootstrap_servers,
+        retry_backoff_ms=5,
+        reconnect_backoff_ms=5,
+        reconnect_backoff_max_ms=20,
+    ) as producer:
         await producer.send_and_wait("old", b"x")
         await broker.stop()
         waiting = asyncio.create_task(producer.send_and_wait("new", b"x"))

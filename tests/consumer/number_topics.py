@@ -22,12 +22,22 @@ FAST: dict[str, Any] = {
 }
 
 
-async def fill(broker: EmbeddedCluster, count: int, *, first: int = 0, partition: int = 0, topic: str = TOPIC, **settings: Any) -> None:
+async def fill(
+    broker: EmbeddedCluster,
+    count: int,
+    *,
+    first: int = 0,
+    partition: int = 0,
+    topic: str = TOPIC,
+    **settings: Any,
+) -> None:
     """Write the numbers from ``first`` on to a partition, in batches of ten."""
     async with Producer(broker.bootstrap_servers, linger_ms=0, **settings) as producer:
         for start in range(first, first + count, 10):
             for number in range(start, min(start + 10, first + count)):
-                await producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=1_000 + number)
+                await producer.send(
+                    topic, b"%d" % number, partition=partition, timestamp_ms=1_000 + number
+                )
             await producer.flush()
 
 
@@ -37,7 +47,9 @@ def consumer_of(broker: EmbeddedCluster, *topics: str, **settings: Any) -> Consu
 
 
 @asynccontextmanager
-async def reading(broker: EmbeddedCluster, *partitions: TopicPartition, **settings: Any) -> AsyncIterator[Consumer]:
+async def reading(
+    broker: EmbeddedCluster, *partitions: TopicPartition, **settings: Any
+) -> AsyncIterator[Consumer]:
     """A consumer of these partitions that is closed without waiting."""
     consumer = consumer_of(broker, **settings)
     consumer.assign(partitions or [TP])

@@ -1,4 +1,6 @@
-"""The consumer's fetch sessions, held against the embedded broker's: after each request the broker reads what is wanted, and nothing else."""
+"""The consumer's fetch sessions, held against the embedded broker's: after each request the broker
+reads what is wanted, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,27 @@ PARTITIONS = [TopicPartition(f"t{number % 2}", number) for number in range(6)]
 
 def request_of(session: FetchSession, wanted: dict[TopicPartition, Asked]) -> FetchRequest:
     made = session.begin(wanted)
-    return FetchRequest(session_id=made.session_id, session_epoch=made.epoch, topics=made.topics, forgotten_topics_data=made.forgotten)
+    return FetchRequest(
+        session_id=made.session_id,
+        session_epoch=made.epoch,
+        topics=made.topics,
+        forgotten_topics_data=made.forgotten,
+    )
 
 
 def places(wanted: dict[TopicPartition, Asked]) -> dict[Place, int]:
-    return {Place(tp.topic, asked.topic_id, tp.partition): asked.offset for tp, asked in wanted.items()}
+    return {
+        Place(tp.topic, asked.topic_id, tp.partition): asked.offset for tp, asked in wanted.items()
+    }
 
 
 steps = st.lists(
     st.tuples(
-        st.dictionaries(st.sampled_from(PARTITIONS), st.tuples(st.sampled_from(IDS), st.integers(0, 2)), min_size=1),
+        st.dictionaries(
+            st.sampled_from(PARTITIONS),
+            st.tuples(st.sampled_from(IDS), st.integers(0, 2)),
+            min_size=1,
+        ),
         st.sampled_from(["answered"] * 4 + ["lost", "forgotten by the broker"]),
     ),
     max_size=12,
@@ -38,25 +51,36 @@ steps = st.lists(
 
 
 @given(steps)
-def test_the_broker_reads_what_is_wanted(chosen: list[tuple[dict[TopicPartition, tuple[uuid.UUID, int]], str]]) -> None:
+def test_the_broker_reads_what_is_wanted(
+    chosen: list[tuple[dict[TopicPartition, tuple[uuid.UUID, int]], str]],
+) -> None:
     broker, session = FetchSessions(random.Random(1)), FetchSession()
     for wanted_ids, end in chosen:
         topic_ids = {tp.topic: topic_id for tp, (topic_id, _) in wanted_ids.items()}
-        wanted = {tp: Asked(topic_ids[tp.topic], offset, 0, 1_000) for tp, (_, offset) in wanted_ids.items()}
+        wanted = {
+            tp: Asked(topic_ids[tp.topic], offset, 0, 1_000)
+            for tp, (_, offset) in wanted_ids.items()
+        }
         for _ in range(2):
             try:
                 context = broker.begin(request_of(session, wanted), VERSION, 0.0)
             except StoreError as error:
                 session.answered(error.code, 0)
                 continue
-            assert {place: asked.fetch_offset for place, asked in context.asked.items()} == places(wanted)
+            assert {place: asked.fetch_offset for place, asked in context.asked.items()} == places(
+                wanted
+            )
             break
         else:
-            raise AssertionError("the second request begins a new session, which nothing can be wrong with")
+            raise AssertionError(
+                "the second request begins a new session, which nothing can be wrong with"
+            )
         if end == "lost":
             session.lost()
             continue
-        session_id, _ = context.finish({place: PartitionData(partition_index=place.partition) for place in context.asked}, 0.0)
+        session_id, _ = context.finish(
+            {place: PartitionData(partition_index=place.partition) for place in context.asked}, 0.0
+        )
         session.answered(0, session_id)
         if end == "forgotten by the broker":
             broker = FetchSessions(random.Random(2))
@@ -73,7 +97,9 @@ def test_only_changes_are_sent() -> None:
     moved = {**wanted, PARTITIONS[0]: Asked(IDS[0], 5, 0, 1_000)}
     del moved[PARTITIONS[1]]
     third = session.begin(moved)
-    assert [(topic.topic, [each.fetch_offset for each in topic.partitions]) for topic in third.topics] == [("t0", [5])]
+    assert [
+        (topic.topic, [each.fetch_offset for each in topic.partitions]) for topic in third.topics
+    ] == [("t0", [5])]
     assert [(topic.topic, topic.partitions) for topic in third.forgotten] == [("t1", [1])]
     assert third.epoch == 2
 

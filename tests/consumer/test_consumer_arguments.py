@@ -1,4 +1,6 @@
-"""What the consumer's calls are given by mistake: refused at once, named, and without any effect on what is read."""
+"""What the consumer's calls are given by mistake: refused at once, named, and without any effect on
+what is read.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +18,63 @@ Call = Callable[[Any], Awaitable[object] | object]
 
 WRONG: dict[str, tuple[Call, str]] = {
     "topics that are no list": (lambda consumer: consumer.subscribe(5), "topics=5"),
-    "a topic that is no name": (lambda consumer: consumer.subscribe(["t", 5]), "topic 5: must be a name"),
+    "a topic that is no name": (
+        lambda consumer: consumer.subscribe(["t", 5]),
+        "topic 5: must be a name",
+    ),
     "a topic without a name": (lambda consumer: consumer.subscribe([""]), "topic ''"),
     "no topics at all": (lambda consumer: consumer.subscribe(None), "topics=None"),
-    "a pattern that is no text": (lambda consumer: consumer.subscribe(pattern=b"a"), "pattern=b'a'"),
-    "a listener that is none": (lambda consumer: consumer.subscribe(["t"], listener=5), "listener=5: must be a RebalanceListener"),
-    "a single partition to assign": (lambda consumer: consumer.assign(TP), f"partition '{TOPIC}': must be a TopicPartition"),
+    "a pattern that is no text": (
+        lambda consumer: consumer.subscribe(pattern=b"a"),
+        "pattern=b'a'",
+    ),
+    "a listener that is none": (
+        lambda consumer: consumer.subscribe(["t"], listener=5),
+        "listener=5: must be a RebalanceListener",
+    ),
+    "a single partition to assign": (
+        lambda consumer: consumer.assign(TP),
+        f"partition '{TOPIC}': must be a TopicPartition",
+    ),
     "numbers to assign": (lambda consumer: consumer.assign([0]), "partition 0"),
     "a partition below 0": (lambda consumer: consumer.assign([(TOPIC, -1)]), "partition .*-1"),
-    "a partition that is text": (lambda consumer: consumer.assign([(TOPIC, "0")]), "partition .*'0'"),
+    "a partition that is text": (
+        lambda consumer: consumer.assign([(TOPIC, "0")]),
+        "partition .*'0'",
+    ),
     "an offset that is text": (lambda consumer: consumer.seek(TP, "5"), "seek to offset '5'"),
     "half an offset": (lambda consumer: consumer.seek(TP, 1.5), "seek to offset 1.5"),
-    "an offset of more than 63 bits": (lambda consumer: consumer.seek(TP, 2**63), "seek to offset 9223372036854775808"),
-    "a committed offset below 0": (lambda consumer: consumer.seek(TP, OffsetAndMetadata(-1)), "seek to offset -1"),
+    "an offset of more than 63 bits": (
+        lambda consumer: consumer.seek(TP, 2**63),
+        "seek to offset 9223372036854775808",
+    ),
+    "a committed offset below 0": (
+        lambda consumer: consumer.seek(TP, OffsetAndMetadata(-1)),
+        "seek to offset -1",
+    ),
     "a list to seek to": (lambda consumer: consumer.seek_to_beginning([TP]), r"partition \["),
     "a list to pause": (lambda consumer: consumer.pause([TP]), r"partition \["),
     "a list to resume": (lambda consumer: consumer.resume([TP]), r"partition \["),
     "a topic's lag": (lambda consumer: consumer.lag(TOPIC), "partition 'numbers'"),
     "a topic's position": (lambda consumer: consumer.position(TOPIC), "partition 'numbers'"),
     "times without partitions": (lambda consumer: consumer.offsets_for_times([TP]), "timestamps="),
-    "a time that is text": (lambda consumer: consumer.offsets_for_times({TP: "0"}), "timestamp '0'"),
+    "a time that is text": (
+        lambda consumer: consumer.offsets_for_times({TP: "0"}),
+        "timestamp '0'",
+    ),
     "a partition's ends": (lambda consumer: consumer.end_offsets(TP), "partition 'numbers'"),
     "a number for a topic": (lambda consumer: consumer.partitions_for_topic(5), "topic 5"),
     "half a record": (lambda consumer: consumer.getmany(2.5), "max_records=2.5"),
     "a limit below 0": (lambda consumer: consumer.getmany(timeout_ms=-1), "timeout_ms=-1"),
     "a limit that is text": (lambda consumer: consumer.getmany(timeout_ms="5"), "timeout_ms='5'"),
-    "a limit that is no number": (lambda consumer: consumer.position(TP, timeout_ms=math.nan), "timeout_ms=nan"),
-    "a limit that is a switch": (lambda consumer: consumer.topics(timeout_ms=True), "timeout_ms=True"),
+    "a limit that is no number": (
+        lambda consumer: consumer.position(TP, timeout_ms=math.nan),
+        "timeout_ms=nan",
+    ),
+    "a limit that is a switch": (
+        lambda consumer: consumer.topics(timeout_ms=True),
+        "timeout_ms=True",
+    ),
     "the end's limit": (lambda consumer: consumer.close("soon"), "timeout_ms='soon'"),
     "offsets without partitions": (lambda consumer: consumer.commit([5]), "offsets="),
     "a note that is no text": (lambda consumer: consumer.commit({TP: (5, 6)}), r"offset \(5, 6\)"),
@@ -50,7 +82,9 @@ WRONG: dict[str, tuple[Call, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-async def test_what_is_wrong_is_named_and_changes_nothing(broker: EmbeddedCluster, name: str) -> None:
+async def test_what_is_wrong_is_named_and_changes_nothing(
+    broker: EmbeddedCluster, name: str
+) -> None:
     await fill(broker, 20)
     call, text = WRONG[name]
     async with reading(broker, max_poll_records=5) as consumer:
@@ -83,8 +117,11 @@ async def test_a_closed_consumer_takes_no_orders(broker: EmbeddedCluster) -> Non
     await consumer.start()
     await consumer.close()
     calls: list[Callable[[], None]] = [
-        lambda: consumer.seek(TP, 0), lambda: consumer.pause(TP), lambda: consumer.assign([]), lambda: consumer.subscribe(["t"]),
-    ]  # fmt: skip
+        lambda: consumer.seek(TP, 0),
+        lambda: consumer.pause(TP),
+        lambda: consumer.assign([]),
+        lambda: consumer.subscribe(["t"]),
+    ]
     for call in calls:
         with pytest.raises(ConsumerClosedError):
             call()

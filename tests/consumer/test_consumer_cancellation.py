@@ -1,4 +1,6 @@
-"""Cancelling at every await of the consumer's calls: no record is lost or comes twice, no task or waiter is left, and close always ends."""
+"""Cancelling at every await of the consumer's calls: no record is lost or comes twice, no task or
+waiter is left, and close always ends.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,16 @@ async def test_a_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedClu
 
 @pytest.mark.parametrize("way", ["getone", "getmany", "async for"])
 async def test_calls_for_records(broker: EmbeddedCluster, way: str) -> None:
-    """Whatever was handed out before a cancellation is there once, and the rest comes afterwards."""
+    """Whatever was handed out before a cancellation is there once, and the rest comes
+    afterwards.
+    """
     broker.on(ApiKey.FETCH, delay(0.001), times=None)
     found: list[int] = []
     written = 50
     await fill(broker, 50)
-    async with reading(broker, max_partition_fetch_bytes=150, max_buffered_bytes=150, max_poll_records=4) as consumer:
+    async with reading(
+        broker, max_partition_fetch_bytes=150, max_buffered_bytes=150, max_poll_records=4
+    ) as consumer:
 
         async def read_some() -> None:
             if way == "getone":
@@ -150,7 +156,9 @@ async def test_close_ends_in_time_when_no_broker_answers(broker: EmbeddedCluster
         assert loop.time() - began < 2.5
 
 
-async def test_every_task_of_the_clients_cancelled_from_outside_is_told(broker: EmbeddedCluster) -> None:
+async def test_every_task_of_the_clients_cancelled_from_outside_is_told(
+    broker: EmbeddedCluster,
+) -> None:
     """Sweeps over all tasks, as some frameworks make them, must not leave a consumer that hangs."""
     await fill(broker, 3)
     before = asyncio.all_tasks()
@@ -166,7 +174,9 @@ async def test_every_task_of_the_clients_cancelled_from_outside_is_told(broker: 
 
 
 async def test_idle_polls_pile_nothing_up(broker: EmbeddedCluster) -> None:
-    """A million of them would show it as well; what grows with each is seen after a few thousand."""
+    """A million of them would show it as well; what grows with each is seen after a few
+    thousand.
+    """
     broker.create_topic(TOPIC)
     async with reading(broker, fetch_max_wait_ms=1_000) as consumer:
         for _ in range(200):

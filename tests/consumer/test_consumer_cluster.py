@@ -1,4 +1,6 @@
-"""The consumer and a real cluster of three nodes, which are killed while it reads: every record comes once, in the order of its partition."""
+"""The consumer and a real cluster of three nodes, which are killed while it reads: every record
+comes once, in the order of its partition.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ NODES = (1, 2, 3)
 PARTITIONS = 3
 LIMIT_S = 60.0
 LISTENER = "COUNTED"
-SETTINGS: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, "retry_backoff_ms": 20, "session_timeout_ms": 20_000}
+SETTINGS: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "fetch_max_wait_ms": 100,
+    "retry_backoff_ms": 20,
+    "session_timeout_ms": 20_000,
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,9 @@ def running(sockets: dict[int, socket.socket]) -> Iterator[RealCluster]:
     with RealCluster(
         len(NODES),
         racks=lambda node: f"rack{node}",
-        listeners=lambda node: [Listener(name=LISTENER, advertised_port=sockets[node].getsockname()[1])],
+        listeners=lambda node: [
+            Listener(name=LISTENER, advertised_port=sockets[node].getsockname()[1])
+        ],
         settings={"auto.leader.rebalance.enable": "false"},
     ) as cluster:
         yield cluster
@@ -89,12 +98,21 @@ async def until(true: Callable[[], Awaitable[bool]]) -> None:
 
 async def make_topic(admin: Admin, assignments: Sequence[Sequence[int]], **configs: str) -> str:
     name = f"read-{uuid.uuid4().hex[:8]}"
-    await admin.create_topics(NewTopic(name, assignments=assignments, configs={key.replace("_", "."): value for key, value in configs.items()}))
+    await admin.create_topics(
+        NewTopic(
+            name,
+            assignments=assignments,
+            configs={key.replace("_", "."): value for key, value in configs.items()},
+        )
+    )
 
     async def served() -> bool:
         # Each node has to know, not only the one that is asked here.
         described = await admin.describe_topics(name)
-        return all(each.leader is not None and len(each.isr) == len(each.replicas) for each in described.partitions)
+        return all(
+            each.leader is not None and len(each.isr) == len(each.replicas)
+            for each in described.partitions
+        )
 
     await until(served)
     return name
@@ -118,7 +136,14 @@ class Writing:
         servers, topic, partitions = self._arguments
         async with Producer(servers, linger_ms=2) as producer:
             while not self._stopping:
-                sent = [await producer.send(topic, b"%d" % (self.count + step), partition=(self.count + step) % partitions) for step in range(30)]
+                sent = [
+                    await producer.send(
+                        topic,
+                        b"%d" % (self.count + step),
+                        partition=(self.count + step) % partitions,
+                    )
+                    for step in range(30)
+                ]
                 await asyncio.gather(*sent)
                 self.count += len(sent)
                 await asyncio.sleep(0.01)
@@ -152,11 +177,21 @@ def check_each_once(seen: list[ConsumerRecord], count: int) -> None:
         assert offsets == list(range(len(offsets)))
 
 
-@pytest.mark.parametrize(("group", "way"), [(None, "killed"), ("classic", "killed"), ("consumer", "killed"), ("classic", "frozen")])
-async def test_a_leader_goes_while_it_is_read(cluster: RealCluster, admin: Admin, group: str | None, way: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "way"),
+    [(None, "killed"), ("classic", "killed"), ("consumer", "killed"), ("classic", "frozen")],
+)
+async def test_a_leader_goes_while_it_is_read(
+    cluster: RealCluster, admin: Admin, group: str | None, way: str
+) -> None:
     topic = await make_topic(admin, [replicas_from(node) for node in NODES])
     in_group = {"group_id": f"g-{topic}", "group_protocol": group} if group else {}
-    async with Consumer(bootstrap_servers=cluster.bootstrap_servers, **{**SETTINGS, **in_group}) as consumer, writing(cluster, topic) as writer:
+    async with (
+        Consumer(
+            bootstrap_servers=cluster.bootstrap_servers, **{**SETTINGS, **in_group}
+        ) as consumer,
+        writing(cluster, topic) as writer,
+    ):
         if group:
             consumer.subscribe([topic])
         else:
@@ -184,14 +219,25 @@ async def coordinator_of(cluster: RealCluster, group_id: str) -> int:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_the_coordinator_is_killed_and_each_record_is_read_once(cluster: RealCluster, admin: Admin, protocol: str) -> None:
-    """Members go on reading without it, commit at the next one, and nobody reads again what another one has."""
+async def test_the_coordinator_is_killed_and_each_record_is_read_once(
+    cluster: RealCluster, admin: Admin, protocol: str
+) -> None:
+    """Members go on reading without it, commit at the next one, and nobody reads again what another
+    one has.
+    """
     topic = await make_topic(admin, [replicas_from(node) for node in NODES])
-    settings = {**SETTINGS, "group_id": f"g-{topic}", "group_protocol": protocol, "auto_commit_interval_ms": 200}
+    settings = {
+        **SETTINGS,
+        "group_id": f"g-{topic}",
+        "group_protocol": protocol,
+        "auto_commit_interval_ms": 200,
+    }
     seen: list[list[ConsumerRecord]] = [[], []]
 
     async def read(mine: list[ConsumerRecord], stop: asyncio.Event) -> None:
-        async with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
+        async with Consumer(
+            topic, bootstrap_servers=cluster.bootstrap_servers, **settings
+        ) as consumer:
             while not stop.is_set():
                 mine += await consumer.getmany(timeout_ms=100)
 
@@ -210,7 +256,10 @@ async def test_the_coordinator_is_killed_and_each_record_is_read_once(cluster: R
 
         async def committed_on() -> bool:
             committed = await admin.list_consumer_group_offsets(settings["group_id"])
-            return sum(offset.offset for offset in committed.values() if offset is not None) > at_kill + 1_000
+            return (
+                sum(offset.offset for offset in committed.values() if offset is not None)
+                > at_kill + 1_000
+            )
 
         await until(committed_on)
         await asyncio.to_thread(cluster.restart, lost)
@@ -225,15 +274,23 @@ async def test_the_coordinator_is_killed_and_each_record_is_read_once(cluster: R
             await asyncio.gather(*readers)
         check_each_once(sorted(seen[0] + seen[1], key=lambda record: record.offset), writer.count)
         committed = await admin.list_consumer_group_offsets(settings["group_id"])
-        assert sum(offset.offset for offset in committed.values() if offset is not None) == writer.count
+        assert (
+            sum(offset.offset for offset in committed.values() if offset is not None)
+            == writer.count
+        )
 
 
 @asynccontextmanager
-async def counting(cluster: RealCluster, sockets: dict[int, socket.socket]) -> AsyncIterator[dict[int, FaultProxy]]:
+async def counting(
+    cluster: RealCluster, sockets: dict[int, socket.socket]
+) -> AsyncIterator[dict[int, FaultProxy]]:
     """Proxies that know how many Fetches each node was sent."""
     async with AsyncExitStack() as stack:
         yield {
-            node: await stack.enter_async_context(FaultProxy(sockets[node], cluster.address(node, LISTENER))) for node in NODES
+            node: await stack.enter_async_context(
+                FaultProxy(sockets[node], cluster.address(node, LISTENER))
+            )
+            for node in NODES
         }
 
 
@@ -241,19 +298,26 @@ async def counting(cluster: RealCluster, sockets: dict[int, socket.socket]) -> A
 async def test_records_come_from_the_replica_in_the_same_rack(
     cluster: RealCluster, sockets: dict[int, socket.socket], admin: Admin, way: str
 ) -> None:
-    """KIP-392. Where that node is gone they come from the leader, and from the near replica again when it is back."""
+    """KIP-392. Where that node is gone they come from the leader, and from the near replica again
+    when it is back.
+    """
     leader, follower = 1, 2
     topic = await make_topic(admin, [[leader, follower, 3]] * PARTITIONS)
     async with counting(cluster, sockets) as proxies, writing(cluster, topic) as writer:
         servers = ",".join(f"127.0.0.1:{sockets[node].getsockname()[1]}" for node in NODES)
-        async with Consumer(bootstrap_servers=servers, **SETTINGS, client_rack=f"rack{follower}") as consumer:
+        async with Consumer(
+            bootstrap_servers=servers, **SETTINGS, client_rack=f"rack{follower}"
+        ) as consumer:
             consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
             seen: list[ConsumerRecord] = []
 
             async def fetches_during(records: int) -> list[int]:
                 before = [proxies[node].passed[ApiKey.FETCH] for node in NODES]
                 await read_on(consumer, seen, len(seen) + records)
-                return [proxies[node].passed[ApiKey.FETCH] - count for node, count in zip(NODES, before, strict=True)]
+                return [
+                    proxies[node].passed[ApiKey.FETCH] - count
+                    for node, count in zip(NODES, before, strict=True)
+                ]
 
             async def follower_serves() -> bool:
                 asked = await fetches_during(200)
@@ -271,18 +335,30 @@ async def test_records_come_from_the_replica_in_the_same_rack(
 
 
 @pytest.mark.parametrize("reset", ["none", "earliest"])
-async def test_what_an_unclean_election_has_cut_off_is_found_out(cluster: RealCluster, admin: Admin, reset: str) -> None:
-    """KIP-320. The new leader never had the last records: they are void, and what it writes in their place is read."""
+async def test_what_an_unclean_election_has_cut_off_is_found_out(
+    cluster: RealCluster, admin: Admin, reset: str
+) -> None:
+    """KIP-320. The new leader never had the last records: they are void, and what it writes in
+    their place is read.
+    """
     first, second = (node for node in NODES if node != cluster.active_controller())
-    topic = await make_topic(admin, [[first, second]], unclean_leader_election_enable="true", min_insync_replicas="1")
+    topic = await make_topic(
+        admin, [[first, second]], unclean_leader_election_enable="true", min_insync_replicas="1"
+    )
     tp = TopicPartition(topic, 0)
 
     async def write(values: range) -> None:
-        async with Producer(cluster.bootstrap_servers, acks=1, enable_idempotence=False) as producer:
-            await asyncio.gather(*[await producer.send(topic, b"%d" % value, partition=0) for value in values])
+        async with Producer(
+            cluster.bootstrap_servers, acks=1, enable_idempotence=False
+        ) as producer:
+            await asyncio.gather(
+                *[await producer.send(topic, b"%d" % value, partition=0) for value in values]
+            )
 
     await write(range(10))
-    async with Consumer(bootstrap_servers=cluster.bootstrap_servers, **{**SETTINGS, "auto_offset_reset": reset}) as consumer:
+    async with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, **{**SETTINGS, "auto_offset_reset": reset}
+    ) as consumer:
         consumer.assign([tp])
         consumer.seek(tp, 0)
         seen: list[ConsumerRecord] = []

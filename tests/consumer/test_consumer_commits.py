@@ -1,4 +1,6 @@
-"""What a consumer with a group commits: what the application has had, no more, whenever it is asked to."""
+"""What a consumer with a group commits: what the application has had, no more, whenever it is asked
+to.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ async def committed(broker: EmbeddedCluster) -> OffsetAndMetadata | None:
         return (await consumer.committed(TP))[TP]
 
 
-async def test_a_commit_takes_the_record_in_hand_and_not_what_is_laid_ready(broker: EmbeddedCluster) -> None:
+async def test_a_commit_takes_the_record_in_hand_and_not_what_is_laid_ready(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 20)
     async with member(broker, TOPIC, enable_auto_commit=False) as consumer:
         async for record in consumer:
@@ -92,7 +96,9 @@ async def test_commits_in_the_background_go_together(broker: EmbeddedCluster) ->
         assert (await consumer.committed(TP))[TP] == OffsetAndMetadata(31, "", 0)
 
 
-async def test_a_commit_in_the_background_that_fails_tells_whoever_looks(broker: EmbeddedCluster) -> None:
+async def test_a_commit_in_the_background_that_fails_tells_whoever_looks(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 5)
     async with member(broker, TOPIC, enable_auto_commit=False) as consumer:
         await take(consumer, 1)
@@ -112,13 +118,17 @@ async def test_interceptors_hear_of_commits(broker: EmbeddedCluster) -> None:
         def on_commit(self, offsets: Any) -> None:
             heard.append(dict(offsets))
 
-    async with member(broker, TOPIC, interceptors=[Listening()], enable_auto_commit=False) as consumer:
+    async with member(
+        broker, TOPIC, interceptors=[Listening()], enable_auto_commit=False
+    ) as consumer:
         await take(consumer, 3)
         await consumer.commit()
     assert heard == [{TP: OffsetAndMetadata(3, "", 0)}]
 
 
-async def test_a_listener_may_call_the_consumer_while_another_commit_is_under_way(broker: EmbeddedCluster) -> None:
+async def test_a_listener_may_call_the_consumer_while_another_commit_is_under_way(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 20)
     events: list[str] = []
 
@@ -145,14 +155,18 @@ async def test_a_listener_may_call_the_consumer_while_another_commit_is_under_wa
 
 
 @pytest.mark.parametrize("auto_offset_reset", ["earliest", "none"])
-async def test_the_next_member_goes_on_where_the_last_one_was(broker: EmbeddedCluster, auto_offset_reset: str) -> None:
+async def test_the_next_member_goes_on_where_the_last_one_was(
+    broker: EmbeddedCluster, auto_offset_reset: str
+) -> None:
     await fill(broker, 60)
     async with member(broker) as consumer:
         consumer.assign([TP])
         await consumer.commit({TP: 0})
     found: list[int] = []
     for _ in range(6):
-        async with member(broker, TOPIC, auto_offset_reset=auto_offset_reset, max_poll_records=7) as consumer:
+        async with member(
+            broker, TOPIC, auto_offset_reset=auto_offset_reset, max_poll_records=7
+        ) as consumer:
             found += numbers(await take(consumer, 10))
     assert found == list(range(60))
 
@@ -160,16 +174,22 @@ async def test_the_next_member_goes_on_where_the_last_one_was(broker: EmbeddedCl
 async def test_a_loop_over_records_that_are_there_already_is_neither_silent_nor_uncommitted(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They came with one answer, and each takes its time: the group hears of the loop all the same."""
+    """They came with one answer, and each takes its time: the group hears of the loop all the
+    same.
+    """
     monkeypatch.setattr("aioprod.consumer.core._RECALL_S", 0.05)
     await fill(broker, 30)
     seen: list[int] = []
-    async with member(broker, TOPIC, max_poll_interval_ms=1_000, auto_commit_interval_ms=50) as consumer:
+    async with member(
+        broker, TOPIC, max_poll_interval_ms=1_000, auto_commit_interval_ms=50
+    ) as consumer:
         while len(seen) < 30:
             record = await consumer.getone()
             seen.append(record.offset)
             await asyncio.sleep(0.05)  # the application's work
-            assert broker.committed_offsets("g").get(TP, 0) <= record.offset, "the record in hand is not processed yet"
+            assert broker.committed_offsets("g").get(TP, 0) <= record.offset, (
+                "the record in hand is not processed yet"
+            )
         assert broker.committed_offsets("g")[TP] >= 20
         assert broker.group("g").generation_id == 1
     assert seen == list(range(30))

@@ -1,4 +1,6 @@
-"""The consumer's settings: documented as they are, checked by themselves and against one another."""
+"""The consumer's settings: documented as they are, checked by themselves and against one
+another.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,24 @@ from aioprod.config import ClientConfig
 from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
 
 DOCS = Path(aioprod.__file__).parent.parent / "docs" / "consumer.md"
-OWN = {field.name: field for field in fields(ConsumerConfig) if field.name not in {each.name for each in fields(ClientConfig)}}
+OWN = {
+    field.name: field
+    for field in fields(ConsumerConfig)
+    if field.name not in {each.name for each in fields(ClientConfig)}
+}
 
 
 def test_the_page_has_every_setting_with_its_default() -> None:
-    table = dict(re.findall(r"^\| `([a-z.]+)` \| `([^`]*)` \|", DOCS.read_text().partition("## Settings")[2], re.MULTILINE))
-    documented = {name.replace(".", "_"): ast.literal_eval(default) for name, default in table.items()}
+    table = dict(
+        re.findall(
+            r"^\| `([a-z.]+)` \| `([^`]*)` \|",
+            DOCS.read_text().partition("## Settings")[2],
+            re.MULTILINE,
+        )
+    )
+    documented = {
+        name.replace(".", "_"): ast.literal_eval(default) for name, default in table.items()
+    }
     assert documented == {name: field.default for name, field in OWN.items()}
 
 
@@ -43,7 +57,10 @@ async def decode_later(topic: str, headers: object, data: bytes) -> str:
         ({"fetch_max_wait_ms": 30_000}, "must be below request_timeout_ms=30000"),
         ({"group_id": ""}, "group_id=''"),
         ({"group_instance_id": "a"}, "needs a group_id"),
-        ({"group_id": "g", "heartbeat_interval_ms": 45_000}, "must be below session_timeout_ms=45000"),
+        (
+            {"group_id": "g", "heartbeat_interval_ms": 45_000},
+            "must be below session_timeout_ms=45000",
+        ),
         ({"partition_assignment_strategy": "range"}, "must be a list of assignors"),
         ({"partition_assignment_strategy": ()}, "must be a list of assignors"),
         ({"value_deserializer": bytes}, "value_deserializer=.*must be a function or an object"),

@@ -1,4 +1,6 @@
-"""Brokers that move, die, keep silent, answer with any code or with garbage: every record comes once and in order, or the error says why not."""
+"""Brokers that move, die, keep silent, answer with any code or with garbage: every record comes
+once and in order, or the error says why not.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,21 @@ from aioprod import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.fetch import FetchResponse
-from aioprod.testing import EmbeddedCluster, change_answer, close, cut_answer, delay, drop_after, drop_before, fail, throttle
+from aioprod.testing import (
+    EmbeddedCluster,
+    change_answer,
+    close,
+    cut_answer,
+    delay,
+    drop_after,
+    drop_before,
+    fail,
+    throttle,
+)
 
-CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [cast("ErrorCode", number) for number in (134, 999, -7)]
+CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
+    cast("ErrorCode", number) for number in (134, 999, -7)
+]
 
 
 def other_node(broker: EmbeddedCluster, topic: str = TOPIC, partition: int = 0) -> int:
@@ -95,7 +109,10 @@ async def test_an_outage_of_all_brokers_is_told_by_the_state_and_survived() -> N
         async with reading(broker, max_poll_records=3) as consumer:
             await take(consumer, 10)
             await broker.stop_all()
-            with pytest.raises(KafkaTimeoutError, match="within 300 ms, after 10 that were read before; what does not work: ") as caught:
+            with pytest.raises(
+                KafkaTimeoutError,
+                match="within 300 ms, after 10 that were read before; what does not work: ",
+            ) as caught:
                 await consumer.getone(timeout_ms=300)
             assert isinstance(caught.value.__cause__, KafkaError)
             state = consumer.state
@@ -123,7 +140,9 @@ async def test_no_broker_at_all_is_told_at_the_start() -> None:
 async def test_a_broker_that_says_nothing_is_told_at_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        consumer = Consumer(TOPIC, bootstrap_servers=address, **{**FAST, "socket_connection_setup_timeout_ms": 300})
+        consumer = Consumer(
+            TOPIC, bootstrap_servers=address, **{**FAST, "socket_connection_setup_timeout_ms": 300}
+        )
         began = time.monotonic()
         with pytest.raises(BrokerConnectionError, match=f"no broker answers: {address}: no reply"):
             await consumer.start()
@@ -132,9 +151,13 @@ async def test_a_broker_that_says_nothing_is_told_at_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [drop_before(), drop_after(), close(), cut_answer(20), throttle(30), delay(0.05)], ids=lambda action: type(action).__name__
+    "action",
+    [drop_before(), drop_after(), close(), cut_answer(20), throttle(30), delay(0.05)],
+    ids=lambda action: type(action).__name__,
 )
-async def test_fetches_that_are_lost_cut_off_or_slow_lose_no_record(broker: EmbeddedCluster, action: Any) -> None:
+async def test_fetches_that_are_lost_cut_off_or_slow_lose_no_record(
+    broker: EmbeddedCluster, action: Any
+) -> None:
     await fill(broker, 60)
     broker.on(ApiKey.FETCH, action, times=4)
     async with reading(broker, max_partition_fetch_bytes=300) as consumer:
@@ -143,7 +166,9 @@ async def test_fetches_that_are_lost_cut_off_or_slow_lose_no_record(broker: Embe
     assert all(isinstance(error, KafkaError) for error in errors)
 
 
-async def test_garbage_in_place_of_answers_ends_the_connection_and_no_more(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_garbage_in_place_of_answers_ends_the_connection_and_no_more(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill(broker, 60)
     rng = random.Random(7)
 
@@ -162,18 +187,26 @@ async def test_garbage_in_place_of_answers_ends_the_connection_and_no_more(broke
 
 
 def spoil(records: bytes, rng: random.Random) -> bytes:
-    """The same with one bit changed, of those that a checksum or the batch's length tell of: not of the base offset or the leader epoch."""
+    """The same with one bit changed, of those that a checksum or the batch's length tell of: not of
+    the base offset or the leader epoch.
+    """
     data = bytearray(records)
     starts = [0]
-    while (following := starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12], "big")) < len(data):
+    while (
+        following := starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12], "big")
+    ) < len(data):
         starts.append(following)
     silent = {start + place for start in starts for place in (*range(8), *range(12, 16))}
-    data[rng.choice([place for place in range(len(data)) if place not in silent])] ^= 1 << rng.randrange(8)
+    data[rng.choice([place for place in range(len(data)) if place not in silent])] ^= (
+        1 << rng.randrange(8)
+    )
     return bytes(data)
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_broken_record_bytes_are_an_error_that_names_the_place(broker: EmbeddedCluster, seed: int) -> None:
+async def test_broken_record_bytes_are_an_error_that_names_the_place(
+    broker: EmbeddedCluster, seed: int
+) -> None:
     await fill(broker, 60)
     rng = random.Random(seed)
 
@@ -193,7 +226,9 @@ async def test_broken_record_bytes_are_an_error_that_names_the_place(broker: Emb
         assert "numbers-0 at offset" in str(error)
 
 
-async def test_bytes_without_a_whole_batch_are_an_error_and_not_asked_for_for_ever(broker: EmbeddedCluster) -> None:
+async def test_bytes_without_a_whole_batch_are_an_error_and_not_asked_for_for_ever(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 30)
 
     def cut_off(answer: FetchResponse) -> None:
@@ -204,7 +239,10 @@ async def test_bytes_without_a_whole_batch_are_an_error_and_not_asked_for_for_ev
     rule = broker.on(ApiKey.FETCH, change_answer(cut_off), times=None)
     async with reading(broker) as consumer:
         for _ in range(2):
-            with pytest.raises(CorruptRecordError, match="numbers-0 at offset 0: the broker sent 40 bytes without a whole batch"):
+            with pytest.raises(
+                CorruptRecordError,
+                match="numbers-0 at offset 0: the broker sent 40 bytes without a whole batch",
+            ):
                 await consumer.getone(timeout_ms=5_000)
         assert rule.used < 10
         rule.cancel()
@@ -235,17 +273,27 @@ async def test_a_batch_that_stays_corrupt_can_be_left_out(broker: EmbeddedCluste
         assert numbers(await take(consumer, 10)) == list(range(20, 30))
 
 
-@pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_FOR_LEADER_EPOCH], ids=lambda api: api.name)
-async def test_an_answer_with_any_code_is_survived_or_told(broker: EmbeddedCluster, api: ApiKey) -> None:
+@pytest.mark.parametrize(
+    "api",
+    [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_FOR_LEADER_EPOCH],
+    ids=lambda api: api.name,
+)
+async def test_an_answer_with_any_code_is_survived_or_told(
+    broker: EmbeddedCluster, api: ApiKey
+) -> None:
     """One answer with each code. Who reads on gets every record."""
     await fill(broker, 14)
     for code in CODES:
         rule = broker.on(api, fail(code), times=1)
         async with asyncio.timeout(10):
-            async with reading(broker, auto_offset_reset="earliest", metadata_max_age_ms=50) as consumer:
+            async with reading(
+                broker, auto_offset_reset="earliest", metadata_max_age_ms=50
+            ) as consumer:
                 if api is ApiKey.OFFSET_FOR_LEADER_EPOCH:
                     await consumer.getone()
-                    consumer.seek(TP, OffsetAndMetadata(0, "", 0))  # its epoch is known, so the leader is asked
+                    consumer.seek(
+                        TP, OffsetAndMetadata(0, "", 0)
+                    )  # its epoch is known, so the leader is asked
                 found, errors = await read_on(consumer, 14)
         assert found == list(range(14)), code
         assert rule.used == 1 or api is ApiKey.METADATA, code
@@ -257,7 +305,9 @@ async def test_an_answer_with_any_code_is_survived_or_told(broker: EmbeddedClust
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: str(int(code)))
-async def test_a_fetch_refused_as_a_whole_is_survived_or_told(broker: EmbeddedCluster, code: ErrorCode) -> None:
+async def test_a_fetch_refused_as_a_whole_is_survived_or_told(
+    broker: EmbeddedCluster, code: ErrorCode
+) -> None:
     await fill(broker, 14)
 
     def refuse(answer: FetchResponse) -> None:
@@ -272,7 +322,9 @@ async def test_a_fetch_refused_as_a_whole_is_survived_or_told(broker: EmbeddedCl
     assert all(isinstance(error, BrokerError) for error in errors)
 
 
-async def test_what_is_not_allowed_is_told_and_does_not_stop_the_others(broker: EmbeddedCluster) -> None:
+async def test_what_is_not_allowed_is_told_and_does_not_stop_the_others(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 10)
     await fill(broker, 10, topic="secret")
     broker.on(ApiKey.FETCH, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="secret"), times=None)
@@ -363,7 +415,9 @@ async def test_a_follower_that_does_not_serve_gives_way_to_the_leader(way: str) 
             broker.on(ApiKey.FETCH, fail(ErrorCode.OFFSET_OUT_OF_RANGE), node=follower, times=1)
         elif way == "gone":
             broker.on(ApiKey.FETCH, drop_before(), node=follower, times=None)
-        async with reading(broker, auto_offset_reset="none", metadata_max_age_ms=1 if way == "expired" else 300_000) as consumer:
+        async with reading(
+            broker, auto_offset_reset="none", metadata_max_age_ms=1 if way == "expired" else 300_000
+        ) as consumer:
             consumer.seek(TP, 5)
             assert numbers(await take(consumer, 15)) == list(range(5, 20))
 
@@ -382,8 +436,14 @@ async def test_lost_fetch_sessions_are_begun_anew(broker: EmbeddedCluster) -> No
     await fill(broker, 5)
     async with consumer_of(broker, TOPIC) as consumer:
         found = numbers(await take(consumer, 5))
-        for turn, code in enumerate((ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)):
-            broker.on(ApiKey.FETCH, change_answer(lambda answer, code=code: setattr(answer, "error_code", code)), times=1)  # type: ignore[misc]
+        for turn, code in enumerate(
+            (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        ):
+            broker.on(
+                ApiKey.FETCH,
+                change_answer(lambda answer, code=code: setattr(answer, "error_code", code)),  # type: ignore[misc]
+                times=1,
+            )
             await fill(broker, 5, first=5 + 5 * turn)
             found += numbers(await take(consumer, 5))
     assert found == list(range(15))

@@ -1,4 +1,6 @@
-"""Where a consumer begins and goes on: resets, seeks, offsets that are gone, logs that were cut off."""
+"""Where a consumer begins and goes on: resets, seeks, offsets that are gone, logs that were cut
+off.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,19 @@ def test_reset_strategies(text: str, expected: OffsetReset) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "first", "earliest:P1D", "by_duration", "by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1h", 5, None]
+    "text",
+    [
+        "",
+        "first",
+        "earliest:P1D",
+        "by_duration",
+        "by_duration:",
+        "by_duration:P",
+        "by_duration:PT",
+        "by_duration:1h",
+        5,
+        None,
+    ],
 )
 def test_strategies_that_are_none(text: object) -> None:
     with pytest.raises(ConfigError, match="auto_offset_reset="):
@@ -56,7 +70,9 @@ async def test_earliest_begins_at_the_first_offset(broker: EmbeddedCluster) -> N
 
 async def test_a_topic_that_was_not_known_is_read_as_soon_as_it_is(broker: EmbeddedCluster) -> None:
     await fill(broker, 3)
-    async with consumer_of(broker, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as consumer:
+    async with consumer_of(
+        broker, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000
+    ) as consumer:
         consumer.assign([TP])
         assert numbers([await consumer.getone(timeout_ms=10_000)]) == [0]
 
@@ -71,9 +87,13 @@ async def test_latest_begins_with_what_comes(broker: EmbeddedCluster) -> None:
 
 async def test_by_duration_begins_at_that_time_or_else_at_the_end(broker: EmbeddedCluster) -> None:
     await fill(broker, 30)  # at 1.000 s to 1.029 s after 1970
-    async with reading(broker, auto_offset_reset="by_duration:PT1S", clock=lambda: 2.013) as consumer:
+    async with reading(
+        broker, auto_offset_reset="by_duration:PT1S", clock=lambda: 2.013
+    ) as consumer:
         assert await consumer.position(TP) == 13
-    async with reading(broker, auto_offset_reset="by_duration:PT1S", clock=lambda: 9_000.0) as consumer:
+    async with reading(
+        broker, auto_offset_reset="by_duration:PT1S", clock=lambda: 9_000.0
+    ) as consumer:
         assert await consumer.position(TP) == 30
 
 
@@ -81,7 +101,9 @@ async def test_none_is_an_error_until_somebody_seeks(broker: EmbeddedCluster) ->
     await fill(broker, 5)
     async with reading(broker, auto_offset_reset="none") as consumer:
         for _ in range(2):
-            with pytest.raises(NoOffsetError, match="numbers-0 has neither a position nor a committed offset") as caught:
+            with pytest.raises(
+                NoOffsetError, match="numbers-0 has neither a position nor a committed offset"
+            ) as caught:
                 await consumer.getone(timeout_ms=2_000)
             assert caught.value.topic_partition == TP
         with pytest.raises(NoOffsetError):
@@ -107,7 +129,9 @@ async def test_none_of_one_partition_does_not_hold_up_the_others(broker: Embedde
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("earliest", 13), ("latest", 30)])
-async def test_an_offset_that_is_gone_is_reset(broker: EmbeddedCluster, strategy: str, expected: int) -> None:
+async def test_an_offset_that_is_gone_is_reset(
+    broker: EmbeddedCluster, strategy: str, expected: int
+) -> None:
     await fill(broker, 30)
     async with reading(broker, auto_offset_reset=strategy) as consumer:
         await consumer.position(TP)
@@ -121,7 +145,9 @@ async def test_an_offset_that_is_gone_is_reset(broker: EmbeddedCluster, strategy
         assert int((await asyncio.wait_for(waiting, 5)).value) == expected
 
 
-async def test_an_offset_that_is_gone_is_an_error_where_there_is_no_reset(broker: EmbeddedCluster) -> None:
+async def test_an_offset_that_is_gone_is_an_error_where_there_is_no_reset(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 30)
     broker.delete_records(TOPIC, 0, 13)
     async with reading(broker, auto_offset_reset="none") as consumer:
@@ -179,7 +205,9 @@ async def test_a_leader_confirms_a_position_before_it_is_read_on_from() -> None:
         await fill(broker, 20)
         async with reading(broker, max_poll_records=5) as consumer:
             await take(consumer, 5)
-            broker.move_leader(TOPIC, 0, next(node for node in broker.node_ids if node != broker.leader(TOPIC, 0)))
+            broker.move_leader(
+                TOPIC, 0, next(node for node in broker.node_ids if node != broker.leader(TOPIC, 0))
+            )
             await fill(broker, 5, first=20)
             assert numbers(await take(consumer, 20)) == list(range(5, 25))
             assert broker.request_count(ApiKey.OFFSET_FOR_LEADER_EPOCH) >= 1
@@ -189,17 +217,23 @@ def cut_off_at(offset: int) -> object:
     def change(answer: object) -> None:
         for topic in answer.topics:  # type: ignore[attr-defined]
             for partition in topic.partitions:
-                partition.leader_epoch, partition.end_offset = (0, offset) if offset >= 0 else (-1, -1)
+                partition.leader_epoch, partition.end_offset = (
+                    (0, offset) if offset >= 0 else (-1, -1)
+                )
 
     return change
 
 
 async def move(broker: EmbeddedCluster) -> None:
-    broker.move_leader(TOPIC, 0, next(node for node in broker.node_ids if node != broker.leader(TOPIC, 0)))
+    broker.move_leader(
+        TOPIC, 0, next(node for node in broker.node_ids if node != broker.leader(TOPIC, 0))
+    )
 
 
 @pytest.mark.parametrize(("divergent", "expected"), [(3, 3), (-1, 0)])
-async def test_a_log_that_was_cut_off_is_read_on_from_where_it_differs(divergent: int, expected: int) -> None:
+async def test_a_log_that_was_cut_off_is_read_on_from_where_it_differs(
+    divergent: int, expected: int
+) -> None:
     async with EmbeddedCluster(nodes=2) as broker:
         broker.create_topic(TOPIC)
         await fill(broker, 10)
@@ -220,7 +254,9 @@ async def test_a_log_that_was_cut_off_is_an_error_where_there_is_no_reset(diverg
             await take(consumer, 10)
             broker.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, change_answer(cut_off_at(divergent)), times=1)  # type: ignore[arg-type]
             await move(broker)
-            with pytest.raises(LogTruncationError, match="numbers-0 was cut off before offset 10") as caught:
+            with pytest.raises(
+                LogTruncationError, match="numbers-0 was cut off before offset 10"
+            ) as caught:
                 await consumer.getone(timeout_ms=5_000)
             assert (caught.value.offset, caught.value.divergent_offset) == (10, divergent)
             consumer.seek(TP, 4)
@@ -239,11 +275,19 @@ async def test_records_that_only_the_old_leader_had_are_not_read_on_from() -> No
             assert caught.value.divergent_offset == 10
 
 
-async def test_a_partition_that_does_not_exist_is_told_by_the_state(broker: EmbeddedCluster) -> None:
+async def test_a_partition_that_does_not_exist_is_told_by_the_state(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 1)
     async with consumer_of(broker) as consumer:
         consumer.assign([TopicPartition(TOPIC, 7)])
-        with pytest.raises(KafkaTimeoutError, match=r"what does not work: numbers-7 \(the topic has 1 partitions\): UNKNOWN_TOPIC_OR_PARTITION"):
+        with pytest.raises(
+            KafkaTimeoutError,
+            match=(
+                r"what does not work: numbers-7 \(the topic has 1 partitions\): "
+                r"UNKNOWN_TOPIC_OR_PARTITION"
+            ),
+        ):
             await consumer.getone(timeout_ms=100)
         assert consumer.state.status == "failing"
         assert "numbers-7" in str(consumer.state.error)

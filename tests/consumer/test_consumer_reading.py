@@ -1,4 +1,6 @@
-"""Reading without a group: every record once and in order, by each way of asking, from one broker and from several."""
+"""Reading without a group: every record once and in order, by each way of asking, from one broker
+and from several.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.testing import EmbeddedCluster, hold
 
 
-async def test_async_for_getone_and_getmany_hand_out_every_record_once(broker: EmbeddedCluster) -> None:
+async def test_async_for_getone_and_getmany_hand_out_every_record_once(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 100)
     async with reading(broker, max_poll_records=7) as consumer:
         found: list[ConsumerRecord] = []
@@ -106,7 +110,9 @@ async def test_partitions_that_are_added_are_read_too(broker: EmbeddedCluster) -
         assert numbers(await take(consumer, 1)) == [7]
 
 
-async def test_a_pattern_reads_the_topics_that_match_also_later_ones(broker: EmbeddedCluster) -> None:
+async def test_a_pattern_reads_the_topics_that_match_also_later_ones(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 1, topic="orders-1")
     await fill(broker, 1, topic="old-orders-1")
     told: list[list[TopicPartition]] = []
@@ -140,8 +146,12 @@ async def test_records_of_three_brokers_are_read_side_by_side() -> None:
             await fill(broker, 20, first=1_000 * partition, partition=partition)
         async with consumer_of(broker, TOPIC, max_partition_fetch_bytes=300) as consumer:
             found = await take(consumer, 120)
-        assert sorted(numbers(found)) == [1_000 * partition + number for partition in range(6) for number in range(20)]
-        assert {seen.node_id for seen in broker.requests if seen.api_key == ApiKey.FETCH} == set(broker.node_ids)
+        assert sorted(numbers(found)) == [
+            1_000 * partition + number for partition in range(6) for number in range(20)
+        ]
+        assert {seen.node_id for seen in broker.requests if seen.api_key == ApiKey.FETCH} == set(
+            broker.node_ids
+        )
 
 
 async def test_what_is_fetched_ahead_is_bounded_in_bytes(broker: EmbeddedCluster) -> None:
@@ -151,7 +161,13 @@ async def test_what_is_fetched_ahead_is_bounded_in_bytes(broker: EmbeddedCluster
             await producer.send(TOPIC, b"%0999d" % number, partition=number % 4)
             if number % 8 == 7:
                 await producer.flush()
-    async with consumer_of(broker, TOPIC, max_buffered_bytes=20_000, max_partition_fetch_bytes=8_000, metrics_num_samples=2) as consumer:
+    async with consumer_of(
+        broker,
+        TOPIC,
+        max_buffered_bytes=20_000,
+        max_partition_fetch_bytes=8_000,
+        metrics_num_samples=2,
+    ) as consumer:
         seen = [await consumer.getone()]
         most = 0.0
         while len(seen) < 400:
@@ -179,7 +195,9 @@ async def test_a_paused_partition_keeps_what_was_fetched(broker: EmbeddedCluster
         consumer.resume(stopped)
         rest = await take(consumer, 17)
         assert [record.offset for record in rest] == list(range(3, 20))
-        assert broker.request_count(ApiKey.FETCH) <= fetches + 2, "what was there is handed out; it is not fetched again"
+        assert broker.request_count(ApiKey.FETCH) <= fetches + 2, (
+            "what was there is handed out; it is not fetched again"
+        )
 
 
 @pytest.fixture
@@ -202,7 +220,9 @@ async def test_partitions_that_are_paused_do_not_starve_the_others(broker: Embed
     for partition in range(5):
         await fill(broker, 100, first=1_000 * partition, partition=partition)
     partitions = [TopicPartition(TOPIC, number) for number in range(5)]
-    async with reading(broker, *partitions, max_buffered_bytes=1_200, max_partition_fetch_bytes=600) as consumer:
+    async with reading(
+        broker, *partitions, max_buffered_bytes=1_200, max_partition_fetch_bytes=600
+    ) as consumer:
         await take(consumer, 1)
         consumer.pause(*partitions[:4])
         found = [record for record in await take(consumer, 100) if record.partition == 4]
@@ -222,17 +242,33 @@ def test_what_is_read_may_be_said_before_there_is_an_event_loop() -> None:
         consumer.subscribe(["t"])
 
 
-async def test_fetch_settings_reach_the_broker(broker: EmbeddedCluster, fetches: list[FetchRequest]) -> None:
+async def test_fetch_settings_reach_the_broker(
+    broker: EmbeddedCluster, fetches: list[FetchRequest]
+) -> None:
     broker.create_topic(TOPIC)
-    settings = {"fetch_min_bytes": 7, "fetch_max_bytes": 5_000, "fetch_max_wait_ms": 33, "max_partition_fetch_bytes": 900, "client_rack": "r1"}
+    settings = {
+        "fetch_min_bytes": 7,
+        "fetch_max_bytes": 5_000,
+        "fetch_max_wait_ms": 33,
+        "max_partition_fetch_bytes": 900,
+        "client_rack": "r1",
+    }
     async with reading(broker, isolation_level="read_committed", **settings):
         await broker.wait_for_request(ApiKey.FETCH)
     asked = fetches[0]
-    assert (asked.min_bytes, asked.max_bytes, asked.max_wait_ms, asked.rack_id, asked.isolation_level) == (7, 5_000, 33, "r1", 1)
+    assert (
+        asked.min_bytes,
+        asked.max_bytes,
+        asked.max_wait_ms,
+        asked.rack_id,
+        asked.isolation_level,
+    ) == (7, 5_000, 33, "r1", 1)
     assert asked.topics[0].partitions[0].partition_max_bytes == 900
 
 
-async def test_an_idle_consumer_names_no_partitions_in_its_requests(broker: EmbeddedCluster, fetches: list[FetchRequest]) -> None:
+async def test_an_idle_consumer_names_no_partitions_in_its_requests(
+    broker: EmbeddedCluster, fetches: list[FetchRequest]
+) -> None:
     await fill(broker, 1)
     async with reading(broker) as consumer:
         await take(consumer, 1)
@@ -241,7 +277,9 @@ async def test_an_idle_consumer_names_no_partitions_in_its_requests(broker: Embe
         assert fetches[-1].topics == []
 
 
-async def test_a_consumer_that_is_closed_leaves_no_fetch_session_behind(fetches: list[FetchRequest]) -> None:
+async def test_a_consumer_that_is_closed_leaves_no_fetch_session_behind(
+    fetches: list[FetchRequest],
+) -> None:
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic(TOPIC, 6)
         consumer = consumer_of(cluster, TOPIC)
@@ -255,7 +293,9 @@ async def test_a_consumer_that_is_closed_leaves_no_fetch_session_behind(fetches:
         assert [len(store.fetch_sessions(node_id)) for node_id in (1, 2, 3)] == [0, 0, 0]
 
 
-async def test_only_committed_records_are_read_where_that_is_asked_for(broker: EmbeddedCluster) -> None:
+async def test_only_committed_records_are_read_where_that_is_asked_for(
+    broker: EmbeddedCluster,
+) -> None:
     async with Producer(broker.bootstrap_servers, transactional_id="x", linger_ms=0) as producer:
         for number in range(6):
             producer_ends = producer.transaction()
@@ -284,14 +324,18 @@ async def test_deserializers_get_topic_headers_and_bytes(broker: EmbeddedCluster
     def value(topic: str, headers: object, data: bytes | None) -> object:
         return topic, headers, data
 
-    async with reading(broker, key_deserializer=StringDeserializer(), value_deserializer=value) as consumer:
+    async with reading(
+        broker, key_deserializer=StringDeserializer(), value_deserializer=value
+    ) as consumer:
         first, second = await take(consumer, 2)
     assert (first.key, first.value) == ("kä", (TOPIC, (("h", b"1"),), b"v"))
     assert (second.key, second.value) == (None, (TOPIC, (), None))
 
 
 @pytest.mark.parametrize("way", ["getone", "getmany", "async for"])
-async def test_a_record_that_can_not_be_read_is_named_and_can_be_left_out(broker: EmbeddedCluster, way: str) -> None:
+async def test_a_record_that_can_not_be_read_is_named_and_can_be_left_out(
+    broker: EmbeddedCluster, way: str
+) -> None:
     await fill(broker, 20)
 
     def picky(topic: str, headers: object, data: bytes | None) -> int:
@@ -308,7 +352,9 @@ async def test_a_record_that_can_not_be_read_is_named_and_can_be_left_out(broker
                 if way == "getone":
                     found.append((await consumer.getone(timeout_ms=5_000)).value)
                 elif way == "getmany":
-                    found += [record.value for record in await consumer.getmany(6, timeout_ms=5_000)]
+                    found += [
+                        record.value for record in await consumer.getmany(6, timeout_ms=5_000)
+                    ]
                 else:
                     async for record in consumer:
                         found.append(record.value)
@@ -317,7 +363,11 @@ async def test_a_record_that_can_not_be_read_is_named_and_can_be_left_out(broker
             except DeserializationError as error:
                 places.append(error.offset)
                 assert await consumer.position(error.topic_partition) == error.offset
-                assert (error.value, error.timestamp, error.topic_partition) == (b"%d" % error.offset, 1_000 + error.offset, TP)
+                assert (error.value, error.timestamp, error.topic_partition) == (
+                    b"%d" % error.offset,
+                    1_000 + error.offset,
+                    TP,
+                )
                 assert f"offset {error.offset} of numbers-0: LookupError" in str(error)
                 if len(places) % 2 == 0:
                     consumer.seek(error.topic_partition, error.offset + 1)
@@ -325,7 +375,9 @@ async def test_a_record_that_can_not_be_read_is_named_and_can_be_left_out(broker
     assert places == [0, 0, 7, 7, 8, 8], "it is told again as long as nobody seeks past it"
 
 
-async def test_interceptors_see_and_change_what_is_handed_out(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_interceptors_see_and_change_what_is_handed_out(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     await fill(broker, 10)
     events: list[str] = []
 
@@ -353,7 +405,12 @@ async def test_a_second_task_is_refused(broker: EmbeddedCluster) -> None:
     async with reading(broker) as consumer:
         waiting = asyncio.create_task(consumer.getone(), name="the first")
         await broker.wait_for_request(ApiKey.FETCH)
-        for call in (consumer.getone(), consumer.getmany(), consumer.position(TP), consumer.end_offsets([TP])):
+        for call in (
+            consumer.getone(),
+            consumer.getmany(),
+            consumer.position(TP),
+            consumer.end_offsets([TP]),
+        ):
             with pytest.raises(ConcurrentUseError, match="'the first'"):
                 await call
         with pytest.raises(ConcurrentUseError):
@@ -447,7 +504,10 @@ async def test_questions_about_topics_and_offsets(broker: EmbeddedCluster) -> No
         assert await consumer.partitions_for_topic("nowhere") == frozenset()
         assert await consumer.beginning_offsets([TP, other]) == {TP: 5, other: 0}
         assert await consumer.end_offsets([TP, other]) == {TP: 30, other: 0}
-        assert await consumer.offsets_for_times({TP: 1_017, other: 0}) == {TP: OffsetAndTimestamp(17, 1_017, 0), other: None}
+        assert await consumer.offsets_for_times({TP: 1_017, other: 0}) == {
+            TP: OffsetAndTimestamp(17, 1_017, 0),
+            other: None,
+        }
         with pytest.raises(KafkaTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await consumer.end_offsets([TopicPartition("nowhere", 0)], timeout_ms=200)
         with pytest.raises(ConfigError, match="timestamp -3"):
@@ -458,7 +518,11 @@ async def test_metrics_count_what_was_read(broker: EmbeddedCluster) -> None:
     await fill(broker, 30)
     async with reading(broker, max_poll_records=10) as consumer:
         await take(consumer, 3)
-        assert consumer.metrics()["records-consumed-total"] == consumer.metrics_by_topic()[TOPIC]["records-consumed-total"] == 3
+        assert (
+            consumer.metrics()["records-consumed-total"]
+            == consumer.metrics_by_topic()[TOPIC]["records-consumed-total"]
+            == 3
+        )
         await take(consumer, 7)
         await consumer.getmany()
         metrics = consumer.metrics()
@@ -472,7 +536,10 @@ async def test_metrics_count_what_was_read(broker: EmbeddedCluster) -> None:
 
 async def test_from_config_takes_kafkas_own_names(broker: EmbeddedCluster) -> None:
     await fill(broker, 1)
-    settings = {**{name.replace("_", "."): str(value) for name, value in FAST.items()}, "bootstrap.servers": broker.bootstrap_servers}
+    settings = {
+        **{name.replace("_", "."): str(value) for name, value in FAST.items()},
+        "bootstrap.servers": broker.bootstrap_servers,
+    }
     text = "org.apache.kafka.common.serialization.StringDeserializer"
     async with Consumer.from_config({**settings, "value.deserializer": text}, TOPIC) as consumer:
         assert (await consumer.getone()).value == "0"

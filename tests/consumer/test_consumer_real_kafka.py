@@ -29,7 +29,9 @@ def new_topic() -> TopicPartition:
 
 
 def consumer_of(kafka: str, tp: TopicPartition, **settings: Any) -> Consumer:
-    consumer = Consumer(bootstrap_servers=kafka, **{**FAST, "default_api_timeout_ms": 20_000, **settings})
+    consumer = Consumer(
+        bootstrap_servers=kafka, **{**FAST, "default_api_timeout_ms": 20_000, **settings}
+    )
     consumer.assign([tp])
     return consumer
 
@@ -37,7 +39,14 @@ def consumer_of(kafka: str, tp: TopicPartition, **settings: Any) -> Consumer:
 async def write(kafka: str, tp: TopicPartition, values: Sequence[int], **settings: Any) -> None:
     async with Producer(kafka, linger_ms=0, **settings) as producer:
         for value in values:
-            await producer.send(tp.topic, b"%d" % value, partition=0, key=b"k", headers=[("h", b"x")], timestamp_ms=1_000 + value)
+            await producer.send(
+                tp.topic,
+                b"%d" % value,
+                partition=0,
+                key=b"k",
+                headers=[("h", b"x")],
+                timestamp_ms=1_000 + value,
+            )
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -47,7 +56,9 @@ async def test_records_of_each_codec(kafka: str, codec: str) -> None:
     async with consumer_of(kafka, tp, max_partition_fetch_bytes=2_000) as consumer:
         found = await take(consumer, 500)
         assert numbers(found) == list(range(500))
-        assert found[7] == ConsumerRecord(tp.topic, 0, 7, 1_007, 0, b"k", b"7", (("h", b"x"),), found[0].leader_epoch)
+        assert found[7] == ConsumerRecord(
+            tp.topic, 0, 7, 1_007, 0, b"k", b"7", (("h", b"x"),), found[0].leader_epoch
+        )
         assert found[0].leader_epoch >= 0
         assert consumer.lag(tp) == 0
 
@@ -57,7 +68,10 @@ async def test_resets_lookups_and_seeks(kafka: str) -> None:
     await write(kafka, tp, range(100))
     async with consumer_of(kafka, tp, auto_offset_reset="latest") as consumer:
         assert await consumer.position(tp) == 100
-        assert (await consumer.beginning_offsets([tp]), await consumer.end_offsets([tp])) == ({tp: 0}, {tp: 100})
+        assert (await consumer.beginning_offsets([tp]), await consumer.end_offsets([tp])) == (
+            {tp: 0},
+            {tp: 100},
+        )
         found = await consumer.offsets_for_times({tp: 1_040})
         assert found[tp] is not None
         assert found[tp][:2] == (40, 1_040)  # type: ignore[index]
@@ -68,7 +82,9 @@ async def test_resets_lookups_and_seeks(kafka: str) -> None:
         assert numbers(await consumer.getmany(3)) == [0, 1, 2]
         assert tp.topic in await consumer.topics()
         assert await consumer.partitions_for_topic(tp.topic) == {0}
-    async with consumer_of(kafka, tp, auto_offset_reset="by_duration:PT1S", clock=lambda: 2.050) as consumer:
+    async with consumer_of(
+        kafka, tp, auto_offset_reset="by_duration:PT1S", clock=lambda: 2.050
+    ) as consumer:
         assert await consumer.position(tp) == 50
     async with consumer_of(kafka, tp, auto_offset_reset="none") as consumer:
         consumer.seek(tp, 5_000)

@@ -153,17 +153,25 @@ TEXT: list[bytes | None] = [b"some text, some text" * 2, b"more text, some text"
 LOGS = {
     "plain": log((plain([b"one", b"two", None]), 0)),
     **{codec.name: log((plain(TEXT), int(codec))) for codec in Codec if codec},
-    "keys": log(([(0, 0, b"key", b"one", ()), (1, -3, b"", None, ()), (2, 900, b"key", b"", ())], 0)),
-    "headers": log(([(0, 0, None, b"v", (("h", b"x"), ("n", None))), (1, 0, None, b"w", (("h", b"y"),))], 0)),
+    "keys": log(
+        ([(0, 0, b"key", b"one", ()), (1, -3, b"", None, ()), (2, 900, b"key", b"", ())], 0)
+    ),
+    "headers": log(
+        ([(0, 0, None, b"v", (("h", b"x"), ("n", None))), (1, 0, None, b"w", (("h", b"y"),))], 0)
+    ),
     "marker": log(([(0, 0, COMMIT, MARKER, ())], CONTROL)),
-    "transaction": log((plain([b"t1", b"t2"]), TRANSACTIONAL), ([(0, 0, COMMIT, MARKER, ())], CONTROL)),
-    "aborted": log((plain([b"t1", b"t2"]), TRANSACTIONAL), ([(0, 0, ABORT, MARKER, ())], CONTROL), aborted=2),
+    "transaction": log(
+        (plain([b"t1", b"t2"]), TRANSACTIONAL), ([(0, 0, COMMIT, MARKER, ())], CONTROL)
+    ),
+    "aborted": log(
+        (plain([b"t1", b"t2"]), TRANSACTIONAL), ([(0, 0, ABORT, MARKER, ())], CONTROL), aborted=2
+    ),
     "empty": log(([], 0, 6)),
     "compacted": log(([(1, 0, None, b"one", ()), (5, 1, None, b"two", ())], 0, 7)),
     "alike": log((plain([b"%02d" % number for number in range(18)]), 0)),
     "steady": log((plain([b"x" * (number % 3) for number in range(8)]), 0)),
     "append time": log((plain([b"one", b"two"]), 0x08)),
-}  # fmt: skip
+}
 
 
 Outcome = tuple[list[Given], int, CorruptRecordError | None]
@@ -279,8 +287,10 @@ def field_of(place: int) -> str:
 CALLERS = {
     "read_header": {
         "protocol/record_reader.py",  # checked_header
-        "testing/broker/partition.py", "testing/broker/log.py",  # its own log
-        "testing/broker/handlers/produce.py", "testing/broker/handlers/fetch.py",
+        "testing/broker/partition.py",
+        "testing/broker/log.py",  # its own log
+        "testing/broker/handlers/produce.py",
+        "testing/broker/handlers/fetch.py",
     },
     "checked_header": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
@@ -289,10 +299,13 @@ CALLERS = {
     "plain_body": {"protocol/record_reader.py", "protocol/arrow_reader.py"},
     "read_columns": {"protocol/record_reader.py", "consumer/fetched_data.py"},
     "read_batch_records": {
-        "protocol/record_reader.py", "consumer/partition_reader.py", "consumer/aborted.py", "testing/broker/log.py",
+        "protocol/record_reader.py",
+        "consumer/partition_reader.py",
+        "consumer/aborted.py",
+        "testing/broker/log.py",
     },
     "read_arrays": {"spark/reading.py"},
-}  # fmt: skip
+}
 
 
 def test_each_reader_of_batches_is_known_here() -> None:

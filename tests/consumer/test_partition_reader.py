@@ -7,9 +7,24 @@ import time
 
 import pytest
 
-from aioprod import BrokerError, ConfigError, ErrorCode, KafkaError, Producer, RequestTimedOutError, TopicPartition
+from aioprod import (
+    BrokerError,
+    ConfigError,
+    ErrorCode,
+    KafkaError,
+    Producer,
+    RequestTimedOutError,
+    TopicPartition,
+)
 from aioprod.cluster.client import ClusterClient
-from aioprod.consumer.partition_reader import EARLIEST, LATEST, FetchSettings, PartitionReader, list_offsets, partitions_of
+from aioprod.consumer.partition_reader import (
+    EARLIEST,
+    LATEST,
+    FetchSettings,
+    PartitionReader,
+    list_offsets,
+    partitions_of,
+)
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.record_reader import Record
 from aioprod.testing import EmbeddedCluster, close, drop_after, fail
@@ -23,19 +38,33 @@ async def fill(broker: EmbeddedCluster, count: int, first: int = 0) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for start in range(first, first + count, 10):
             for number in range(start, min(start + 10, first + count)):
-                await producer.send("numbers", b"%d" % number, partition=0, timestamp_ms=1_000 + number, headers=[("n", b"%d" % number)])
+                await producer.send(
+                    "numbers",
+                    b"%d" % number,
+                    partition=0,
+                    timestamp_ms=1_000 + number,
+                    headers=[("n", b"%d" % number)],
+                )
             await producer.flush()
 
 
-async def read(client: ClusterClient, start: int, end: int | None, settings: FetchSettings = SMALL) -> list[Record]:
-    return [record async for fetched in PartitionReader(client, TP, start, end, settings) for record in fetched.records()]
+async def read(
+    client: ClusterClient, start: int, end: int | None, settings: FetchSettings = SMALL
+) -> list[Record]:
+    return [
+        record
+        async for fetched in PartitionReader(client, TP, start, end, settings)
+        for record in fetched.records()
+    ]
 
 
 def values(records: list[Record]) -> list[int]:
     return [int(record.value or b"-1") for record in records]
 
 
-async def test_reads_each_record_once_and_in_order_over_many_fetches(broker: EmbeddedCluster) -> None:
+async def test_reads_each_record_once_and_in_order_over_many_fetches(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 100)
     async with ClusterClient(broker.bootstrap_servers) as client:
         records = await read(client, 0, 100)
@@ -47,17 +76,29 @@ async def test_reads_each_record_once_and_in_order_over_many_fetches(broker: Emb
     assert len(fetches) > 3
 
 
-@pytest.mark.parametrize(("start", "end"), [(3, 7), (15, 38), (0, 1), (99, 100), (40, 40), (50, 20)])
-async def test_takes_only_the_offsets_asked_for_out_of_whole_batches(broker: EmbeddedCluster, start: int, end: int) -> None:
+@pytest.mark.parametrize(
+    ("start", "end"), [(3, 7), (15, 38), (0, 1), (99, 100), (40, 40), (50, 20)]
+)
+async def test_takes_only_the_offsets_asked_for_out_of_whole_batches(
+    broker: EmbeddedCluster, start: int, end: int
+) -> None:
     await fill(broker, 100)
     async with ClusterClient(broker.bootstrap_servers) as client:
         assert values(await read(client, start, end)) == list(range(start, end))
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.KAFKA_STORAGE_ERROR]
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
 )
-async def test_a_leader_that_moved_is_looked_up_again(broker: EmbeddedCluster, code: ErrorCode) -> None:
+async def test_a_leader_that_moved_is_looked_up_again(
+    broker: EmbeddedCluster, code: ErrorCode
+) -> None:
     await fill(broker, 50)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         rule = broker.on(ApiKey.FETCH, fail(code), times=2)
@@ -67,7 +108,9 @@ async def test_a_leader_that_moved_is_looked_up_again(broker: EmbeddedCluster, c
 
 async def test_lost_connections_and_replies_lose_no_record(broker: EmbeddedCluster) -> None:
     await fill(broker, 50)
-    async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5, request_timeout_ms=300) as client:
+    async with ClusterClient(
+        broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5, request_timeout_ms=300
+    ) as client:
         broker.on(ApiKey.FETCH, close(), times=2)
         broker.on(ApiKey.FETCH, drop_after(), times=1)
         assert values(await read(client, 0, 50)) == list(range(50))
@@ -75,7 +118,9 @@ async def test_lost_connections_and_replies_lose_no_record(broker: EmbeddedClust
 
 async def test_goes_on_where_it_stood_when_the_broker_comes_back(broker: EmbeddedCluster) -> None:
     await fill(broker, 50)
-    async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5) as client:
+    async with ClusterClient(
+        broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_ms=5
+    ) as client:
         found: list[Record] = []
         async for fetched in PartitionReader(client, TP, 0, 50, SMALL):
             found += fetched.records()
@@ -87,7 +132,9 @@ async def test_goes_on_where_it_stood_when_the_broker_comes_back(broker: Embedde
 
 async def test_gives_up_with_the_last_error_after_the_limit(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
-    async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20) as client:
+    async with ClusterClient(
+        broker.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20
+    ) as client:
         broker.on(ApiKey.FETCH, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=None)
         started = time.monotonic()
         with pytest.raises(BrokerError, match="numbers-0 at offset 0") as caught:
@@ -108,15 +155,21 @@ async def test_an_error_that_cannot_pass_is_not_retried(broker: EmbeddedCluster)
 async def test_an_offset_out_of_range_names_the_range(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
-        with pytest.raises(BrokerError, match=r"at offset 500: the log holds offsets 0 to 10") as caught:
+        with pytest.raises(
+            BrokerError, match=r"at offset 500: the log holds offsets 0 to 10"
+        ) as caught:
             await read(client, 500, 600)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_an_end_that_is_never_reached_fails_and_says_where_the_log_ends(broker: EmbeddedCluster) -> None:
+async def test_an_end_that_is_never_reached_fails_and_says_where_the_log_ends(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
-        with pytest.raises(RequestTimedOutError, match=r"from offset 10 \(to read up to 20\).*the log ends at 10"):
+        with pytest.raises(
+            RequestTimedOutError, match=r"from offset 10 \(to read up to 20\).*the log ends at 10"
+        ):
             await read(client, 0, 20, FetchSettings(retry_limit_ms=200, fetch_max_wait_ms=20))
 
 
@@ -141,7 +194,9 @@ async def test_a_topic_that_does_not_exist_is_said_to_be_unknown(broker: Embedde
     assert "nothing" not in broker.topics
 
 
-async def test_a_partition_that_does_not_exist_is_said_to_be_unknown(broker: EmbeddedCluster) -> None:
+async def test_a_partition_that_does_not_exist_is_said_to_be_unknown(
+    broker: EmbeddedCluster,
+) -> None:
     await fill(broker, 1)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         with pytest.raises(BrokerError, match=r"numbers-7 \(the topic has 1 partitions\)"):
@@ -152,7 +207,9 @@ async def test_offsets_by_end_beginning_and_time(bootstrap: str) -> None:
     topic = f"offsets-{time.time_ns()}"
     async with Producer(bootstrap) as producer:
         for number in range(5):
-            await producer.send_and_wait(topic, b"%d" % number, partition=0, timestamp_ms=1_000 + number)
+            await producer.send_and_wait(
+                topic, b"%d" % number, partition=0, timestamp_ms=1_000 + number
+            )
     tp = TopicPartition(topic, 0)
     async with ClusterClient(bootstrap) as client:
         assert await partitions_of(client, [topic]) == [tp]
@@ -166,11 +223,15 @@ async def test_offset_lookups_are_retried_on_a_leader_that_moved(broker: Embedde
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         broker.on(ApiKey.LIST_OFFSETS, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         broker.on(ApiKey.LIST_OFFSETS, close())
-        assert await list_offsets(client, dict.fromkeys(partitions, LATEST)) == dict.fromkeys(partitions, 0)
+        assert await list_offsets(client, dict.fromkeys(partitions, LATEST)) == dict.fromkeys(
+            partitions, 0
+        )
     assert sum(seen.api_key == ApiKey.LIST_OFFSETS for seen in broker.requests) == 3
 
 
-@pytest.mark.parametrize("name, value", [("isolation_level", "dirty"), ("fetch_max_bytes", 0), ("fetch_max_wait_ms", -1)])
+@pytest.mark.parametrize(
+    "name, value", [("isolation_level", "dirty"), ("fetch_max_bytes", 0), ("fetch_max_wait_ms", -1)]
+)
 def test_settings_outside_their_limits_are_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=name):
         FetchSettings(**{name: value})  # type: ignore[arg-type]
@@ -196,14 +257,31 @@ async def test_read_committed_leaves_out_aborted_and_open_transactions(kafka: st
         committed = FetchSettings(isolation_level="read_committed", fetch_max_wait_ms=20)
         stable = await list_offsets(client, {tp: LATEST}, isolation_level="read_committed")
         assert (await list_offsets(client, {tp: LATEST}))[tp] == end > stable[tp]
-        seen = [record.value async for fetched in PartitionReader(client, tp, 0, stable[tp], committed) for record in fetched.records()]
-        everything = [record.value async for fetched in PartitionReader(client, tp, 0, end) for record in fetched.records()]
+        seen = [
+            record.value
+            async for fetched in PartitionReader(client, tp, 0, stable[tp], committed)
+            for record in fetched.records()
+        ]
+        everything = [
+            record.value
+            async for fetched in PartitionReader(client, tp, 0, end)
+            for record in fetched.records()
+        ]
     assert seen == [b"committed-0", b"committed-1", b"committed-2"]
-    assert everything == [b"committed-0", b"aborted-0", b"committed-1", b"aborted-1", b"committed-2", b"open"]
+    assert everything == [
+        b"committed-0",
+        b"aborted-0",
+        b"committed-1",
+        b"aborted-1",
+        b"committed-2",
+        b"open",
+    ]
 
 
 def _write_transactions(servers: str, topic: str) -> int:
-    """Committed and aborted records in turn, then one of a transaction that stays open; returns the log's end."""
+    """Committed and aborted records in turn, then one of a transaction that stays open; returns the
+    log's end.
+    """
     import confluent_kafka
 
     ends: list[int] = []
@@ -219,14 +297,18 @@ def _write_transactions(servers: str, topic: str) -> int:
             producer.begin_transaction()
             producer.produce(topic, f"{outcome}-{number}".encode(), partition=0, on_delivery=done)
             producer.flush(10)
-            (producer.commit_transaction if outcome == "committed" else producer.abort_transaction)(10)
+            (producer.commit_transaction if outcome == "committed" else producer.abort_transaction)(
+                10
+            )
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0, on_delivery=done)
     producer.flush(10)
     return ends[-1] + 1
 
 
-async def test_bytes_that_are_no_batch_are_an_error_and_no_endless_loop(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_that_are_no_batch_are_an_error_and_no_endless_loop(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
         reader = PartitionReader(client, TP, 0, 10, SMALL)

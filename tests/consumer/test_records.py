@@ -34,7 +34,10 @@ def fetched() -> FetchedData:
 
 
 def expected(first: int, end: int) -> list[ConsumerRecord]:
-    return [ConsumerRecord("t", 3, n, STAMP + n, 0, b"%d" % (n % 3), b"%d" % n, (("h", None),), 7) for n in range(first, end)]
+    return [
+        ConsumerRecord("t", 3, n, STAMP + n, 0, b"%d" % (n % 3), b"%d" % n, (("h", None),), 7)
+        for n in range(first, end)
+    ]
 
 
 def test_records_of_several_batches_are_one_sequence() -> None:

@@ -1,4 +1,6 @@
-"""Requests that wait for a connection: sent when it is there, failed when it can't be had, taken back, bounded in time."""
+"""Requests that wait for a connection: sent when it is there, failed when it can't be had, taken
+back, bounded in time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ import socket
 
 import pytest
 
-from aioprod import AuthenticationError, BrokerConnectionError, RequestTimedOutError, UnsupportedVersionError
+from aioprod import (
+    AuthenticationError,
+    BrokerConnectionError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 from aioprod.config import ClientConfig, split_address
 from aioprod.consumer.requests import Requests
 from aioprod.net.brokers import Brokers, Node
@@ -26,7 +33,9 @@ def requests_to(address: str, **settings: object) -> tuple[Requests, Brokers]:
     return requests, brokers
 
 
-async def test_what_is_sent_before_there_is_a_connection_goes_out_in_order(broker: EmbeddedCluster) -> None:
+async def test_what_is_sent_before_there_is_a_connection_goes_out_in_order(
+    broker: EmbeddedCluster,
+) -> None:
     requests, brokers = requests_to(broker.bootstrap_servers)
     answers = [requests.send(7, MetadataRequest()) for _ in range(3)]
     assert requests.unsent == 3
@@ -35,7 +44,10 @@ async def test_what_is_sent_before_there_is_a_connection_goes_out_in_order(broke
     at_once = requests.send(7, MetadataRequest())
     assert requests.unsent == 0
     assert (await at_once).brokers
-    assert [seen.api_key for seen in broker.requests] == [ApiKey.API_VERSIONS, *[ApiKey.METADATA] * 4]
+    assert [seen.api_key for seen in broker.requests] == [
+        ApiKey.API_VERSIONS,
+        *[ApiKey.METADATA] * 4,
+    ]
     await brokers.close()
 
 
@@ -75,7 +87,9 @@ async def test_the_time_limit_holds_for_what_was_never_sent() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        requests, brokers = requests_to(f"127.0.0.1:{silent.getsockname()[1]}", request_timeout_ms=50)
+        requests, brokers = requests_to(
+            f"127.0.0.1:{silent.getsockname()[1]}", request_timeout_ms=50
+        )
         with pytest.raises((RequestTimedOutError, BrokerConnectionError)):
             await asyncio.wait_for(requests.send(7, MetadataRequest()), 2)
         assert requests.unsent == 0
@@ -104,7 +118,9 @@ async def test_a_broker_that_wants_fewer_requests_gets_them_later(broker: Embedd
     await brokers.close()
 
 
-async def test_a_request_that_the_broker_does_not_know(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_the_broker_does_not_know(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests, brokers = requests_to(broker.bootstrap_servers)
     await requests.send(7, MetadataRequest())
     monkeypatch.setattr(ListOffsetsRequest, "MIN_VERSION", 99)
@@ -126,8 +142,15 @@ async def test_closing_fails_what_waits(broker: EmbeddedCluster) -> None:
 
 
 async def test_a_refused_login_is_the_error_of_what_waits() -> None:
-    async with EmbeddedCluster(security=BrokerSecurity(users={"anna": "secret"}, mechanisms=("PLAIN",))) as broker:
-        settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "anna", "sasl_password": "wrong"}
+    async with EmbeddedCluster(
+        security=BrokerSecurity(users={"anna": "secret"}, mechanisms=("PLAIN",))
+    ) as broker:
+        settings = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "anna",
+            "sasl_password": "wrong",
+        }
         requests, brokers = requests_to(broker.bootstrap_servers, **settings)
         with pytest.raises(AuthenticationError):
             await requests.send(7, MetadataRequest())

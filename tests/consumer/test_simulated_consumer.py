@@ -1,4 +1,5 @@
-"""The consumer in virtual time, through leaders that move, brokers that stop, freeze and lose connections: each record once and in order.
+"""The consumer in virtual time, through leaders that move, brokers that stop, freeze and lose
+connections: each record once and in order.
 
 A seed that fails is repeated by its number.
 """
@@ -41,8 +42,21 @@ async def disturb(cluster: EmbeddedCluster, rng: random.Random) -> None:
                 await asyncio.sleep(rng.uniform(0.1, 3))
                 await cluster.start_node(node, new_port=rng.random() < 0.5)
             case 3:
-                api = rng.choice([ApiKey.FETCH, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
-                cluster.on(api, rng.choice([drop_before(), drop_after(), delay(rng.uniform(0, 3)), throttle(500)]), times=rng.randrange(1, 5))
+                api = rng.choice(
+                    [
+                        ApiKey.FETCH,
+                        ApiKey.METADATA,
+                        ApiKey.LIST_OFFSETS,
+                        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+                    ]
+                )
+                cluster.on(
+                    api,
+                    rng.choice(
+                        [drop_before(), drop_after(), delay(rng.uniform(0, 3)), throttle(500)]
+                    ),
+                    times=rng.randrange(1, 5),
+                )
             case 4:
                 rule = cluster.on(ApiKey.FETCH, hold(), times=rng.randrange(1, 4))
                 await asyncio.sleep(rng.uniform(0.1, 4))
@@ -87,17 +101,28 @@ async def read_through_trouble(seed: int) -> dict[int, list[int]]:
 
             async def write() -> None:
                 for number in range(RECORDS):
-                    await producer.send(TOPIC, b"%d" % (number // PARTITIONS), partition=number % PARTITIONS)
+                    await producer.send(
+                        TOPIC, b"%d" % (number // PARTITIONS), partition=number % PARTITIONS
+                    )
                     if number % 10 == 9:
                         await asyncio.sleep(rng.uniform(0, 0.5))
                 await producer.flush()
 
             others = [asyncio.ensure_future(write()), asyncio.ensure_future(disturb(cluster, rng))]
-            settings: dict[str, Any] = {"max_partition_fetch_bytes": rng.choice([100, 1_000, 1_048_576]), "max_poll_records": rng.choice([1, 7, 500])}
+            settings: dict[str, Any] = {
+                "max_partition_fetch_bytes": rng.choice([100, 1_000, 1_048_576]),
+                "max_poll_records": rng.choice([1, 7, 500]),
+            }
             settings["request_timeout_ms"] = rng.choice([2_000, 30_000])
-            async with Consumer(TOPIC, bootstrap_servers=servers, auto_offset_reset="earliest", rng=rng, **settings) as consumer:
+            async with Consumer(
+                TOPIC, bootstrap_servers=servers, auto_offset_reset="earliest", rng=rng, **settings
+            ) as consumer:
                 while sum(map(len, found.values())) < RECORDS:
-                    for record in [await consumer.getone()] if rng.random() < 0.5 else await consumer.getmany(rng.choice([1, 3, 100])):
+                    for record in (
+                        [await consumer.getone()]
+                        if rng.random() < 0.5
+                        else await consumer.getmany(rng.choice([1, 3, 100]))
+                    ):
                         found[record.partition].append(int(record.value))
                     if rng.random() < 0.1:
                         await asyncio.sleep(rng.uniform(0, 0.3))
@@ -109,8 +134,12 @@ async def read_through_trouble(seed: int) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_each_record_once_and_in_order(seed: int) -> None:
-    found = SimulatedLoop(seed, hostile=seed % 3 == 2, time_limit_seconds=900).run(read_through_trouble(seed))
-    assert found == {partition: list(range(RECORDS // PARTITIONS)) for partition in range(PARTITIONS)}
+    found = SimulatedLoop(seed, hostile=seed % 3 == 2, time_limit_seconds=900).run(
+        read_through_trouble(seed)
+    )
+    assert found == {
+        partition: list(range(RECORDS // PARTITIONS)) for partition in range(PARTITIONS)
+    }
 
 
 def test_idle_polls_for_hours_pile_nothing_up() -> None:
@@ -135,7 +164,9 @@ def test_a_position_is_refused_in_time_when_all_brokers_are_silent() -> None:
     async def main() -> float:
         async with EmbeddedCluster(nodes=2) as cluster:
             cluster.create_topic(TOPIC)
-            async with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, default_api_timeout_ms=20_000) as consumer:
+            async with Consumer(
+                TOPIC, bootstrap_servers=cluster.bootstrap_servers, default_api_timeout_ms=20_000
+            ) as consumer:
                 await consumer.getmany(timeout_ms=1_000)
                 for node in cluster.node_ids:
                     cluster.freeze_node(node)

@@ -41,7 +41,12 @@ def test_names_pattern_and_partitions_exclude_one_another() -> None:
             with pytest.raises(ConsumerStateError, match=r"unsubscribe\(\)"):
                 other(state)
         state.unsubscribe()
-        assert (state.mode, state.topics, state.pattern, state.partitions) == (Mode.NONE, frozenset(), None, {})
+        assert (state.mode, state.topics, state.pattern, state.partitions) == (
+            Mode.NONE,
+            frozenset(),
+            None,
+            {},
+        )
         ways[number - 1](state)
 
 
@@ -91,11 +96,21 @@ def test_a_seek_voids_what_was_asked_for() -> None:
     state.on_drop = dropped.append
     before = state[A].version
     state.seek(A, Position(7))
-    assert (state[A].phase, state[A].position, state[A].version) == (Phase.FETCHING, Position(7), before + 1)
+    assert (state[A].phase, state[A].position, state[A].version) == (
+        Phase.FETCHING,
+        Position(7),
+        before + 1,
+    )
     state.seek(A, Position(8, 2))
-    assert state[A].phase is Phase.AWAIT_VALIDATION, "its epoch is known: the leader has to confirm it"
+    assert state[A].phase is Phase.AWAIT_VALIDATION, (
+        "its epoch is known: the leader has to confirm it"
+    )
     state.seek_by([A], OffsetReset("latest"))
-    assert (state[A].phase, state[A].position, state[A].reset) == (Phase.AWAIT_RESET, None, OffsetReset("latest"))
+    assert (state[A].phase, state[A].position, state[A].reset) == (
+        Phase.AWAIT_RESET,
+        None,
+        OffsetReset("latest"),
+    )
     assert dropped == [A, A, A]
     assert state.consumed() == {}
 
@@ -103,7 +118,11 @@ def test_a_seek_voids_what_was_asked_for() -> None:
 def test_a_pause_stops_fetching_and_handing_out() -> None:
     state = reading(A, B)
     state.pause([A])
-    assert (state[A].may_be_fetched, state[A].may_be_handed_out, state[B].may_be_fetched) == (False, False, True)
+    assert (state[A].may_be_fetched, state[A].may_be_handed_out, state[B].may_be_fetched) == (
+        False,
+        False,
+        True,
+    )
     assert state.paused() == {A}
     state.resume([A])
     assert state[A].may_be_fetched

@@ -1,4 +1,6 @@
-"""The demo on a Spark cluster: ``spark-submit``, executors in processes of their own, and the package shipped to a Python that does not have it."""
+"""The demo on a Spark cluster: ``spark-submit``, executors in processes of their own, and the
+package shipped to a Python that does not have it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ async def _fill(servers: str, flights: Flights) -> None:
 
 @pytest.fixture
 def spark_in(tmp_path: Path, spark_home_without_zip: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home for Spark in which ``local-cluster`` may keep its executors' files: it uses the directory ``work`` there."""
+    """A home for Spark in which ``local-cluster`` may keep its executors' files: it uses the
+    directory ``work`` there.
+    """
     home = tmp_path / "spark-home"
     home.mkdir()
     for part in spark_home_without_zip.iterdir():
@@ -49,18 +53,32 @@ def spark_in(tmp_path: Path, spark_home_without_zip: Path, monkeypatch: pytest.M
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-def test_two_executors_without_aioprod_run_the_submitted_pipeline(threaded_broker: ThreadedCluster, tmp_path: Path, spark_in: Path) -> None:
+def test_two_executors_without_aioprod_run_the_submitted_pipeline(
+    threaded_broker: ThreadedCluster, tmp_path: Path, spark_in: Path
+) -> None:
     """Each is a Java process of its own, whose Python has only what is in the archive."""
     threaded_broker.create_topic("flights", 4)
     flights = read_flights(3_000)
     asyncio.run(_fill(threaded_broker.bootstrap_servers, flights))
     seen: list[QueryProgress] = []
     job = SubmittedJob(tmp_path, tmp_path / "spark.log", master="local-cluster[2,1,1024]")
-    result = job.run(threaded_broker.bootstrap_servers, "flights", "flights.delays", on_started=lambda: None, on_progress=seen.append)
+    result = job.run(
+        threaded_broker.bootstrap_servers,
+        "flights",
+        "flights.delays",
+        on_started=lambda: None,
+        on_progress=seen.append,
+    )
     assert check_result(result, expect(flights)) == []
-    assert {progress.query for progress in seen if progress.rows} == {"flights: delays", "flights: routes", "flights: dead letters"}
+    assert {progress.query for progress in seen if progress.rows} == {
+        "flights: delays",
+        "flights: routes",
+        "flights: dead letters",
+    }
     letters = threaded_broker.records("flights.dead-letters", committed_only=True)
-    assert sorted((record.key, record.value) for record in letters) == sorted((record.key, record.value) for record in PLANTED)
+    assert sorted((record.key, record.value) for record in letters) == sorted(
+        (record.key, record.value) for record in PLANTED
+    )
     assert len(list(spark_in.glob("work/app-*/*/packages/aioprod/__init__.py"))) == 2
 
 
@@ -68,7 +86,12 @@ def test_two_executors_without_aioprod_run_the_submitted_pipeline(threaded_broke
 @pytest.mark.timeout(900)
 def test_the_demo_on_three_kafka_nodes_and_two_workers(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "aioprod.cli", "demo", "--cluster"], cwd=tmp_path, capture_output=True, text=True, timeout=880, check=False
+        [sys.executable, "-m", "aioprod.cli", "demo", "--cluster"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=880,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "336,776 flights sent" in done.stdout
@@ -84,22 +107,49 @@ def test_a_cluster_does_not_follow(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_output_of_a_submitted_pipeline_is_sorted_out() -> None:
     progress = {
-        "query": "flights: delays", "run_id": "00000000-0000-0000-0000-000000000007", "batch_id": 1, "rows": 5, "rows_per_second": 2.5,
-        "batch_ms": 2000, "lag": None, "late_rows": 0, "observed": {},
-    }  # fmt: skip
+        "query": "flights: delays",
+        "run_id": "00000000-0000-0000-0000-000000000007",
+        "batch_id": 1,
+        "rows": 5,
+        "rows_per_second": 2.5,
+        "batch_ms": 2000,
+        "lag": None,
+        "late_rows": 0,
+        "observed": {},
+    }
     seen: list[QueryProgress] = []
     log = io.StringIO()
-    lines = ["WARN something\n", json.dumps(progress) + "\n", '{"rows_read": 5}\n', "aioprod.spark.pipeline: no topic\n"]
+    lines = [
+        "WARN something\n",
+        json.dumps(progress) + "\n",
+        '{"rows_read": 5}\n',
+        "aioprod.spark.pipeline: no topic\n",
+    ]
     assert _listen(lines, log, seen.append) == ({"rows_read": 5}, "no topic")
-    assert [(item.query, item.rows, item.run_id.int) for item in seen] == [("flights: delays", 5, 7)]
+    assert [(item.query, item.rows, item.run_id.int) for item in seen] == [
+        ("flights: delays", 5, 7)
+    ]
     assert log.getvalue() == "WARN something\naioprod.spark.pipeline: no topic\n"
 
 
 def test_the_figures_are_read_from_parquet_with_hours_in_utc(tmp_path: Path) -> None:
     hours = pa.array([datetime(2013, 1, 1, 11), datetime(2013, 1, 1, 10)], pa.timestamp("us"))
-    figures = {"flights": [1, 2], "mean_delay": [1.0, 2.0], "p90_delay": [1.0, 2.0], "late_share": [0.0, 0.5]}
-    pq.write_table(pa.table({"carrier": ["UA", "B6"], "time_hour": hours, **figures}), tmp_path / "delays")
-    counts = {"rows_read": 3, "dead_letters": 0, "late": 0, "delays_path": str(tmp_path / "delays"), "routes_path": str(tmp_path / "none")}
+    figures = {
+        "flights": [1, 2],
+        "mean_delay": [1.0, 2.0],
+        "p90_delay": [1.0, 2.0],
+        "late_share": [0.0, 0.5],
+    }
+    pq.write_table(
+        pa.table({"carrier": ["UA", "B6"], "time_hour": hours, **figures}), tmp_path / "delays"
+    )
+    counts = {
+        "rows_read": 3,
+        "dead_letters": 0,
+        "late": 0,
+        "delays_path": str(tmp_path / "delays"),
+        "routes_path": str(tmp_path / "none"),
+    }
     result = _result(counts)
     found = [(delay.carrier, delay.time_hour, delay.flights) for delay in result.delays]
     assert found == [("B6", "2013-01-01T10:00:00Z", 2), ("UA", "2013-01-01T11:00:00Z", 1)]
@@ -108,14 +158,27 @@ def test_the_figures_are_read_from_parquet_with_hours_in_utc(tmp_path: Path) -> 
 
 def test_a_bare_python_has_arrow_and_not_aioprod(tmp_path: Path) -> None:
     python = bare_python(tmp_path / "python")
-    program = "import importlib.util as u, pyarrow; print([name for name in ('aioprod', 'crc32c', 'pandas', 'numpy') if u.find_spec(name)])"
+    program = (
+        "import importlib.util as u, pyarrow; print([name for name in ('aioprod', 'crc32c', "
+        "'pandas', 'numpy') if u.find_spec(name)])"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([python, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [python, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stdout == "['pandas', 'numpy']\n", done.stderr
 
 
 def test_a_watched_process_ends_with_the_pipe_to_it() -> None:
-    process = subprocess.Popen(watched(["sleep", "60"]), stdin=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        watched(["sleep", "60"]), stdin=subprocess.PIPE, start_new_session=True
+    )
     assert process.poll() is None
     assert process.stdin is not None
     process.stdin.close()

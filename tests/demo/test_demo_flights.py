@@ -19,7 +19,10 @@ def year() -> Flights:
 
 
 def _event_by_csv(row: dict[str, str]) -> dict[str, str | int | None]:
-    return {name: None if field == "NA" else field if name in TEXT_COLUMNS else int(field) for name, field in row.items()}
+    return {
+        name: None if field == "NA" else field if name in TEXT_COLUMNS else int(field)
+        for name, field in row.items()
+    }
 
 
 def test_events_are_what_the_csv_module_reads(year: Flights) -> None:
@@ -56,8 +59,16 @@ def test_every_carrier_has_a_name(year: Flights) -> None:
     ("header", "line", "complaint"),
     [
         (",".join(COLUMNS[1:]), "1,1", "other columns"),
-        (",".join(COLUMNS), '2013,1,1,517,515,2,830,819,11,UA,1545,"N1""4",EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z', "quotes"),
-        (",".join(COLUMNS), "2013,1,1,517,515,2,830,819,11,UA,1545,N1é,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z", "ASCII"),
+        (
+            ",".join(COLUMNS),
+            '2013,1,1,517,515,2,830,819,11,UA,1545,"N1""4",EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z',
+            "quotes",
+        ),
+        (
+            ",".join(COLUMNS),
+            "2013,1,1,517,515,2,830,819,11,UA,1545,N1é,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z",
+            "ASCII",
+        ),
     ],
 )
 def test_another_file_than_known_is_refused(
@@ -88,8 +99,15 @@ def test_expected_groups_are_those_of_the_csv_module(year: Flights) -> None:
     expected = expect(some)
     assert {place: delays.minutes for place, delays in expected.by_hour.items()} == by_hour
     assert {place: delays.minutes for place, delays in expected.by_route.items()} == by_route
-    means = {place: sum(minutes) / len(minutes) for place, minutes in by_route.items() if len(minutes) >= 50}
-    assert expected.worst_routes(limit=3, min_flights=50) == sorted(means, key=lambda place: (-means[place], place))[:3]
+    means = {
+        place: sum(minutes) / len(minutes)
+        for place, minutes in by_route.items()
+        if len(minutes) >= 50
+    }
+    assert (
+        expected.worst_routes(limit=3, min_flights=50)
+        == sorted(means, key=lambda place: (-means[place], place))[:3]
+    )
 
 
 def test_figures_of_a_group() -> None:

@@ -13,10 +13,14 @@ from aioprod.testing import EmbeddedCluster
 async def test_what_is_planted_is_sent_as_it_is(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         await plant(producer, "flights")
-    assert [(record.key, record.value) for record in broker.records("flights")] == [(record.key, record.value) for record in PLANTED]
+    assert [(record.key, record.value) for record in broker.records("flights")] == [
+        (record.key, record.value) for record in PLANTED
+    ]
 
 
-async def test_only_committed_dead_letters_are_read_with_their_reasons(broker: EmbeddedCluster) -> None:
+async def test_only_committed_dead_letters_are_read_with_their_reasons(
+    broker: EmbeddedCluster,
+) -> None:
     headers = [("trace", b"1"), ("dead-letter.reason", b"not JSON")]
     async with Producer(broker.bootstrap_servers, transactional_id="t") as producer:
         async with producer.transaction():
@@ -26,7 +30,9 @@ async def test_only_committed_dead_letters_are_read_with_their_reasons(broker: E
                 await (await producer.send("letters", b"aborted", headers=headers))
                 raise LookupError
     async with ClusterClient(broker.bootstrap_servers) as client:
-        assert await read_dead_letters(client, "letters") == [BadRecord(b"k", b"committed", "not JSON")]
+        assert await read_dead_letters(client, "letters") == [
+            BadRecord(b"k", b"committed", "not JSON")
+        ]
 
 
 @pytest.mark.parametrize(
@@ -34,11 +40,19 @@ async def test_only_committed_dead_letters_are_read_with_their_reasons(broker: E
     [
         (PLANTED, []),
         (PLANTED[::-1], []),
-        (PLANTED[1:], ["planted, but not among the dead letters: b'a flight, but no JSON' (not JSON)"]),
-        ((*PLANTED, PLANTED[0]), ["among the dead letters, but not planted: b'a flight, but no JSON' (not JSON)"]),  # written twice
+        (
+            PLANTED[1:],
+            ["planted, but not among the dead letters: b'a flight, but no JSON' (not JSON)"],
+        ),
+        (
+            (*PLANTED, PLANTED[0]),
+            ["among the dead letters, but not planted: b'a flight, but no JSON' (not JSON)"],
+        ),  # written twice
     ],
 )
-def test_missing_and_repeated_dead_letters_are_named(found: tuple[BadRecord, ...], complaints: list[str]) -> None:
+def test_missing_and_repeated_dead_letters_are_named(
+    found: tuple[BadRecord, ...], complaints: list[str]
+) -> None:
     assert check_dead_letters(found) == complaints
 
 

@@ -34,10 +34,15 @@ def expected() -> Expected:
 @pytest.fixture(scope="module")
 def right(expected: Expected) -> PipelineResult:
     """What Spark would give."""
-    delays = [CarrierHourDelay(*place, group.count, *_figures(group)) for place, group in expected.by_hour.items()]
+    delays = [
+        CarrierHourDelay(*place, group.count, *_figures(group))
+        for place, group in expected.by_hour.items()
+    ]
     worst = [(place, expected.by_route[place]) for place in expected.worst_routes()]
     routes = [RouteDelay(*place, group.count, *_figures(group)) for place, group in worst]
-    return PipelineResult(expected.departed + len(PLANTED), len(PLANTED), 0, delays, routes, "delays", "routes")
+    return PipelineResult(
+        expected.departed + len(PLANTED), len(PLANTED), 0, delays, routes, "delays", "routes"
+    )
 
 
 def _figures(group: Delays) -> tuple[float, float, float]:
@@ -50,16 +55,25 @@ def test_right_results_pass(right: PipelineResult, expected: Expected) -> None:
 
 
 def _first_delay(**changes: float) -> Callable[[PipelineResult], PipelineResult]:
-    return lambda result: dataclasses.replace(result, delays=[dataclasses.replace(result.delays[0], **changes), *result.delays[1:]])  # type: ignore[arg-type]
+    return lambda result: dataclasses.replace(
+        result,
+        delays=[dataclasses.replace(result.delays[0], **changes), *result.delays[1:]],  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda result: dataclasses.replace(result, rows_read=result.rows_read + 1), "rows read by Spark"),
+        (
+            lambda result: dataclasses.replace(result, rows_read=result.rows_read + 1),
+            "rows read by Spark",
+        ),
         (lambda result: dataclasses.replace(result, dead_letters=2), "dead letters: 2, expected 3"),
         (lambda result: dataclasses.replace(result, late=1), "rows dropped as late: 1, expected 0"),
-        (lambda result: dataclasses.replace(result, delays=result.delays[1:]), "flights counted by Spark"),
+        (
+            lambda result: dataclasses.replace(result, delays=result.delays[1:]),
+            "flights counted by Spark",
+        ),
         (lambda result: dataclasses.replace(result, delays=[]), "carriers by hours"),
         (_first_delay(flights=1000), "flights counted by Spark"),
         (_first_delay(mean_delay=1e6), "figures of 1 groups"),
@@ -70,7 +84,10 @@ def _first_delay(**changes: float) -> Callable[[PipelineResult], PipelineResult]
     ],
 )
 def test_any_wrong_figure_is_found(
-    right: PipelineResult, expected: Expected, change: Callable[[PipelineResult], PipelineResult], complaint: str
+    right: PipelineResult,
+    expected: Expected,
+    change: Callable[[PipelineResult], PipelineResult],
+    complaint: str,
 ) -> None:
     assert complaint in "; ".join(check_result(change(right), expected))
 
@@ -85,9 +102,13 @@ def test_any_wrong_figure_is_found(
         ((9, 9, 1, 0), (11, 0), "records in topic flights.cancelled: 0, expected 1"),
     ],
 )
-def test_sent_and_stored_are_compared(report: tuple[int, int, int, int], stored: tuple[int, int], complaint: str | None) -> None:
+def test_sent_and_stored_are_compared(
+    report: tuple[int, int, int, int], stored: tuple[int, int], complaint: str | None
+) -> None:
     expected = Expected(1, {("UA", "2013-01-01T10:00:00Z"): Delays([0] * 8)}, {})
-    found = check_sending(SendReport(*report, 1.0, None), expected, dict(zip(TOPICS, stored, strict=True)), TOPICS)
+    found = check_sending(
+        SendReport(*report, 1.0, None), expected, dict(zip(TOPICS, stored, strict=True)), TOPICS
+    )
     assert found[:1] == ([complaint] if complaint else [])
 
 
@@ -157,10 +178,28 @@ def test_failures_are_in_the_text_about_sending() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("An error occurred while calling o1.start.\n: java.io.IOException: disk full\n\tat x\n", "java.io.IOException: disk full"),
-        ("An error occurred while calling o1.start.\n: a.B: c\n\tat x\nCaused by: d.E: f\n\tat y\nCaused by: g.H: i\n\tat z\n", "g.H: i"),
-        (": a.B: failed: Traceback (most recent call last):\n  File 'x'\n    f()\nd.E: f\n\tat y\nCaused by: g.H: i\n", "d.E: f"),
-        ("the pipeline did not end within timeout_s=600", "the pipeline did not end within timeout_s=600"),
+        (
+            "An error occurred while calling o1.start.\n: java.io.IOException: disk full\n\tat x\n",
+            "java.io.IOException: disk full",
+        ),
+        (
+            (
+                "An error occurred while calling o1.start.\n: a.B: c\n\tat x\nCaused by: d.E: f\n"
+                "\tat y\nCaused by: g.H: i\n\tat z\n"
+            ),
+            "g.H: i",
+        ),
+        (
+            (
+                ": a.B: failed: Traceback (most recent call last):\n  File 'x'\n    f()\nd.E: f\n"
+                "\tat y\nCaused by: g.H: i\n"
+            ),
+            "d.E: f",
+        ),
+        (
+            "the pipeline did not end within timeout_s=600",
+            "the pipeline did not end within timeout_s=600",
+        ),
         ("", ""),
     ],
 )

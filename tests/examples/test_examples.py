@@ -33,15 +33,40 @@ def _free_port() -> int:
 
 @contextmanager
 def _running(application: str, servers: str, log: Path) -> Iterator[httpx.Client]:
-    """The application as a process of its own, ended as a service manager would; the log is shown where it fails."""
+    """The application as a process of its own, ended as a service manager would; the log is shown
+    where it fails.
+    """
     port = _free_port()
     commands = {
-        "fastapi": [sys.executable, "-m", "uvicorn", "fastapi_app:app", "--host", "127.0.0.1", "--port", str(port)],
+        "fastapi": [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "fastapi_app:app",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ],
         "aiohttp": [sys.executable, "aiohttp_app.py"],
     }
-    environment = {**os.environ, "BOOTSTRAP_SERVERS": servers, "PORT": str(port), "PYTHONPATH": str(ROOT)}
-    with log.open("w") as output, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-        process = subprocess.Popen(commands[application], cwd=EXAMPLES, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    environment = {
+        **os.environ,
+        "BOOTSTRAP_SERVERS": servers,
+        "PORT": str(port),
+        "PYTHONPATH": str(ROOT),
+    }
+    with (
+        log.open("w") as output,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        process = subprocess.Popen(
+            commands[application],
+            cwd=EXAMPLES,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
         try:
             _wait_until_it_listens(process, port, log)
             yield client
@@ -67,20 +92,30 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Pat
 
 
 @pytest.mark.parametrize("application", ["fastapi", "aiohttp"])
-def test_an_order_over_http_is_a_record_in_kafka(application: str, threaded_broker: ThreadedCluster, tmp_path: Path) -> None:
-    orders = [{"customer": str(number % 3), "item": "tea", "quantity": number} for number in range(20)]
+def test_an_order_over_http_is_a_record_in_kafka(
+    application: str, threaded_broker: ThreadedCluster, tmp_path: Path
+) -> None:
+    orders = [
+        {"customer": str(number % 3), "item": "tea", "quantity": number} for number in range(20)
+    ]
     with _running(application, threaded_broker.bootstrap_servers, tmp_path / "log") as client:
         answers = [client.post("/orders", json=order) for order in orders]
         assert [answer.status_code for answer in answers] == [201] * 20
         # The answer comes after the acknowledgement, with the record's true place.
-        assert [answer.json() for answer in answers] == [{"partition": 0, "offset": offset} for offset in range(20)]
-        assert client.post("/orders", content=b"no order", headers={"content-type": "application/json"}).status_code in (400, 422)
+        assert [answer.json() for answer in answers] == [
+            {"partition": 0, "offset": offset} for offset in range(20)
+        ]
+        assert client.post(
+            "/orders", content=b"no order", headers={"content-type": "application/json"}
+        ).status_code in (400, 422)
         assert client.post("/clicks/home").status_code == 202
     # The click was only taken; the application delivers it before it ends.
     assert [record.value for record in threaded_broker.records("clicks")] == [b"home"]
     records = threaded_broker.records("orders")
     assert [json.loads(record.value or b"") for record in records] == orders
-    assert [record.key for record in records] == [str(order["customer"]).encode() for order in orders]
+    assert [record.key for record in records] == [
+        str(order["customer"]).encode() for order in orders
+    ]
 
 
 @pytest.mark.parametrize("application", ["fastapi", "aiohttp"])

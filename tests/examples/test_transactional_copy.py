@@ -1,4 +1,6 @@
-"""examples/transactional_copy.py in processes that are killed with -9 at random times: each record is in the target exactly once."""
+"""examples/transactional_copy.py in processes that are killed with -9 at random times: each record
+is in the target exactly once.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +30,35 @@ PARTITIONS = 4
 RECORDS = 3_000
 LIMIT_S = 100.0
 LONGEST_BACKLOG = 2_000
-LONGEST_LIFE_S = 2.5  # short lives end while a process starts, longer ones in the middle of its work
+LONGEST_LIFE_S = (
+    2.5  # short lives end while a process starts, longer ones in the middle of its work
+)
 
 
 class Copies:
     """Processes of the example, by instance."""
 
     def __init__(self, servers: str, source: str, target: str, log: Path) -> None:
-        self._arguments = [sys.executable, str(EXAMPLE), source, target, "--bootstrap-servers", servers, "--session-timeout-ms", "6000"]
+        self._arguments = [
+            sys.executable,
+            str(EXAMPLE),
+            source,
+            target,
+            "--bootstrap-servers",
+            servers,
+            "--session-timeout-ms",
+            "6000",
+        ]
         self._log = log.open("w")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, instance: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.processes[instance] = subprocess.Popen(
-            [*self._arguments, "--instance", instance], env=environment, stdout=self._log, stderr=subprocess.STDOUT
+            [*self._arguments, "--instance", instance],
+            env=environment,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
         )
 
     def kill(self, instance: str) -> None:
@@ -76,24 +92,43 @@ async def run(servers: str, kills: int, seed: int, log: Path) -> None:
     rng = random.Random(seed)
     source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
     async with ClusterClient(servers) as client:
-        reply = await client.request(CreateTopicsRequest([CreatableTopic(name, PARTITIONS, 1) for name in (source, target)], 10_000))
+        reply = await client.request(
+            CreateTopicsRequest(
+                [CreatableTopic(name, PARTITIONS, 1) for name in (source, target)], 10_000
+            )
+        )
         assert not [topic for topic in reply.topics if topic.error_code]
-    async with Producer(servers) as producer, Consumer(
-        target, bootstrap_servers=servers, group_id=f"judge-{target}", isolation_level="read_committed", auto_offset_reset="earliest"
-    ) as judge:
+    async with (
+        Producer(servers) as producer,
+        Consumer(
+            target,
+            bootstrap_servers=servers,
+            group_id=f"judge-{target}",
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        ) as judge,
+    ):
         with copying(servers, source, target, log) as copies:
             seen: Counter[bytes] = Counter()
             written = 0
             killed = 0
             async with asyncio.timeout(LIMIT_S):
                 kill_at = time.monotonic() + rng.uniform(0, LONGEST_LIFE_S)
-                # Writing goes on while processes are killed, so that there is always something under way.
+                # Writing goes on while processes are killed, so that there is always something
+                # under way.
                 while killed < kills or written < RECORDS or seen.total() < written:
-                    if written - seen.total() < LONGEST_BACKLOG and (written < RECORDS or killed < kills):
+                    if written - seen.total() < LONGEST_BACKLOG and (
+                        written < RECORDS or killed < kills
+                    ):
                         for _ in range(50):
-                            await producer.send(source, f"record-{written}".encode(), partition=written % PARTITIONS)
+                            await producer.send(
+                                source, f"record-{written}".encode(), partition=written % PARTITIONS
+                            )
                             written += 1
-                    seen.update(record.value for record in await judge.getmany(timeout_ms=rng.randint(1, 60)))
+                    seen.update(
+                        record.value
+                        for record in await judge.getmany(timeout_ms=rng.randint(1, 60))
+                    )
                     copies.check_running(log)
                     if killed < kills and time.monotonic() >= kill_at:
                         instances = rng.choice((("1",), ("2",), ("1", "2")))
@@ -104,10 +139,14 @@ async def run(servers: str, kills: int, seed: int, log: Path) -> None:
                         killed += 1
                         kill_at = time.monotonic() + rng.uniform(0, LONGEST_LIFE_S)
             seen.update(record.value for record in await judge.getmany(timeout_ms=1_000))
-    assert seen == Counter({f"RECORD-{number}".encode(): 1 for number in range(written)}), f"seed {seed}"
+    assert seen == Counter({f"RECORD-{number}".encode(): 1 for number in range(written)}), (
+        f"seed {seed}"
+    )
 
 
-async def test_each_record_is_copied_once_although_processes_are_killed(bootstrap: str, tmp_path: Path) -> None:
+async def test_each_record_is_copied_once_although_processes_are_killed(
+    bootstrap: str, tmp_path: Path
+) -> None:
     await run(bootstrap, kills=3, seed=random.randrange(1_000_000), log=tmp_path / "log.txt")
 
 

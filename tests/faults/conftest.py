@@ -31,11 +31,24 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     rows = config.stash.get(_rows, [])
     if not rows:
         return
-    columns = ["scenario", "client", "faults", "sent", "acknowledged", "failed", "open", "median_gap", "longest_gap", "close"]
+    columns = [
+        "scenario",
+        "client",
+        "faults",
+        "sent",
+        "acknowledged",
+        "failed",
+        "open",
+        "median_gap",
+        "longest_gap",
+        "close",
+    ]
     terminalreporter.section("faults: gaps and closing times in seconds")
     widths = [max(len(str(row[column])) for row in [*rows, {column: column}]) for column in columns]
     for cells in [columns, *([str(row[column]) for column in columns] for row in rows)]:
-        terminalreporter.line("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)))
+        terminalreporter.line(
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        )
     if path := os.environ.get("AIOPROD_FAULT_RESULTS"):
         with Path(path).open("a") as results:
             results.writelines(json.dumps(row) + "\n" for row in rows)

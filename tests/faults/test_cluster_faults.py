@@ -1,5 +1,6 @@
-"""Real Kafka nodes are killed, frozen, shut down and cut off under load: nothing acknowledged is lost, doubled or out of order, nothing hangs, and
-gaps are no longer than those of other clients in the same minute. Minutes long: runs only where it is asked for by ``-m faults``.
+"""Real Kafka nodes are killed, frozen, shut down and cut off under load: nothing acknowledged is
+lost, doubled or out of order, nothing hangs, and gaps are no longer than those of other clients in
+the same minute. Minutes long: runs only where it is asked for by ``-m faults``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def check_as_live_as_others(outcome: Outcome, within: float = AS_GOOD_SECONDS) -
 
 
 def check_given_up_in_time(failures: list[Failure]) -> None:
-    """A batch is given up when its first record is due, and not before; records that joined it later go with it (as in Java)."""
+    """A batch is given up when its first record is due, and not before; records that joined it
+    later go with it (as in Java).
+    """
     assert failures
     assert max(failure.after for failure in failures) <= PATIENCE_SECONDS + 1
     heard: dict[int, float] = {}
@@ -59,7 +62,11 @@ async def test_quiet(stage: Stage, report: Report) -> None:
     check_safety(outcome)
 
 
-@pytest.mark.parametrize("course", [courses.kill, courses.kill_controller, courses.roll, courses.move], ids=lambda course: course.__name__)
+@pytest.mark.parametrize(
+    "course",
+    [courses.kill, courses.kill_controller, courses.roll, courses.move],
+    ids=lambda course: course.__name__,
+)
 async def test_leaders_that_go(stage: Stage, report: Report, course: Any) -> None:
     outcome = await stage.play(course.__name__, course)
     report(outcome)
@@ -72,7 +79,8 @@ async def test_a_frozen_leader_costs_no_more_than_its_session(stage: Stage, repo
     report(outcome)
     check_safety(outcome)
     assert outcome.median_gap("aioprod") <= SESSION_SECONDS + 2.0, outcome.gaps("aioprod")
-    # The second of replica.fetch.backoff.ms may come on top: the new leader waits for a follower that still asks the old one.
+    # The second of replica.fetch.backoff.ms may come on top: the new leader waits for a follower
+    # that still asks the old one.
     assert max(outcome.gaps("aioprod")) <= SESSION_SECONDS + 3.0, outcome.gaps("aioprod")
 
 
@@ -87,7 +95,8 @@ async def test_total_outage(stage: Stage, report: Report) -> None:
     outcome = await stage.play("outage", courses.outage)
     report(outcome)
     check_safety(outcome)
-    # Trying again has reached its longest pauses by then: a second before a connection, one before metadata.
+    # Trying again has reached its longest pauses by then: a second before a connection, one before
+    # metadata.
     check_as_live_as_others(outcome, AS_GOOD_SECONDS + 2)
 
 
@@ -97,8 +106,14 @@ async def test_a_partition_without_a_leader_harms_no_other(stage: Stage, report:
     check_safety(outcome, may_fail=True)
     [fault] = outcome.faults
     timeline = outcome.timelines["aioprod"]
-    others = [partition for node in (1, 2, 3) for partition in led_by(node) if partition not in (fault.partitions or [])]
-    # Of this machine as it is, gaps of a third of a second are nothing: it is measured before the fault.
+    others = [
+        partition
+        for node in (1, 2, 3)
+        for partition in led_by(node)
+        if partition not in (fault.partitions or [])
+    ]
+    # Of this machine as it is, gaps of a third of a second are nothing: it is measured before the
+    # fault.
     ordinary = timeline.gap(fault.at - 2, fault.at, others)
     assert timeline.gap(fault.at, fault.at + PATIENCE_SECONDS + 5, others) <= 0.5 + ordinary
     assert {failure.error for failure in timeline.failures} == {"DeliveryTimeoutError"}
@@ -107,7 +122,9 @@ async def test_a_partition_without_a_leader_harms_no_other(stage: Stage, report:
 
 
 async def test_closing_in_the_dark(stage: Stage, report: Report) -> None:
-    """All nodes are frozen: records are given up in time, and so is closing, which others may do when they have an answer."""
+    """All nodes are frozen: records are given up in time, and so is closing, which others may do
+    when they have an answer.
+    """
     stop, limit_ms = asyncio.Event(), 3_000
     settings = {**PATIENCE, "aioprod": {**PATIENCE["aioprod"], "close_timeout_ms": limit_ms}}
     settings["aiokafka"] = {**PATIENCE["aiokafka"], "close_timeout_s": 30}
@@ -121,7 +138,9 @@ async def test_closing_in_the_dark(stage: Stage, report: Report) -> None:
 
 
 @pytest.mark.parametrize(
-    "plan", [courses.cuts, courses.lost_acknowledgements, courses.stalls, courses.single_bytes], ids=lambda plan: plan.__name__
+    "plan",
+    [courses.cuts, courses.lost_acknowledgements, courses.stalls, courses.single_bytes],
+    ids=lambda plan: plan.__name__,
 )
 async def test_a_network_that_does_harm(stage: Stage, report: Report, plan: Any) -> None:
     outcome = await stage.play(plan.__name__, courses.wait, plan=plan)
@@ -131,24 +150,42 @@ async def test_a_network_that_does_harm(stage: Stage, report: Report, plan: Any)
     check_as_live_as_others(outcome)
 
 
-@pytest.mark.parametrize("course", [courses.kill, courses.freeze, courses.roll], ids=lambda course: course.__name__)
+@pytest.mark.parametrize(
+    "course", [courses.kill, courses.freeze, courses.roll], ids=lambda course: course.__name__
+)
 async def test_transactions(stage: Stage, report: Report, course: Any) -> None:
     outcome = await stage.play(f"txn-{course.__name__}", course, clients=[TransactionLoad])
     report(outcome)
     check_safety(outcome, may_fail=True)
 
 
-@pytest.mark.parametrize("plan", [courses.cuts, courses.lost_acknowledgements], ids=lambda plan: plan.__name__)
-async def test_transactions_over_a_network_that_does_harm(stage: Stage, report: Report, plan: Any) -> None:
-    outcome = await stage.play(f"txn-{plan.__name__}", courses.wait, plan=plan, clients=[TransactionLoad])
+@pytest.mark.parametrize(
+    "plan", [courses.cuts, courses.lost_acknowledgements], ids=lambda plan: plan.__name__
+)
+async def test_transactions_over_a_network_that_does_harm(
+    stage: Stage, report: Report, plan: Any
+) -> None:
+    outcome = await stage.play(
+        f"txn-{plan.__name__}", courses.wait, plan=plan, clients=[TransactionLoad]
+    )
     report(outcome)
     check_safety(outcome, may_fail=True)
 
 
 @pytest.mark.parametrize("plant", PLANTED_BUGS, ids=lambda plant: plant.__name__)
-async def test_a_planted_bug_is_found(stage: Stage, plant: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_planted_bug_is_found(
+    stage: Stage, plant: PlantedBug, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or the tests above prove nothing."""
     anomalies = plant(monkeypatch)
-    settings = {"aioprod": {"batch_size": 300, "linger_ms": 0, "pace": 0.01}}  # so that batches queue up, too
-    outcome = await stage.play(plant.__name__, courses.briefly, plan=courses.frequently_all, clients=[AioprodLoad], settings=settings)
+    settings = {
+        "aioprod": {"batch_size": 300, "linger_ms": 0, "pace": 0.01}
+    }  # so that batches queue up, too
+    outcome = await stage.play(
+        plant.__name__,
+        courses.briefly,
+        plan=courses.frequently_all,
+        clients=[AioprodLoad],
+        settings=settings,
+    )
     assert outcome.anomalies & anomalies, outcome.findings

@@ -1,4 +1,6 @@
-"""The harness of the fault scenarios, tried on the embedded broker: it finds bugs that are planted, and nothing where there are none."""
+"""The harness of the fault scenarios, tried on the embedded broker: it finds bugs that are planted,
+and nothing where there are none.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,21 @@ SECONDS = 0.6
 
 
 async def play() -> tuple[AioprodLoad, list[Finding]]:
-    """Load, lost requests and answers, pauses in which batches queue up; then read back and judge."""
+    """Load, lost requests and answers, pauses in which batches queue up; then read back and
+    judge.
+    """
     async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", PARTITIONS)
-        settings = {"batch_size": 300, "linger_ms": 0, "retry_backoff_ms": 5, "retry_backoff_max_ms": 10, "reconnect_backoff_ms": 5}
-        load = AioprodLoad(broker.bootstrap_servers, "t", pace=0.004, close_timeout_ms=2_000, **settings)
+        settings = {
+            "batch_size": 300,
+            "linger_ms": 0,
+            "retry_backoff_ms": 5,
+            "retry_backoff_max_ms": 10,
+            "reconnect_backoff_ms": 5,
+        }
+        load = AioprodLoad(
+            broker.bootstrap_servers, "t", pace=0.004, close_timeout_ms=2_000, **settings
+        )
         stop = asyncio.Event()
         running = asyncio.create_task(load.run(stop))
         for _ in range(6):
@@ -58,7 +70,9 @@ async def test_a_planted_bug_is_found(plant: PlantedBug, monkeypatch: pytest.Mon
 
 class TestTimeline:
     def test_the_gap_is_the_longest_of_all_partitions(self) -> None:
-        timeline = Timeline(acknowledged=defaultdict(list, {0: [1.0, 2.0, 3.0, 9.0], 1: [1.5, 4.5, 8.5]}))
+        timeline = Timeline(
+            acknowledged=defaultdict(list, {0: [1.0, 2.0, 3.0, 9.0], 1: [1.5, 4.5, 8.5]})
+        )
         assert timeline.gap(1, 9) == 6
         assert timeline.gap(1, 9, [1]) == 4
         assert timeline.gap(1, 3, [0]) == 1

@@ -38,7 +38,9 @@ async def test_records_outlive_the_death_of_all_nodes() -> None:
         cluster.restart(*NODES)
         cluster.terminate(cluster.active_controller())
         assert sorted(map(cluster.runs, NODES)) == [False, True, True]
-        async with AIOKafkaConsumer("kept", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        async with AIOKafkaConsumer(
+            "kept", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:
             assert (await consumer.getone()).value == b"value"
 
 
@@ -62,12 +64,21 @@ def test_a_node_that_does_not_run_cannot_be_frozen() -> None:
 
 def test_all_nodes_die_with_the_process_frozen_ones_too(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", _OUTLIVED], stdout=subprocess.PIPE, text=True, env=environment, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _OUTLIVED],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
     pids = list(map(int, done.stdout.split()))
     assert len(pids) == len(NODES)
     deadline = time.monotonic() + 20
     while any(map(_is_alive, pids)) or list(tmp_path.glob("aioprod-kafka-*")):
-        assert time.monotonic() < deadline, "a node or its data outlives the process that started it"
+        assert time.monotonic() < deadline, (
+            "a node or its data outlives the process that started it"
+        )
         time.sleep(0.05)
 
 

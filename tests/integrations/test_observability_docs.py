@@ -20,7 +20,12 @@ _TOP_LEVEL_AWAIT = 0x2000
 
 
 def compiled(number: int, bootstrap_servers: str) -> CodeType:
-    code = compile(BLOCKS[number].replace("localhost:9092", bootstrap_servers), f"block {number}", "exec", flags=_TOP_LEVEL_AWAIT)
+    code = compile(
+        BLOCKS[number].replace("localhost:9092", bootstrap_servers),
+        f"block {number}",
+        "exec",
+        flags=_TOP_LEVEL_AWAIT,
+    )
     assert isinstance(code, CodeType)
     return code
 

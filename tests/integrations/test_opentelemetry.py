@@ -1,4 +1,6 @@
-"""OpenTelemetry: a record's span from send to outcome, its context in the headers, and metrics per batch by the messaging conventions."""
+"""OpenTelemetry: a record's span from send to outcome, its context in the headers, and metrics per
+batch by the messaging conventions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
+from opentelemetry.sdk.metrics.export import (
+    HistogramDataPoint,
+    InMemoryMetricReader,
+    NumberDataPoint,
+)
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -84,7 +90,7 @@ def header(record: HasHeaders, name: str) -> bytes:
     return value
 
 
-# -- spans ---------------------------------------------------------------------------------------------------------------
+# -- spans -----------------------------------------------------------------------------------------
 
 
 def test_a_span_has_the_names_of_the_conventions(spans: Spans) -> None:
@@ -111,7 +117,9 @@ def test_a_span_has_the_names_of_the_conventions(spans: Spans) -> None:
 
 def test_a_tombstone_is_one_and_bytes_of_a_key_are_not_shown(spans: Spans) -> None:
     interceptor = OpenTelemetryInterceptor(spans.provider)
-    interceptor.on_delivery(interceptor.on_send(ProducerRecord("orders", None, b"\xff\x00")), STORED, None)
+    interceptor.on_delivery(
+        interceptor.on_send(ProducerRecord("orders", None, b"\xff\x00")), STORED, None
+    )
     assert attributes(spans.only)["messaging.kafka.message.tombstone"] is True
     assert "messaging.kafka.message.key" not in attributes(spans.only)
     assert "messaging.message.body.size" not in attributes(spans.only)
@@ -121,15 +129,26 @@ def test_the_context_travels_in_the_headers(spans: Spans) -> None:
     interceptor = OpenTelemetryInterceptor(spans.provider)
     tracer = spans.provider.get_tracer("test")
     with tracer.start_as_current_span("checkout") as parent:
-        record = interceptor.on_send(ProducerRecord("orders", b"x", headers=[("mine", b"1"), ("mine", b"2")]))
+        record = interceptor.on_send(
+            ProducerRecord("orders", b"x", headers=[("mine", b"1"), ("mine", b"2")])
+        )
     assert list(record.headers)[:2] == [("mine", b"1"), ("mine", b"2")]
-    carrier = {name: value.decode() for name, value in record.headers if value is not None and name == "traceparent"}
-    received = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
+    carrier = {
+        name: value.decode()
+        for name, value in record.headers
+        if value is not None and name == "traceparent"
+    }
+    received = trace.get_current_span(
+        TraceContextTextMapPropagator().extract(carrier)
+    ).get_span_context()
     interceptor.on_delivery(record, STORED, None)
     sent = next(span for span in spans.ended if span.name == "send orders")
     assert sent.parent is not None and sent.context is not None
     assert sent.parent.span_id == parent.get_span_context().span_id
-    assert (received.trace_id, received.span_id) == (parent.get_span_context().trace_id, sent.context.span_id)
+    assert (received.trace_id, received.span_id) == (
+        parent.get_span_context().trace_id,
+        sent.context.span_id,
+    )
 
 
 def test_a_record_that_is_passed_on_gets_a_new_traceparent(spans: Spans) -> None:
@@ -145,7 +164,9 @@ def test_a_record_that_is_passed_on_gets_a_new_traceparent(spans: Spans) -> None
 def test_a_failed_record_ends_its_span_with_the_error(spans: Spans) -> None:
     interceptor = OpenTelemetryInterceptor(spans.provider)
     record = interceptor.on_send(ProducerRecord("orders", b"x"))
-    interceptor.on_delivery(record, LOST, BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "1 record to orders-3"))
+    interceptor.on_delivery(
+        record, LOST, BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "1 record to orders-3")
+    )
     assert spans.only.status.status_code is StatusCode.ERROR
     assert "orders-3" in str(spans.only.status.description)
     assert attributes(spans.only)["error.type"] == "MESSAGE_TOO_LARGE"
@@ -174,7 +195,9 @@ def test_closing_ends_what_has_no_outcome(spans: Spans) -> None:
     assert interceptor.open_spans == 0
 
 
-def test_the_number_of_open_spans_is_bounded_and_said_once(spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_open_spans_is_bounded_and_said_once(
+    spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
     interceptor = OpenTelemetryInterceptor(spans.provider, max_open_spans=10)
     records = [interceptor.on_send(ProducerRecord("orders", b"x")) for _ in range(25)]
     assert interceptor.open_spans == 10
@@ -209,7 +232,10 @@ def test_without_a_propagator_a_record_is_known_by_itself(spans: Spans) -> None:
 
 def test_baggage_and_a_parent_that_is_not_sampled_are_passed_on() -> None:
     provider = TracerProvider(sampler=ALWAYS_OFF)
-    interceptor = OpenTelemetryInterceptor(provider, propagator=CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()]))
+    interceptor = OpenTelemetryInterceptor(
+        provider,
+        propagator=CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()]),
+    )
     token = context.attach(baggage.set_baggage("user", "jo"))
     try:
         record = interceptor.on_send(ProducerRecord("orders", b"x"))
@@ -226,7 +252,9 @@ class BrokenPropagator(TraceContextTextMapPropagator):
 
 
 def test_a_propagator_that_fails_leaves_no_span_open(spans: Spans) -> None:
-    chain = InterceptorChain([OpenTelemetryInterceptor(spans.provider, propagator=BrokenPropagator())])
+    chain = InterceptorChain(
+        [OpenTelemetryInterceptor(spans.provider, propagator=BrokenPropagator())]
+    )
     given = ProducerRecord("orders", b"x")
     assert chain.on_send(given) is given
     assert len(spans.ended) == 1
@@ -250,7 +278,7 @@ assert not any(name.startswith("opentelemetry.sdk") for name in sys.modules)
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-# -- metrics -------------------------------------------------------------------------------------------------------------
+# -- metrics ---------------------------------------------------------------------------------------
 
 
 def points(reader: InMemoryMetricReader) -> dict[str, list[HistogramDataPoint | NumberDataPoint]]:
@@ -270,7 +298,9 @@ def done(error: Exception | None = None, attempts: int = 1, partition: int = 3) 
     return BatchDone("orders", partition, 10, 500, attempts, 0.004, 0.25, error)
 
 
-def by_error(of: list[HistogramDataPoint | NumberDataPoint]) -> Mapping[object, HistogramDataPoint | NumberDataPoint]:
+def by_error(
+    of: list[HistogramDataPoint | NumberDataPoint],
+) -> Mapping[object, HistogramDataPoint | NumberDataPoint]:
     return {(point.attributes or {}).get("error.type"): point for point in of}
 
 
@@ -284,14 +314,21 @@ def test_batches_make_the_metrics_of_the_conventions() -> None:
     observer.on_batch_done(done(DeliveryTimeoutError("late")))
     observer.on_batch_done(done(DeliveryTimeoutError("never sent"), attempts=0))
     seen = points(reader)
-    assert set(seen) == {"messaging.client.operation.duration s", "messaging.client.sent.messages {message}"}
+    assert set(seen) == {
+        "messaging.client.operation.duration s",
+        "messaging.client.sent.messages {message}",
+    }
     durations = by_error(seen["messaging.client.operation.duration s"])
     sent = by_error(seen["messaging.client.sent.messages {message}"])
     good, failed = durations[None], durations["DeliveryTimeoutError"]
     assert isinstance(good, HistogramDataPoint) and isinstance(failed, HistogramDataPoint)
     assert (good.count, good.sum, failed.count) == (2, 0.5, 2)
     assert good.explicit_bounds[0] == 0.005
-    assert [point.value for point in (sent[None], sent["DeliveryTimeoutError"]) if isinstance(point, NumberDataPoint)] == [20, 10]
+    assert [
+        point.value
+        for point in (sent[None], sent["DeliveryTimeoutError"])
+        if isinstance(point, NumberDataPoint)
+    ] == [20, 10]
     assert good.attributes == {
         "messaging.system": "kafka",
         "messaging.operation.name": "send",
@@ -308,7 +345,9 @@ def test_partitions_have_series_of_their_own_where_that_is_asked_for() -> None:
     observer.on_batch_done(done(partition=0))
     observer.on_batch_done(done(partition=1))
     sent = points(reader)["messaging.client.sent.messages {message}"]
-    assert sorted(str((point.attributes or {})["messaging.destination.partition.id"]) for point in sent) == ["0", "1"]
+    assert sorted(
+        str((point.attributes or {})["messaging.destination.partition.id"]) for point in sent
+    ) == ["0", "1"]
 
 
 def test_a_span_knows_the_broker_and_the_client_where_an_observer_does(spans: Spans) -> None:
@@ -321,7 +360,11 @@ def test_a_span_knows_the_broker_and_the_client_where_an_observer_does(spans: Sp
     observer.on_batch_sent(BatchSent("orders", 3, 7, 10, 500, 1_000, 1, 0.004))
     interceptor.on_delivery(record, STORED, None)
     seen = attributes(spans.only)
-    assert (seen["server.address"], seen["server.port"], seen["messaging.client.id"]) == ("kafka-7", 9092, "shop")
+    assert (seen["server.address"], seen["server.port"], seen["messaging.client.id"]) == (
+        "kafka-7",
+        9092,
+        "shop",
+    )
 
 
 def test_what_is_known_of_partitions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,18 +400,26 @@ async def until(happens: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-# -- with a producer -----------------------------------------------------------------------------------------------------
+# -- with a producer -------------------------------------------------------------------------------
 
 
-async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_context(spans: Spans, broker: EmbeddedCluster) -> None:
+async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_context(
+    spans: Spans, broker: EmbeddedCluster
+) -> None:
     observer = OpenTelemetryObserver(MeterProvider([InMemoryMetricReader()]))
     interceptor = OpenTelemetryInterceptor(spans.provider, observer=observer)
-    async with Producer(broker.bootstrap_servers, interceptors=[interceptor], observers=[observer], client_id="shop") as producer:
+    async with Producer(
+        broker.bootstrap_servers, interceptors=[interceptor], observers=[observer], client_id="shop"
+    ) as producer:
         with spans.provider.get_tracer("test").start_as_current_span("checkout"):
             deliveries = [await producer.send("orders", b"%d" % number) for number in range(20)]
         for delivery in deliveries:
             await delivery
-    sent = {attributes(span)["messaging.kafka.offset"]: span for span in spans.ended if span.name == "send orders"}
+    sent = {
+        attributes(span)["messaging.kafka.offset"]: span
+        for span in spans.ended
+        if span.name == "send orders"
+    }
     (parent,) = [span for span in spans.ended if span.name == "checkout"]
     stored = broker.records("orders")
     assert len(sent) == len(stored) == 20
@@ -376,14 +427,27 @@ async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_contex
         span = sent[offset]
         assert span.context is not None and span.parent is not None and parent.context is not None
         assert span.parent.span_id == parent.context.span_id
-        assert header(record, "traceparent").startswith(f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-".encode())
+        assert header(record, "traceparent").startswith(
+            f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-".encode()
+        )
         assert attributes(span)["messaging.client.id"] == "shop"
-        assert f"{attributes(span)['server.address']}:{attributes(span)['server.port']}" == broker.bootstrap_servers
+        assert (
+            f"{attributes(span)['server.address']}:{attributes(span)['server.port']}"
+            == broker.bootstrap_servers
+        )
 
 
-async def test_no_span_outlives_its_record_whatever_becomes_of_that(spans: Spans, broker: EmbeddedCluster) -> None:
+async def test_no_span_outlives_its_record_whatever_becomes_of_that(
+    spans: Spans, broker: EmbeddedCluster
+) -> None:
     interceptor = OpenTelemetryInterceptor(spans.provider)
-    settings: dict[str, Any] = {"linger_ms": 0, "buffer_memory": 1_100, "batch_size": 1_000, "max_block_ms": 100, "interceptors": [interceptor]}
+    settings: dict[str, Any] = {
+        "linger_ms": 0,
+        "buffer_memory": 1_100,
+        "batch_size": 1_000,
+        "max_block_ms": 100,
+        "interceptors": [interceptor],
+    }
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("orders", b"good")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD))

@@ -1,4 +1,6 @@
-"""Prometheus: what a scrape sees of producers, by client id, and that nothing stays behind when they close."""
+"""Prometheus: what a scrape sees of producers, by client id, and that nothing stays behind when
+they close.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def busy() -> ProducerMetrics:
     return metrics
 
 
-def started(registry: CollectorRegistry, client_id: str = "shop", topics: bool = True, nodes: bool = True) -> PrometheusObserver:
+def started(
+    registry: CollectorRegistry, client_id: str = "shop", topics: bool = True, nodes: bool = True
+) -> PrometheusObserver:
     observer = PrometheusObserver(registry, topics=topics, nodes=nodes)
     observer.on_start(observed(busy(), client_id))
     return observer
@@ -56,13 +60,25 @@ def test_a_scrape_sees_kafkas_metrics_under_prometheus_names(registry: Collector
     assert registry.get_sample_value("kafka_producer_record_send_total", of_client) == 10
     assert registry.get_sample_value("kafka_producer_batch_size_avg", of_client) == 500
     assert registry.get_sample_value("kafka_producer_buffer_available_bytes", of_client) == 123
-    assert registry.get_sample_value("kafka_producer_topic_byte_total", of_client | {"topic": "orders"}) == 500
-    assert registry.get_sample_value("kafka_producer_node_request_latency_avg", of_client | {"node_id": "7"}) == pytest.approx(20)
+    assert (
+        registry.get_sample_value(
+            "kafka_producer_topic_byte_total", of_client | {"topic": "orders"}
+        )
+        == 500
+    )
+    assert registry.get_sample_value(
+        "kafka_producer_node_request_latency_avg", of_client | {"node_id": "7"}
+    ) == pytest.approx(20)
     kinds = {family.name: family.type for family in registry.collect()}
-    assert (kinds["kafka_producer_record_send"], kinds["kafka_producer_record_send_rate"]) == ("counter", "gauge")
+    assert (kinds["kafka_producer_record_send"], kinds["kafka_producer_record_send_rate"]) == (
+        "counter",
+        "gauge",
+    )
 
 
-def test_a_scrape_sees_the_moment_and_not_what_was_at_the_start(registry: CollectorRegistry) -> None:
+def test_a_scrape_sees_the_moment_and_not_what_was_at_the_start(
+    registry: CollectorRegistry,
+) -> None:
     metrics = ProducerMetrics()
     PrometheusObserver(registry).on_start(observed(metrics))
     assert registry.get_sample_value("kafka_producer_record_send_total", {"client_id": "shop"}) == 0
@@ -76,16 +92,29 @@ def test_batches_and_requests_make_histograms(registry: CollectorRegistry) -> No
     observer.on_batch_done(BatchDone("orders", 0, 10, 70_000, 1, 0.002, 300.0, None))
     observer.on_request(RequestDone(7, "Produce", 0.003, None))
     of_client = {"client_id": "shop"}
-    assert registry.get_sample_value("kafka_producer_delivery_seconds_bucket", of_client | {"le": "0.025"}) == 1
+    assert (
+        registry.get_sample_value(
+            "kafka_producer_delivery_seconds_bucket", of_client | {"le": "0.025"}
+        )
+        == 1
+    )
     assert registry.get_sample_value("kafka_producer_delivery_seconds_count", of_client) == 2
     assert registry.get_sample_value("kafka_producer_batch_bytes_sum", of_client) == 70_500
-    assert registry.get_sample_value("kafka_producer_request_seconds_sum", of_client) == pytest.approx(0.003)
+    assert registry.get_sample_value(
+        "kafka_producer_request_seconds_sum", of_client
+    ) == pytest.approx(0.003)
 
 
-def test_several_producers_share_a_registry_and_have_their_own_labels(registry: CollectorRegistry) -> None:
+def test_several_producers_share_a_registry_and_have_their_own_labels(
+    registry: CollectorRegistry,
+) -> None:
     observers = [started(registry, client_id) for client_id in ("a", "b", "b")]
     page = generate_latest(registry).decode()
-    (family,) = [family for family in text_string_to_metric_families(page) if family.name == "kafka_producer_record_send"]
+    (family,) = [
+        family
+        for family in text_string_to_metric_families(page)
+        if family.name == "kafka_producer_record_send"
+    ]
     assert sorted(sample.labels["client_id"] for sample in family.samples) == ["a", "b", "b-2"]
     observers[1].close()
     assert registry.get_sample_value("kafka_producer_record_send_total", {"client_id": "b"}) is None
@@ -96,8 +125,13 @@ def test_closing_takes_everything_out(registry: CollectorRegistry) -> None:
     first, second = started(registry, "a"), started(registry, "b")
     first.on_request(RequestDone(7, "Produce", 0.003, None))
     first.close()
-    assert registry.get_sample_value("kafka_producer_request_seconds_count", {"client_id": "a"}) is None
-    assert registry.get_sample_value("kafka_producer_request_seconds_count", {"client_id": "b"}) == 0
+    assert (
+        registry.get_sample_value("kafka_producer_request_seconds_count", {"client_id": "a"})
+        is None
+    )
+    assert (
+        registry.get_sample_value("kafka_producer_request_seconds_count", {"client_id": "b"}) == 0
+    )
     second.close()
     second.close()
     assert names(registry) == set()
@@ -118,26 +152,41 @@ def test_a_registry_is_not_kept_alive() -> None:
 def test_topics_and_nodes_may_be_left_out(registry: CollectorRegistry) -> None:
     started(registry, topics=False, nodes=False)
     assert "kafka_producer_record_send" in names(registry)
-    assert not [name for name in names(registry) if name.startswith(("kafka_producer_topic", "kafka_producer_node"))]
+    assert not [
+        name
+        for name in names(registry)
+        if name.startswith(("kafka_producer_topic", "kafka_producer_node"))
+    ]
 
 
 def test_a_scrape_may_ask_for_one_name(registry: CollectorRegistry) -> None:
     metrics = ProducerMetrics()
     PrometheusObserver(registry).on_start(observed(metrics))
     metrics.batch_sent("orders", 10, 500, 1_000, 0.002, 1.0)
-    for name in ("kafka_producer_batch_size_avg", "kafka_producer_topic_byte_rate", "kafka_producer_buffer_available_bytes"):
+    for name in (
+        "kafka_producer_batch_size_avg",
+        "kafka_producer_topic_byte_rate",
+        "kafka_producer_buffer_available_bytes",
+    ):
         assert [family.name for family in registry.restricted_registry([name]).collect()] == [name]
 
 
-def test_one_observer_for_two_producers_is_refused(registry: CollectorRegistry, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_observer_for_two_producers_is_refused(
+    registry: CollectorRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
     observer = PrometheusObserver(registry)
     Observers([observer]).on_start(observed(busy()))
     Observers([observer]).on_start(observed(busy(), "other"))
     assert "give each its own" in caplog.text
-    assert registry.get_sample_value("kafka_producer_record_send_total", {"client_id": "other"}) is None
+    assert (
+        registry.get_sample_value("kafka_producer_record_send_total", {"client_id": "other"})
+        is None
+    )
 
 
-def test_a_name_that_somebody_else_uses_is_refused_and_nothing_stays_behind(registry: CollectorRegistry) -> None:
+def test_a_name_that_somebody_else_uses_is_refused_and_nothing_stays_behind(
+    registry: CollectorRegistry,
+) -> None:
     from prometheus_client import Gauge
 
     Gauge("kafka_producer_batch_size_avg", "mine", registry=registry)
@@ -147,9 +196,13 @@ def test_a_name_that_somebody_else_uses_is_refused_and_nothing_stays_behind(regi
     assert registry not in prometheus._BY_REGISTRY
 
 
-async def test_a_producer_is_scraped_as_long_as_it_runs(registry: CollectorRegistry, broker: EmbeddedCluster) -> None:
+async def test_a_producer_is_scraped_as_long_as_it_runs(
+    registry: CollectorRegistry, broker: EmbeddedCluster
+) -> None:
     observer = PrometheusObserver(registry)
-    async with Producer(broker.bootstrap_servers, client_id="shop", observers=[observer]) as producer:
+    async with Producer(
+        broker.bootstrap_servers, client_id="shop", observers=[observer]
+    ) as producer:
         await producer.send_and_wait("orders", b"x")
         page = (await asyncio.to_thread(generate_latest, registry)).decode()
         assert 'kafka_producer_record_acknowledged_total{client_id="shop"} 1.0' in page

@@ -38,9 +38,19 @@ async def fake(request: pytest.FixtureRequest, kfake_program: Path) -> AsyncIter
         yield running
 
 
-@pytest.fixture(params=["librdkafka", *(pytest.param(f"kfake{version}", marks=pytest.mark.judges) for version in ("", "-2.8", "-3.9"))])
+@pytest.fixture(
+    params=[
+        "librdkafka",
+        *(
+            pytest.param(f"kfake{version}", marks=pytest.mark.judges)
+            for version in ("", "-2.8", "-3.9")
+        ),
+    ]
+)
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ForeignCluster]:
-    """Three nodes of librdkafka's mock cluster, then of franz-go's fake cluster as several versions of Kafka."""
+    """Three nodes of librdkafka's mock cluster, then of franz-go's fake cluster as several versions
+    of Kafka.
+    """
     name, _, version = request.param.partition("-")
     if name == "kfake":
         async with kfake_cluster(request.getfixturevalue("kfake_program"), version) as running:

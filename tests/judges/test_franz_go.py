@@ -1,6 +1,8 @@
-"""franz-go's own tests of its client, against the embedded cluster: chains of consumer groups, and of transactions.
+"""franz-go's own tests of its client, against the embedded cluster: chains of consumer groups, and
+of transactions.
 
-Each copies records from topic to topic, with members that join and leave, under several balancers; each record has to come out once and in order.
+Each copies records from topic to topic, with members that join and leave, under several balancers;
+each record has to come out once and in order.
 """
 
 from __future__ import annotations
@@ -28,11 +30,19 @@ NEW_GROUPS = {"range/848", "sticky/848", "sticky/848/static"}
 async def run(program: Path, test: str, cluster: EmbeddedCluster, *, chaos: bool = False) -> str:
     """Run one of franz-go's tests and return its output."""
     environment = {
-        **os.environ, "KGO_SEEDS": cluster.bootstrap_servers, "KGO_TEST_RF": str(NODES), "KGO_TEST_RECORDS": str(RECORDS), "KGO_LOG_LEVEL": "none",
-    }  # fmt: skip
+        **os.environ,
+        "KGO_SEEDS": cluster.bootstrap_servers,
+        "KGO_TEST_RF": str(NODES),
+        "KGO_TEST_RECORDS": str(RECORDS),
+        "KGO_LOG_LEVEL": "none",
+    }
     arguments = ["-test.v", f"-test.run=^{test}$", f"-test.timeout={LIMIT_S}s"]
     process = await asyncio.create_subprocess_exec(
-        str(program), *arguments, env={**environment, "KGO_TEST_CHAOS": "1" if chaos else "0"}, stdout=PIPE, stderr=STDOUT
+        str(program),
+        *arguments,
+        env={**environment, "KGO_TEST_CHAOS": "1" if chaos else "0"},
+        stdout=PIPE,
+        stderr=STDOUT,
     )
     try:
         async with asyncio.timeout(LIMIT_S + 20):
@@ -53,7 +63,9 @@ def assert_all_passed(output: str, test: str) -> None:
 @pytest.mark.parametrize("chaos", [False, True], ids=["", "connections die"])
 async def test_group_etl(franz_go_tests: Path, chaos: bool) -> None:
     async with EmbeddedCluster(nodes=NODES) as cluster:
-        assert_all_passed(await run(franz_go_tests, "TestGroupETL", cluster, chaos=chaos), "TestGroupETL")
+        assert_all_passed(
+            await run(franz_go_tests, "TestGroupETL", cluster, chaos=chaos), "TestGroupETL"
+        )
 
 
 @pytest.mark.parametrize("transaction_version", [1, 2])

@@ -27,26 +27,59 @@ async def test_passwords_over_tls(mechanism: str, tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(str(trusted))
     module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     settings = {
-        "security_protocol": "SASL_SSL", "sasl_mechanism": mechanism, "ssl_truststore_type": "PEM", "ssl_truststore_location": trusted,
-        "sasl_jaas_config": f'org.apache.kafka.common.security.{module} required username="alice" password="{PASSWORD}";',
-    }  # fmt: skip
-    async with EmbeddedCluster(nodes=3, security=BrokerSecurity(context, {"alice": PASSWORD})) as cluster:
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": mechanism,
+        "ssl_truststore_type": "PEM",
+        "ssl_truststore_location": trusted,
+        "sasl_jaas_config": (
+            f'org.apache.kafka.common.security.{module} required username="alice" '
+            f'password="{PASSWORD}";'
+        ),
+    }
+    async with EmbeddedCluster(
+        nodes=3, security=BrokerSecurity(context, {"alice": PASSWORD})
+    ) as cluster:
         done = await run_tool(
-            "VerifiableProducer", "--bootstrap-server", cluster.bootstrap_servers, "--topic", "t", "--max-messages", "20",
-            "--producer.config", properties_file(tmp_path, **settings),
-        )  # fmt: skip
+            "VerifiableProducer",
+            "--bootstrap-server",
+            cluster.bootstrap_servers,
+            "--topic",
+            "t",
+            "--max-messages",
+            "20",
+            "--producer.config",
+            properties_file(tmp_path, **settings),
+        )
         assert done.status == 0, done.errors
-        assert sorted(record.value or b"" for record in cluster.records("t")) == sorted(b"%d" % number for number in range(20))
+        assert sorted(record.value or b"" for record in cluster.records("t")) == sorted(
+            b"%d" % number for number in range(20)
+        )
 
 
 async def test_nodes_that_stop_and_leaders_that_move(tmp_path: Path) -> None:
     settings = properties_file(
-        tmp_path, retries=1000, enable_idempotence="true", retry_backoff_ms=10, reconnect_backoff_ms=10, reconnect_backoff_max_ms=50
+        tmp_path,
+        retries=1000,
+        enable_idempotence="true",
+        retry_backoff_ms=10,
+        reconnect_backoff_ms=10,
+        reconnect_backoff_max_ms=50,
     )
     async with EmbeddedCluster(nodes=3, num_partitions=PARTITIONS) as cluster:
         cluster.create_topic("t", PARTITIONS)
-        arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", "t", "--throughput", "2000", "--producer.config", settings]
-        async with running_tool("VerifiableProducer", *arguments, "--max-messages", str(COUNT)) as producer:
+        arguments = [
+            "--bootstrap-server",
+            cluster.bootstrap_servers,
+            "--topic",
+            "t",
+            "--throughput",
+            "2000",
+            "--producer.config",
+            settings,
+        ]
+        async with running_tool(
+            "VerifiableProducer", *arguments, "--max-messages", str(COUNT)
+        ) as producer:
 
             async def acknowledged(count: int) -> None:
                 await producer.until(lambda events: len(events) > count)
@@ -58,19 +91,42 @@ async def test_nodes_that_stop_and_leaders_that_move(tmp_path: Path) -> None:
                 await cluster.start_node(node)
                 cluster.move_leader("t", (step + 1) % PARTITIONS, node)
             await producer.named("shutdown_complete")
-            successes = {(event["partition"], event["offset"], event["value"].encode()) for event in await producer.named("producer_send_success")}
-        assert successes == {(index, record.offset, record.value) for index in range(PARTITIONS) for record in cluster.records("t", index)}
+            successes = {
+                (event["partition"], event["offset"], event["value"].encode())
+                for event in await producer.named("producer_send_success")
+            }
+        assert successes == {
+            (index, record.offset, record.value)
+            for index in range(PARTITIONS)
+            for record in cluster.records("t", index)
+        }
         assert len(successes) == COUNT
 
 
 async def test_a_frozen_coordinator_and_leader(tmp_path: Path) -> None:
-    """A group's member loses its coordinator and a leader at once, and goes on with those that follow."""
+    """A group's member loses its coordinator and a leader at once, and goes on with those that
+    follow.
+    """
     async with EmbeddedCluster(nodes=3, num_partitions=PARTITIONS) as cluster:
         cluster.create_topic("t", PARTITIONS)
         settings = properties_file(
-            tmp_path, heartbeat_interval_ms=50, fetch_max_wait_ms=50, request_timeout_ms=500, default_api_timeout_ms=20_000, retry_backoff_ms=20
+            tmp_path,
+            heartbeat_interval_ms=50,
+            fetch_max_wait_ms=50,
+            request_timeout_ms=500,
+            default_api_timeout_ms=20_000,
+            retry_backoff_ms=20,
         )
-        arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", "t", "--group-id", "g", "--consumer.config", settings]
+        arguments = [
+            "--bootstrap-server",
+            cluster.bootstrap_servers,
+            "--topic",
+            "t",
+            "--group-id",
+            "g",
+            "--consumer.config",
+            settings,
+        ]
         async with running_tool("VerifiableConsumer", *arguments) as consumer:
             await consumer.named("partitions_assigned")
             lost = cluster.coordinator("group", "g")
@@ -79,9 +135,20 @@ async def test_a_frozen_coordinator_and_leader(tmp_path: Path) -> None:
             for partition in range(PARTITIONS):
                 cluster.move_leader("t", partition, lost % 3 + 1)
             done = await run_tool(
-                "VerifiableProducer", "--bootstrap-server", cluster.address(lost % 3 + 1), "--topic", "t", "--max-messages", "300"
-            )  # fmt: skip
+                "VerifiableProducer",
+                "--bootstrap-server",
+                cluster.address(lost % 3 + 1),
+                "--topic",
+                "t",
+                "--max-messages",
+                "300",
+            )
             assert done.status == 0, done.errors
-            await consumer.until(lambda events: sum(event["count"] for event in events if event["name"] == "records_consumed") == 300)
+            await consumer.until(
+                lambda events: (
+                    sum(event["count"] for event in events if event["name"] == "records_consumed")
+                    == 300
+                )
+            )
             await consumer.stop()
             cluster.unfreeze_node(lost)

@@ -1,4 +1,6 @@
-"""The tools with which Kafka's own system tests judge brokers, against the embedded cluster: Java's client, version 4.1."""
+"""The tools with which Kafka's own system tests judge brokers, against the embedded cluster: Java's
+client, version 4.1.
+"""
 
 from __future__ import annotations
 
@@ -40,35 +42,63 @@ def numbers(count: int) -> list[bytes]:
     return sorted(b"%d" % number for number in range(count))
 
 
-async def verifiable_producer(cluster: EmbeddedCluster, topic: str, count: int, *arguments: str) -> Finished:
+async def verifiable_producer(
+    cluster: EmbeddedCluster, topic: str, count: int, *arguments: str
+) -> Finished:
     return await run_tool(
-        "VerifiableProducer", "--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--max-messages", str(count), *arguments
+        "VerifiableProducer",
+        "--bootstrap-server",
+        cluster.bootstrap_servers,
+        "--topic",
+        topic,
+        "--max-messages",
+        str(count),
+        *arguments,
     )
 
 
 def is_past_the_start(request: Message) -> bool:
     """Whether no batch of this request can be under way together with the first of its partition.
 
-    A broker that does not know a producer takes any first sequence. Were the first batch refused and the second one taken, Java's client would send
-    the first one again for ever; Kafka and its client do so too.
+    A broker that does not know a producer takes any first sequence. Were the first batch refused
+    and the second one taken, Java's client would send the first one again for ever; Kafka and its
+    client do so too.
     """
     assert isinstance(request, ProduceRequest)
-    batches = [partition.records for topic in request.topic_data for partition in topic.partition_data]
-    return all(BASE_SEQUENCE.unpack_from(batch or b"", BASE_SEQUENCE_AT)[0] > 600 for batch in batches)
+    batches = [
+        partition.records for topic in request.topic_data for partition in topic.partition_data
+    ]
+    return all(
+        BASE_SEQUENCE.unpack_from(batch or b"", BASE_SEQUENCE_AT)[0] > 600 for batch in batches
+    )
 
 
-async def test_verifiable_producer_meets_lost_answers_and_refusals(three: EmbeddedCluster, tmp_path: Path) -> None:
+async def test_verifiable_producer_meets_lost_answers_and_refusals(
+    three: EmbeddedCluster, tmp_path: Path
+) -> None:
     three.create_topic("t", PARTITIONS)
     lost = three.on(ApiKey.PRODUCE, drop_after(), times=2)
-    refused = three.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2, where=is_past_the_start)
-    settings = properties_file(tmp_path, batch_size=1_000, retry_backoff_ms=10, retries=100, enable_idempotence="true")  # by itself it tries once
-    done = await verifiable_producer(three, "t", COUNT, "--acks", "-1", "--producer.config", settings)
+    refused = three.on(
+        ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2, where=is_past_the_start
+    )
+    settings = properties_file(
+        tmp_path, batch_size=1_000, retry_backoff_ms=10, retries=100, enable_idempotence="true"
+    )  # by itself it tries once
+    done = await verifiable_producer(
+        three, "t", COUNT, "--acks", "-1", "--producer.config", settings
+    )
     assert done.status == 0, done.errors
     assert (lost.used, refused.used) == (2, 2)
     acknowledged = {
-        (event["partition"], event["offset"], event["value"].encode()) for event in done.events() if event["name"] == "producer_send_success"
+        (event["partition"], event["offset"], event["value"].encode())
+        for event in done.events()
+        if event["name"] == "producer_send_success"
     }
-    assert acknowledged == {(index, record.offset, record.value) for index in range(PARTITIONS) for record in three.records("t", index)}
+    assert acknowledged == {
+        (index, record.offset, record.value)
+        for index in range(PARTITIONS)
+        for record in three.records("t", index)
+    }
     assert sorted(values(three, "t")) == numbers(COUNT)
 
 
@@ -83,15 +113,35 @@ def assigned(events: list[Event]) -> set[int]:
 
 
 def consumed(*consumers: RunningTool) -> Counter[bytes]:
-    return Counter(event["value"].encode() for each in consumers for event in each.events if event["name"] == "record_data")
+    return Counter(
+        event["value"].encode()
+        for each in consumers
+        for event in each.events
+        if event["name"] == "record_data"
+    )
 
 
 async def test_verifiable_consumers_share_a_group(three: EmbeddedCluster, tmp_path: Path) -> None:
-    """One member, then two, then one again: each record is consumed once, and its offset committed."""
+    """One member, then two, then one again: each record is consumed once, and its offset
+    committed.
+    """
     three.create_topic("t", PARTITIONS)
     settings = properties_file(tmp_path, heartbeat_interval_ms=50, fetch_max_wait_ms=50)
-    arguments = ["--bootstrap-server", three.bootstrap_servers, "--topic", "t", "--group-id", "g", "--verbose", "--consumer.config", settings]
-    async with running_tool("VerifiableConsumer", *arguments) as first, Producer(three.bootstrap_servers) as producer:
+    arguments = [
+        "--bootstrap-server",
+        three.bootstrap_servers,
+        "--topic",
+        "t",
+        "--group-id",
+        "g",
+        "--verbose",
+        "--consumer.config",
+        settings,
+    ]
+    async with (
+        running_tool("VerifiableConsumer", *arguments) as first,
+        Producer(three.bootstrap_servers) as producer,
+    ):
 
         async def send(start: int) -> None:
             for number in range(start, start + FEW):
@@ -103,7 +153,9 @@ async def test_verifiable_consumers_share_a_group(three: EmbeddedCluster, tmp_pa
         await first.until(lambda _: consumed(first).total() == FEW)
         async with running_tool("VerifiableConsumer", *arguments) as second:
             await second.until(lambda events: len(assigned(events)) > 0)
-            await first.until(lambda events: assigned(events) == {0, 1, 2} - assigned(second.events))
+            await first.until(
+                lambda events: assigned(events) == {0, 1, 2} - assigned(second.events)
+            )
             await send(FEW)
             await second.named("records_consumed")
             await second.stop()
@@ -111,13 +163,19 @@ async def test_verifiable_consumers_share_a_group(three: EmbeddedCluster, tmp_pa
         await first.until(lambda _: consumed(first, second).total() == 2 * FEW)
         await first.stop()
         assert consumed(first, second) == Counter(numbers(2 * FEW))
-    assert three.committed_offsets("g") == {TopicPartition("t", index): len(three.records("t", index)) for index in range(PARTITIONS)}
+    assert three.committed_offsets("g") == {
+        TopicPartition("t", index): len(three.records("t", index)) for index in range(PARTITIONS)
+    }
 
 
 @pytest.mark.parametrize("transaction_version", [pytest.param(1, marks=pytest.mark.judges), 2])
 async def test_transactional_message_copier(transaction_version: int) -> None:
-    """Consume, transform, produce in transactions of which some are aborted at random, with lost answers: the copy has each record once."""
-    async with EmbeddedCluster(nodes=3, num_partitions=PARTITIONS, transaction_version=transaction_version) as cluster:
+    """Consume, transform, produce in transactions of which some are aborted at random, with lost
+    answers: the copy has each record once.
+    """
+    async with EmbeddedCluster(
+        nodes=3, num_partitions=PARTITIONS, transaction_version=transaction_version
+    ) as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
             for number in range(COUNT):
                 await producer.send("source", b"%d" % number)
@@ -125,25 +183,63 @@ async def test_transactional_message_copier(transaction_version: int) -> None:
         cluster.on(ApiKey.PRODUCE, drop_after(), times=2)
         cluster.on(ApiKey.TXN_OFFSET_COMMIT, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         done = await run_tool(
-            "TransactionalMessageCopier", "--broker-list", cluster.bootstrap_servers, "--input-topic", "source", "--input-partition", "0",
-            "--output-topic", "copy", "--max-messages", str(COUNT), "--consumer-group", "g", "--transaction-size", "300", "--transactional-id", "x",
-            "--enable-random-aborts", "--group-mode", "--use-group-metadata",
-        )  # fmt: skip
+            "TransactionalMessageCopier",
+            "--broker-list",
+            cluster.bootstrap_servers,
+            "--input-topic",
+            "source",
+            "--input-partition",
+            "0",
+            "--output-topic",
+            "copy",
+            "--max-messages",
+            str(COUNT),
+            "--consumer-group",
+            "g",
+            "--transaction-size",
+            "300",
+            "--transactional-id",
+            "x",
+            "--enable-random-aborts",
+            "--group-mode",
+            "--use-group-metadata",
+        )
         assert done.status == 0, done.errors
-        assert [event["totalProcessed"] for event in done.events() if event["stage"] == "ShutdownComplete"] == [COUNT]
+        assert [
+            event["totalProcessed"]
+            for event in done.events()
+            if event["stage"] == "ShutdownComplete"
+        ] == [COUNT]
         assert sorted(values(cluster, "copy", committed_only=True)) == numbers(COUNT)
         committed = cluster.committed_offsets("g")
-        assert {place.topic for place in committed} == {"source"} and sum(committed.values()) == COUNT
+        assert {place.topic for place in committed} == {"source"} and sum(
+            committed.values()
+        ) == COUNT
 
 
 async def test_client_compatibility_test(three: EmbeddedCluster) -> None:
     three.create_topic("t", 1)
-    supported = ["offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer"]
+    supported = [
+        "offsets-for-times",
+        "cluster-id",
+        "create-topics",
+        "describe-configs",
+        "idempotent-producer",
+    ]
     done = await run_tool(
-        "ClientCompatibilityTest", "--bootstrap-server", three.bootstrap_servers, "--topic", "t", "--num-cluster-nodes", "3",
+        "ClientCompatibilityTest",
+        "--bootstrap-server",
+        three.bootstrap_servers,
+        "--topic",
+        "t",
+        "--num-cluster-nodes",
+        "3",
         *(word for feature in supported for word in (f"--{feature}-supported", "true")),
-        "--describe-acls-supported", "false", "--expect-record-too-large-exception", "false",
-    )  # fmt: skip
+        "--describe-acls-supported",
+        "false",
+        "--expect-record-too-large-exception",
+        "false",
+    )
     assert (done.status, done.output.splitlines()[-1]) == (0, "SUCCESS."), done.output + done.errors
 
 
@@ -154,7 +250,9 @@ async def test_broker_api_versions_command(three: EmbeddedCluster) -> None:
     assert len(nodes) == 3
     for node in nodes:
         found = {int(key): text for key, text in re.findall(r"\((\d+)\): ([^\[,]+)", node)}
-        assert found[ApiKey.PRODUCE].strip() == "3 to 13" and found[ApiKey.FETCH].strip() == "4 to 18"
+        assert (
+            found[ApiKey.PRODUCE].strip() == "3 to 13" and found[ApiKey.FETCH].strip() == "4 to 18"
+        )
         assert "UNKNOWN" not in node, "an API or a version that Kafka does not have"
         unsupported = {key for key, text in found.items() if text.strip() == "UNSUPPORTED"}
         assert unsupported and not unsupported & {seen.api_key for seen in three.requests}
@@ -163,14 +261,34 @@ async def test_broker_api_versions_command(three: EmbeddedCluster) -> None:
 @pytest.mark.judges
 async def test_console_producer_and_consumer(three: EmbeddedCluster) -> None:
     written = await run_tool(
-        "ConsoleProducer", "--bootstrap-server", three.bootstrap_servers, "--topic", "t", "--property", "parse.key=true",
-        "--property", "key.separator=:", lines="".join(f"key {number}:value {number}\n" for number in range(100)),
-    )  # fmt: skip
+        "ConsoleProducer",
+        "--bootstrap-server",
+        three.bootstrap_servers,
+        "--topic",
+        "t",
+        "--property",
+        "parse.key=true",
+        "--property",
+        "key.separator=:",
+        lines="".join(f"key {number}:value {number}\n" for number in range(100)),
+    )
     assert written.status == 0, written.errors
-    assert {(record.key, record.value) for record in three.records("t")} == {(b"key %d" % number, b"value %d" % number) for number in range(100)}
+    assert {(record.key, record.value) for record in three.records("t")} == {
+        (b"key %d" % number, b"value %d" % number) for number in range(100)
+    }
     read = await run_tool(
-        "consumer.ConsoleConsumer", "--bootstrap-server", three.bootstrap_servers, "--topic", "t", "--from-beginning", "--max-messages", "100",
-        "--property", "print.key=true",
-    )  # fmt: skip
+        "consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        three.bootstrap_servers,
+        "--topic",
+        "t",
+        "--from-beginning",
+        "--max-messages",
+        "100",
+        "--property",
+        "print.key=true",
+    )
     assert read.status == 0, read.errors
-    assert sorted(read.output.splitlines()) == sorted(f"key {number}\tvalue {number}" for number in range(100))
+    assert sorted(read.output.splitlines()) == sorted(
+        f"key {number}\tvalue {number}" for number in range(100)
+    )

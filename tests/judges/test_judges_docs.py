@@ -6,20 +6,34 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SECTION = (ROOT / "docs" / "testing.md").read_text().partition("## Foreign clients against the embedded broker\n")[2].partition("\n## ")[0]
-FILES = {key: ROOT / path for key, path in re.findall(r"^\| \[(\w)\] \| `([\w/]+\.py)`", SECTION, re.MULTILINE)}
+SECTION = (
+    (ROOT / "docs" / "testing.md")
+    .read_text()
+    .partition("## Foreign clients against the embedded broker\n")[2]
+    .partition("\n## ")[0]
+)
+FILES = {
+    key: ROOT / path
+    for key, path in re.findall(r"^\| \[(\w)\] \| `([\w/]+\.py)`", SECTION, re.MULTILINE)
+}
 FEATURES = 5
 
 
 def cells() -> list[str]:
-    rows = [line.strip("|").split("|")[1:] for line in SECTION.splitlines() if line.startswith("| ") and "[" in line and "`tests/" not in line]
+    rows = [
+        line.strip("|").split("|")[1:]
+        for line in SECTION.splitlines()
+        if line.startswith("| ") and "[" in line and "`tests/" not in line
+    ]
     assert rows and all(len(row) == FEATURES for row in rows)
     return [cell.strip() for row in rows for cell in row]
 
 
 def test_each_test_is_in_the_file_it_is_said_to_be_in() -> None:
     seen = 0
-    for part in (part for cell in cells() for part in cell.split(";") if part.strip().startswith("[")):
+    for part in (
+        part for cell in cells() for part in cell.split(";") if part.strip().startswith("[")
+    ):
         key = part.strip()[1]
         text = FILES[key].read_text()
         for name in re.findall(r"`(test_\w+)`", part):

@@ -1,4 +1,6 @@
-"""kafka-python works with the embedded cluster: producing, reading by assignment and in a group, transactions, topics and their settings."""
+"""kafka-python works with the embedded cluster: producing, reading by assignment and in a group,
+transactions, topics and their settings.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,16 @@ from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
 from aioprod.types import TopicPartition as Place
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its resources in a way that Python gives up
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # it reads its resources in a way that Python gives up
+    from kafka import (
+        KafkaAdminClient,
+        KafkaConsumer,
+        KafkaProducer,
+        OffsetAndMetadata,
+        TopicPartition,
+    )
     from kafka.admin import NewTopic
     from kafka.errors import KafkaError
 
@@ -41,9 +51,14 @@ def threaded() -> Iterator[ThreadedCluster]:
 @pytest.fixture
 def consumer(threaded: ThreadedCluster) -> Iterator[KafkaConsumer]:
     made = KafkaConsumer(
-        bootstrap_servers=threaded.bootstrap_servers, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False,
-        isolation_level="read_committed", fetch_max_wait_ms=50, heartbeat_interval_ms=50,
-    )  # fmt: skip
+        bootstrap_servers=threaded.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        fetch_max_wait_ms=50,
+        heartbeat_interval_ms=50,
+    )
     yield made
     made.close()
 
@@ -54,22 +69,34 @@ def stored(cluster: ThreadedCluster, *, committed_only: bool = False) -> Counter
 
 def produce(cluster: ThreadedCluster, **settings: Any) -> list[tuple[int, int]]:
     """Send the values and return the partition and offset of each."""
-    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=2, batch_size=1_000, **settings)
+    producer = KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, linger_ms=2, batch_size=1_000, **settings
+    )
     try:
-        sent = [producer.send("t", b"value %d" % number, key=b"%d" % number) for number in range(COUNT)]
-        return [(found.partition, found.offset) for found in (future.get(LIMIT_S) for future in sent)]
+        sent = [
+            producer.send("t", b"value %d" % number, key=b"%d" % number) for number in range(COUNT)
+        ]
+        return [
+            (found.partition, found.offset) for found in (future.get(LIMIT_S) for future in sent)
+        ]
     finally:
         producer.close(LIMIT_S)
 
 
 def places(cluster: ThreadedCluster) -> list[tuple[int, int]]:
     """Where each value lies."""
-    by_value = {record.value: (index, record.offset) for index in range(PARTITIONS) for record in cluster.records("t", index)}
+    by_value = {
+        record.value: (index, record.offset)
+        for index in range(PARTITIONS)
+        for record in cluster.records("t", index)
+    }
     return [by_value[b"value %d" % number] for number in range(COUNT)]
 
 
 def subscribe(consumer: KafkaConsumer) -> None:
-    """Without the topic's metadata it may assign itself nothing when it joins, and believe that it has all."""
+    """Without the topic's metadata it may assign itself nothing when it joins, and believe that it
+    has all.
+    """
     consumer.subscribe(["t"])
     assert consumer.partitions_for_topic("t") == set(range(PARTITIONS))
 
@@ -77,13 +104,17 @@ def subscribe(consumer: KafkaConsumer) -> None:
 def read(consumer: KafkaConsumer, count: int) -> Counter[bytes]:
     found: list[bytes] = []
     for _ in range(int(LIMIT_S / 0.05)):
-        found += [record.value for records in consumer.poll(timeout_ms=50).values() for record in records]
+        found += [
+            record.value for records in consumer.poll(timeout_ms=50).values() for record in records
+        ]
         if len(found) >= count:
             break
     return Counter(found)
 
 
-@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])  # for snappy it wants a library more
+@pytest.mark.parametrize(
+    "codec", [None, "gzip", "lz4", "zstd"]
+)  # for snappy it wants a library more
 def test_producer(threaded: ThreadedCluster, codec: str | None) -> None:
     assert produce(threaded, compression_type=codec) == places(threaded)
     assert stored(threaded) == VALUES
@@ -99,7 +130,9 @@ def test_producer_with_fewer_acks(threaded: ThreadedCluster, acks: int) -> None:
 def test_idempotent_producer_meets_lost_answers_and_refusals(threaded: ThreadedCluster) -> None:
     threaded.on(ApiKey.PRODUCE, drop_after(), times=2)
     threaded.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
-    assert produce(threaded, max_in_flight_requests_per_connection=1, retry_backoff_ms=10) == places(threaded)
+    assert produce(
+        threaded, max_in_flight_requests_per_connection=1, retry_backoff_ms=10
+    ) == places(threaded)
     assert stored(threaded) == VALUES
 
 
@@ -119,7 +152,9 @@ def test_consumer_in_a_group(threaded: ThreadedCluster, consumer: KafkaConsumer)
     subscribe(consumer)
     assert read(consumer, COUNT) == VALUES
     consumer.commit()
-    assert threaded.committed_offsets("g") == {Place("t", index): len(threaded.records("t", index)) for index in range(PARTITIONS)}
+    assert threaded.committed_offsets("g") == {
+        Place("t", index): len(threaded.records("t", index)) for index in range(PARTITIONS)
+    }
 
 
 def test_transactions_and_their_readers(threaded: ThreadedCluster, consumer: KafkaConsumer) -> None:
@@ -147,7 +182,10 @@ def test_transactions_and_their_readers(threaded: ThreadedCluster, consumer: Kaf
 
 
 def test_a_second_producer_fences_the_first(threaded: ThreadedCluster) -> None:
-    first, second = (KafkaProducer(bootstrap_servers=threaded.bootstrap_servers, transactional_id="x") for _ in range(2))
+    first, second = (
+        KafkaProducer(bootstrap_servers=threaded.bootstrap_servers, transactional_id="x")
+        for _ in range(2)
+    )
     try:
         for each, value in ((first, b"first"), (second, b"second")):
             each.init_transactions()
@@ -165,7 +203,16 @@ def test_a_second_producer_fences_the_first(threaded: ThreadedCluster) -> None:
 def test_admin(threaded: ThreadedCluster) -> None:
     admin = KafkaAdminClient(bootstrap_servers=threaded.bootstrap_servers)
     try:
-        admin.create_topics([NewTopic("made", num_partitions=4, replication_factor=2, topic_configs={"retention.ms": "1000"})])
+        admin.create_topics(
+            [
+                NewTopic(
+                    "made",
+                    num_partitions=4,
+                    replication_factor=2,
+                    topic_configs={"retention.ms": "1000"},
+                )
+            ]
+        )
         assert len(threaded.topics["made"].partitions) == 4
         assert sorted(admin.list_topics()) == ["made", "t"]
         admin.delete_topics(["made"])

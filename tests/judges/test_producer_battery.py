@@ -1,6 +1,8 @@
-"""Our producer with brokers that others wrote: librdkafka's mock cluster and franz-go's fake one, and librdkafka as the reader.
+"""Our producer with brokers that others wrote: librdkafka's mock cluster and franz-go's fake one,
+and librdkafka as the reader.
 
-Whatever is refused, cut off or moved: each acknowledged record is stored once, where its metadata says, and each partition keeps its order.
+Whatever is refused, cut off or moved: each acknowledged record is stored once, where its metadata
+    says, and each partition keeps its order.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from kfake_cluster import KfakeCluster
 from librdkafka_mock import LibrdkafkaMock
 from reading import Stored, read_all
 
-from aioprod import Delivery, DeliveryTimeoutError, ErrorCode, KafkaError, Producer, RecordTooLargeError
+from aioprod import (
+    Delivery,
+    DeliveryTimeoutError,
+    ErrorCode,
+    KafkaError,
+    Producer,
+    RecordTooLargeError,
+)
 from aioprod.protocol.api_keys import ApiKey
 
 LIMIT_SECONDS = 20.0
@@ -39,8 +48,13 @@ async def producer_of(cluster: ForeignCluster, **settings: Any) -> AsyncIterator
     """A started producer of small batches and short pauses, and a topic ``t``."""
     await cluster.create_topic("t", PARTITIONS)
     if not cluster.checks_sequences:
-        settings = {"max_in_flight_requests_per_connection": 1, **settings}  # else nobody keeps the order where requests are sent again
-    async with running(Producer(cluster.bootstrap_servers, **{**FAST, **settings}), LIMIT_SECONDS) as producer:
+        settings = {
+            "max_in_flight_requests_per_connection": 1,
+            **settings,
+        }  # else nobody keeps the order where requests are sent again
+    async with running(
+        Producer(cluster.bootstrap_servers, **{**FAST, **settings}), LIMIT_SECONDS
+    ) as producer:
         yield producer
 
 
@@ -50,13 +64,19 @@ def value(number: int) -> bytes:
 
 async def send(producer: Producer, first: int, count: int) -> list[Delivery]:
     """Number by number over all partitions in turn."""
-    return [await producer.send("t", value(number), key=b"k", partition=number % PARTITIONS) for number in range(first, first + count)]
+    return [
+        await producer.send("t", value(number), key=b"k", partition=number % PARTITIONS)
+        for number in range(first, first + count)
+    ]
 
 
 async def acknowledged(deliveries: Sequence[Delivery], first: int = 0) -> set[Stored]:
     """What the metadata of these says is stored."""
     found = [await delivery for delivery in deliveries]
-    return {Stored(each.partition, each.offset, b"k", value(number)) for number, each in enumerate(found, first)}
+    return {
+        Stored(each.partition, each.offset, b"k", value(number))
+        for number, each in enumerate(found, first)
+    }
 
 
 async def stored(cluster: ForeignCluster) -> list[Stored]:
@@ -71,7 +91,7 @@ def assert_once_and_in_order(found: list[Stored], expected: set[Stored]) -> None
         assert [record.value for record in of_it] == sorted(record.value or b"" for record in of_it)
 
 
-# -- nothing goes wrong ------------------------------------------------------------------------------------------------------
+# -- nothing goes wrong ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -89,19 +109,26 @@ async def test_the_leaders_acknowledgement_alone(cluster: ForeignCluster) -> Non
 
 @pytest.mark.judges
 async def test_no_acknowledgement(fake: KfakeCluster) -> None:
-    """Not with librdkafka's mock, which answers all the same; a reply that nobody asked for ends a connection."""
+    """Not with librdkafka's mock, which answers all the same; a reply that nobody asked for ends a
+    connection.
+    """
     async with producer_of(fake, acks=0, enable_idempotence=False) as producer:
         for delivery in await send(producer, 0, COUNT):
             await delivery
     deadline = time.monotonic() + LIMIT_SECONDS
     while len(found := await stored(fake)) < COUNT and time.monotonic() < deadline:
         pass
-    assert sorted(record.value or b"" for record in found) == [value(number) for number in range(COUNT)]
+    assert sorted(record.value or b"" for record in found) == [
+        value(number) for number in range(COUNT)
+    ]
 
 
 async def test_records_without_a_partition_go_where_their_key_says(cluster: ForeignCluster) -> None:
     async with producer_of(cluster) as producer:
-        deliveries = [await producer.send("t", value(number), key=b"key %d" % (number % 7)) for number in range(COUNT)]
+        deliveries = [
+            await producer.send("t", value(number), key=b"key %d" % (number % 7))
+            for number in range(COUNT)
+        ]
         places = [(await delivery).partition for delivery in deliveries]
     assert len(set(places)) == PARTITIONS
     assert {(b"key %d" % (number % 7), place) for number, place in enumerate(places)} == {
@@ -109,7 +136,7 @@ async def test_records_without_a_partition_go_where_their_key_says(cluster: Fore
     }
 
 
-# -- requests that fail ------------------------------------------------------------------------------------------------------
+# -- requests that fail ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("times", [1, 4])
@@ -123,7 +150,9 @@ async def test_records_without_a_partition_go_where_their_key_says(cluster: Fore
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ],
 )
-async def test_refused_produce_requests(cluster: ForeignCluster, code: ErrorCode, times: int) -> None:
+async def test_refused_produce_requests(
+    cluster: ForeignCluster, code: ErrorCode, times: int
+) -> None:
     async with producer_of(cluster) as producer:
         before = await acknowledged(await send(producer, 0, PARTITIONS))
         await cluster.fail(ApiKey.PRODUCE, code, times)
@@ -131,7 +160,9 @@ async def test_refused_produce_requests(cluster: ForeignCluster, code: ErrorCode
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS, ApiKey.PRODUCE])
+@pytest.mark.parametrize(
+    "key", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS, ApiKey.PRODUCE]
+)
 async def test_connections_that_are_cut(cluster: ForeignCluster, key: ApiKey) -> None:
     async with producer_of(cluster) as producer:
         await cluster.cut(key, 3)
@@ -140,8 +171,12 @@ async def test_connections_that_are_cut(cluster: ForeignCluster, key: ApiKey) ->
 
 
 @pytest.mark.judges
-@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND])
-async def test_errors_of_records_that_are_stored_all_the_same(fake: KfakeCluster, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+)
+async def test_errors_of_records_that_are_stored_all_the_same(
+    fake: KfakeCluster, code: ErrorCode
+) -> None:
     async with producer_of(fake) as producer:
         await fake.fail(ApiKey.PRODUCE, code, 2)
         expected = await acknowledged(await send(producer, 0, COUNT))
@@ -168,7 +203,7 @@ async def test_requests_without_an_answer(fake: KfakeCluster) -> None:
     assert_once_and_in_order(await stored(fake), expected)
 
 
-# -- leaders and nodes -------------------------------------------------------------------------------------------------------
+# -- leaders and nodes -----------------------------------------------------------------------------
 
 
 async def test_leaders_that_move_under_load(cluster: ForeignCluster) -> None:
@@ -194,19 +229,23 @@ async def test_a_node_that_goes_and_comes_back(cluster: ForeignCluster) -> None:
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-async def test_a_cluster_that_refuses_everything_ends_in_a_time_out(cluster: ForeignCluster) -> None:
+async def test_a_cluster_that_refuses_everything_ends_in_a_time_out(
+    cluster: ForeignCluster,
+) -> None:
     async with producer_of(cluster, delivery_timeout_ms=400, request_timeout_ms=300) as producer:
         expected = await acknowledged(await send(producer, 0, PARTITIONS))
         await cluster.fail(ApiKey.PRODUCE, ErrorCode.NOT_ENOUGH_REPLICAS, 1_000)
         started = time.monotonic()
-        outcomes = await asyncio.gather(*await send(producer, PARTITIONS, 30), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *await send(producer, PARTITIONS, 30), return_exceptions=True
+        )
         assert all(isinstance(outcome, DeliveryTimeoutError) for outcome in outcomes)
         assert 0.3 < time.monotonic() - started < 1.5
         await producer.close(1)
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-# -- versions ----------------------------------------------------------------------------------------------------------------
+# -- versions --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("highest", [3, 7, 8, 9])

@@ -1,6 +1,8 @@
-"""Our transactions with brokers that others wrote: librdkafka's mock cluster and franz-go's fake one, and librdkafka as the reader.
+"""Our transactions with brokers that others wrote: librdkafka's mock cluster and franz-go's fake
+one, and librdkafka as the reader.
 
-Whatever coordinators refuse or drop: readers of committed records see all of a committed transaction, once and in order, and nothing of an aborted
+Whatever coordinators refuse or drop: readers of committed records see all of a committed
+    transaction, once and in order, and nothing of an aborted
 one (of which the mock shows all, as it ends transactions without effect).
 """
 
@@ -18,7 +20,14 @@ from kfake_cluster import KfakeCluster
 from librdkafka_mock import LibrdkafkaMock
 from reading import committed_offset, read_all
 
-from aioprod import AbortableTransactionError, ErrorCode, KafkaError, Producer, ProducerFencedError, TopicPartition
+from aioprod import (
+    AbortableTransactionError,
+    ErrorCode,
+    KafkaError,
+    Producer,
+    ProducerFencedError,
+    TopicPartition,
+)
 from aioprod.protocol.api_keys import ApiKey
 
 LIMIT_SECONDS = 20.0
@@ -35,14 +44,35 @@ FAST: dict[str, Any] = {
     "reconnect_backoff_max_ms": 20,
     "transaction_timeout_ms": 10_000,
 }
-STEPS = [ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE, ApiKey.END_TXN]
+STEPS = [
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.PRODUCE,
+    ApiKey.END_TXN,
+]
 OFFSET_STEPS = [ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT]
 PASSING = {
-    ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
-    ApiKey.INIT_PRODUCER_ID: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS],
-    ApiKey.ADD_PARTITIONS_TO_TXN: [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+    ApiKey.FIND_COORDINATOR: [
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ],
+    ApiKey.INIT_PRODUCER_ID: [
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    ],
+    ApiKey.ADD_PARTITIONS_TO_TXN: [
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
     ApiKey.PRODUCE: [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS],
-    ApiKey.END_TXN: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS],
+    ApiKey.END_TXN: [
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    ],
     ApiKey.ADD_OFFSETS_TO_TXN: [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR],
     ApiKey.TXN_OFFSET_COMMIT: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR],
 }
@@ -54,7 +84,9 @@ async def producer_of(cluster: ForeignCluster) -> AsyncIterator[Producer]:
     """A transactional producer, and topics ``t`` and ``source``."""
     await cluster.create_topic("t", PARTITIONS)
     await cluster.create_topic("source", 1)
-    async with running(Producer(cluster.bootstrap_servers, transactional_id="x", **FAST), LIMIT_SECONDS) as producer:
+    async with running(
+        Producer(cluster.bootstrap_servers, transactional_id="x", **FAST), LIMIT_SECONDS
+    ) as producer:
         yield producer
 
 
@@ -109,7 +141,9 @@ async def test_offsets_of_a_group(cluster: ForeignCluster) -> None:
     await assert_committed(cluster, 7)
 
 
-@pytest.mark.parametrize(("key", "code"), PASSING_ERRORS, ids=[f"{key.name}-{code.name}" for key, code in PASSING_ERRORS])
+@pytest.mark.parametrize(
+    ("key", "code"), PASSING_ERRORS, ids=[f"{key.name}-{code.name}" for key, code in PASSING_ERRORS]
+)
 async def test_errors_that_pass(cluster: ForeignCluster, key: ApiKey, code: ErrorCode) -> None:
     if key is ApiKey.PRODUCE:
         async with producer_of(cluster) as producer:
@@ -145,7 +179,9 @@ async def test_coordinators_that_move(cluster: ForeignCluster) -> None:
             await producer.send_offsets_to_transaction({PLACE: transaction + 1}, "g")
             await cluster.move_coordinator("transaction", "x")
             await producer.flush()
-            await (producer.abort_transaction() if transaction % 2 else producer.commit_transaction())
+            await (
+                producer.abort_transaction() if transaction % 2 else producer.commit_transaction()
+            )
             await cluster.move_coordinator("group", "g")
     await assert_whole(cluster, range(TRANSACTIONS))
 
@@ -167,7 +203,9 @@ async def test_a_second_producer_fences_the_first(fake: KfakeCluster) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_RECORD])
-async def test_a_refused_batch_has_to_be_aborted_and_leaves_nothing(cluster: ForeignCluster, code: ErrorCode) -> None:
+async def test_a_refused_batch_has_to_be_aborted_and_leaves_nothing(
+    cluster: ForeignCluster, code: ErrorCode
+) -> None:
     async with producer_of(cluster) as producer:
         await run(producer, 0)
         await producer.begin_transaction()
@@ -182,14 +220,20 @@ async def test_a_refused_batch_has_to_be_aborted_and_leaves_nothing(cluster: For
 
 
 async def test_acknowledgements_that_come_too_late(mock: LibrdkafkaMock) -> None:
-    """The mock applies a request at once and answers after longer than the client waits: it is sent again and stored once.
+    """The mock applies a request at once and answers after longer than the client waits: it is sent
+    again and stored once.
 
-    One request at a time: the mock knows a partition's last batch again, but not the one before it, and would store two that come again in
+    One request at a time: the mock knows a partition's last batch again, but not the one before it,
+        and would store two that come again in
     part. (Kafka remembers five.)
     """
     async with producer_of(mock) as producer:
         await run(producer, 0)
-    late = Producer(mock.bootstrap_servers, transactional_id="x", **{**FAST, "request_timeout_ms": 150, "max_in_flight_requests_per_connection": 1})
+    late = Producer(
+        mock.bootstrap_servers,
+        transactional_id="x",
+        **{**FAST, "request_timeout_ms": 150, "max_in_flight_requests_per_connection": 1},
+    )
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
             await late.start()

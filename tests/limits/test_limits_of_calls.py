@@ -52,9 +52,13 @@ def transactional(cluster: EmbeddedCluster) -> Producer:
 
 def consumer(cluster: EmbeddedCluster) -> Consumer:
     return Consumer(
-        ORDERS, bootstrap_servers=cluster.bootstrap_servers, group_id="g", request_timeout_ms=REQUEST_MS, default_api_timeout_ms=API_MS,
+        ORDERS,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        request_timeout_ms=REQUEST_MS,
+        default_api_timeout_ms=API_MS,
         auto_offset_reset="earliest",
-    )  # fmt: skip
+    )
 
 
 def admin(cluster: EmbeddedCluster) -> Admin:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 KEY_PASSWORD = "opens the key"
 
@@ -20,7 +26,9 @@ class Certificates:
     directory: Path
 
     def server_context(self, name: str = "127.0.0.1", *, mutual: bool = False) -> ssl.SSLContext:
-        """What a broker of this name listens with; ``mutual``: clients must have certificates of this authority."""
+        """What a broker of this name listens with; ``mutual``: clients must have certificates of
+        this authority.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.authority.issue_cert(name).configure_cert(context)
         if mutual:
@@ -39,7 +47,10 @@ class Certificates:
         """PEM file with a client's private key and certificate chain."""
         certificate = self.authority.issue_cert("client@example.org")
         path = self.directory / f"client-{'sealed' if password else 'open'}.pem"
-        path.write_bytes(private_key(certificate, password) + b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+        path.write_bytes(
+            private_key(certificate, password)
+            + b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+        )
         return str(path)
 
 

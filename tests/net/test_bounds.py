@@ -50,9 +50,16 @@ BOUNDED = {
 }
 # Those that the client hands out, or compares, and acts on in no other way.
 ONLY_TOLD = {
-    "transaction_timeout_ms", "transaction_start_time_ms", "log_append_time_ms", "timestamp", "last_timestamp",
-    "retention_ms", "rebalance_timeout_ms", "session_timeout_ms", "max_timestamp",
-}  # fmt: skip
+    "transaction_timeout_ms",
+    "transaction_start_time_ms",
+    "log_append_time_ms",
+    "timestamp",
+    "last_timestamp",
+    "retention_ms",
+    "rebalance_timeout_ms",
+    "session_timeout_ms",
+    "max_timestamp",
+}
 SUSPICIOUS = re.compile(
     r"_ms$|interval|lifetime|timeout|backoff|throttle|delay|duration|_time\b|timestamp"
 )

@@ -1,4 +1,6 @@
-"""Connections by node: whoever needs any broker is not kept waiting by one, and whoever waits for one hears of its end."""
+"""Connections by node: whoever needs any broker is not kept waiting by one, and whoever waits for
+one hears of its end.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,13 @@ def node_of(broker: EmbeddedCluster, node_id: int, *, at: int | None = None) -> 
 
 
 @asynccontextmanager
-async def brokers_of(bootstrap_servers: str, *, seed: int = 1, **settings: Any) -> AsyncIterator[Brokers]:
-    brokers = Brokers(ClientConfig(bootstrap_servers=bootstrap_servers, **settings), random.Random(seed))  # type: ignore[arg-type]
+async def brokers_of(
+    bootstrap_servers: str, *, seed: int = 1, **settings: Any
+) -> AsyncIterator[Brokers]:
+    brokers = Brokers(
+        ClientConfig(bootstrap_servers=bootstrap_servers, **settings),  # type: ignore[arg-type]
+        random.Random(seed),
+    )
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
             yield brokers
@@ -48,7 +55,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_silent_brokers_do_not_keep_the_others_from_being_asked(many: EmbeddedCluster, known: bool) -> None:
+async def test_silent_brokers_do_not_keep_the_others_from_being_asked(
+    many: EmbeddedCluster, known: bool
+) -> None:
     for node_id in (1, 2, 3, 5, 6):
         many.freeze_node(node_id)
     async with brokers_of(many.bootstrap_servers) as brokers:
@@ -66,10 +75,14 @@ async def test_brokers_that_refuse_are_passed_at_once(many: EmbeddedCluster) -> 
     for seed in range(10):  # several orders of the addresses
         async with brokers_of(",".join(addresses), seed=seed) as brokers:
             assert (await brokers.any()).address == addresses[0]
-    assert loop.time() - started < 2  # with a quarter of a second for each broker that refuses it would be six
+    assert (
+        loop.time() - started < 2
+    )  # with a quarter of a second for each broker that refuses it would be six
 
 
-async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(many: EmbeddedCluster) -> None:
+async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(
+    many: EmbeddedCluster,
+) -> None:
     many.freeze_node(1)
     async with brokers_of(many.address(1)) as brokers:
         brokers.update_nodes({1: node_of(many, 1)})
@@ -81,7 +94,9 @@ async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(many:
         assert (await brokers.connection(1)).address == many.address(2)
 
 
-async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(many: EmbeddedCluster) -> None:
+async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(
+    many: EmbeddedCluster,
+) -> None:
     many.freeze_node(1)
     async with brokers_of(many.address(1)) as brokers:
         brokers.update_nodes({1: node_of(many, 1)})
@@ -94,8 +109,12 @@ async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(many
         assert many.connection_count(1) == 1
 
 
-async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(many: EmbeddedCluster) -> None:
-    """Otherwise a bootstrap server that sends its clients away (REBOOTSTRAP_REQUIRED) would be asked for ever."""
+async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(
+    many: EmbeddedCluster,
+) -> None:
+    """Otherwise a bootstrap server that sends its clients away (REBOOTSTRAP_REQUIRED) would be
+    asked for ever.
+    """
     async with brokers_of(",".join(many.address(node_id) for node_id in (1, 2))) as brokers:
         first = await brokers.any()
         brokers.forget_nodes()
@@ -103,7 +122,9 @@ async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(many: Em
         assert not (await brokers.any()).closed
 
 
-async def test_after_all_has_failed_the_error_names_every_address_once(many: EmbeddedCluster) -> None:
+async def test_after_all_has_failed_the_error_names_every_address_once(
+    many: EmbeddedCluster,
+) -> None:
     addresses = [many.address(node_id) for node_id in (1, 2)]
     await many.stop_all()
     async with brokers_of(",".join(addresses)) as brokers:
@@ -115,7 +136,12 @@ async def test_after_all_has_failed_the_error_names_every_address_once(many: Emb
 
 async def test_without_a_way_back_only_known_brokers_are_asked(many: EmbeddedCluster) -> None:
     await many.stop_node(2)
-    async with brokers_of(many.address(1), metadata_recovery_strategy="none", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1) as brokers:
+    async with brokers_of(
+        many.address(1),
+        metadata_recovery_strategy="none",
+        reconnect_backoff_ms=1,
+        reconnect_backoff_max_ms=1,
+    ) as brokers:
         assert (await brokers.any()).address == many.address(1)  # at first there is nothing else
         brokers.update_nodes({2: node_of(many, 2)})
         await many.stop_node(1)

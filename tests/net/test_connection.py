@@ -12,14 +12,24 @@ import pytest
 
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.errors import (
+    BrokerConnectionError,
+    KafkaError,
+    ProtocolError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import encode_response
-from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioprod.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, hold_answer
@@ -47,7 +57,9 @@ async def serving(handler: Handler) -> AsyncIterator[int]:
 
 
 def config(**settings: int) -> ClientConfig:
-    return ClientConfig(**{"request_timeout_ms": 2_000, "socket_connection_setup_timeout_ms": 2_000, **settings})  # type: ignore[arg-type]
+    return ClientConfig(
+        **{"request_timeout_ms": 2_000, "socket_connection_setup_timeout_ms": 2_000, **settings}  # type: ignore[arg-type]
+    )
 
 
 def address(broker: EmbeddedCluster) -> tuple[str, int]:
@@ -57,7 +69,9 @@ def address(broker: EmbeddedCluster) -> tuple[str, int]:
 
 async def test_replies_find_their_requests(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config())
-    replies = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(20)))
+    replies = await asyncio.gather(
+        *(connection.request(MetadataRequest(topics=[])) for _ in range(20))
+    )
     assert all(reply.brokers[0].port == address(broker)[1] for reply in replies)
     assert connection.in_flight == 0
     await connection.close()
@@ -67,7 +81,13 @@ async def test_replies_find_their_requests(broker: EmbeddedCluster) -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"\x00\x00\x00\x02ab", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x10" + b"\xff" * 16, b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+    [
+        b"\x00\x00\x00\x02ab",
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        b"\x00\x00\x00\x10" + b"\xff" * 16,
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
 )
 async def test_garbage_ends_the_connection_with_a_protocol_error(garbage: bytes) -> None:
     async def talk_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,13 +123,17 @@ async def test_a_server_that_says_nothing() -> None:
 async def test_a_time_out_ends_the_connection_and_all_that_waits(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config(request_timeout_ms=150))
     broker.on(ApiKey.METADATA, delay(30), times=1)
-    results = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(3)), return_exceptions=True)
+    results = await asyncio.gather(
+        *(connection.request(MetadataRequest(topics=[])) for _ in range(3)), return_exceptions=True
+    )
     assert all(isinstance(result, RequestTimedOutError) for result in results)
     assert connection.closed
     await connection.close()
 
 
-async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(broker: EmbeddedCluster) -> None:
+async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(
+    broker: EmbeddedCluster,
+) -> None:
     connection = await connect(*address(broker), config())
     released = asyncio.Event()
     broker.on(ApiKey.METADATA, hold_answer(released), times=1)
@@ -146,7 +170,9 @@ async def test_an_idle_connection_is_closed(broker: EmbeddedCluster) -> None:
 async def test_versions_that_do_not_meet(broker: EmbeddedCluster) -> None:
     connection: Connection = await connect(*address(broker), config())
     connection.versions[ApiKey.PRODUCE] = (90, 95)
-    with pytest.raises(UnsupportedVersionError, match="ProduceRequest versions 90 to 95, this client 3 to"):
+    with pytest.raises(
+        UnsupportedVersionError, match="ProduceRequest versions 90 to 95, this client 3 to"
+    ):
         connection.pick_version(ProduceRequest)
     del connection.versions[ApiKey.METADATA]
     with pytest.raises(UnsupportedVersionError):
@@ -176,8 +202,12 @@ async def test_all_bootstrap_addresses_are_tried_and_named(broker: EmbeddedClust
     brokers = Brokers(ClientConfig(bootstrap_servers=("127.0.0.1:1",)), random.Random(3))
     with pytest.raises(BrokerConnectionError, match=r"127\.0\.0\.1:1: Connection refused"):
         await brokers.any()
-    brokers = Brokers(ClientConfig(bootstrap_servers=("127.0.0.1:1", "127.0.0.1:2")), random.Random(3))
-    with pytest.raises(BrokerConnectionError, match=r"127\.0\.0\.1:(1.*127\.0\.0\.1:2|2.*127\.0\.0\.1:1)"):
+    brokers = Brokers(
+        ClientConfig(bootstrap_servers=("127.0.0.1:1", "127.0.0.1:2")), random.Random(3)
+    )
+    with pytest.raises(
+        BrokerConnectionError, match=r"127\.0\.0\.1:(1.*127\.0\.0\.1:2|2.*127\.0\.0\.1:1)"
+    ):
         await brokers.any()
     await brokers.close()
 
@@ -192,13 +222,23 @@ def test_backoff_doubles_with_jitter_up_to_its_limit() -> None:
 
 
 @pytest.mark.parametrize("newest", [3, 0])
-async def test_a_broker_that_does_not_know_the_newest_apiversions(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, newest: int) -> None:
-    # Brokers answer in version 0 then, and since Kafka 2.4 name the versions that they know (KIP-511).
+async def test_a_broker_that_does_not_know_the_newest_apiversions(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, newest: int
+) -> None:
+    # Brokers answer in version 0 then, and since Kafka 2.4 name the versions that they know
+    # (KIP-511).
     monkeypatch.setitem(SUPPORTED, ApiKey.API_VERSIONS, (0, newest))
     known = [ApiVersion(ApiKey.API_VERSIONS, 0, newest)] if newest else []
-    monkeypatch.setattr(dispatcher, "unsupported_version", lambda: ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, known))
+    monkeypatch.setattr(
+        dispatcher,
+        "unsupported_version",
+        lambda: ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, known),
+    )
     connection = await connect(*address(broker), config())
-    assert [seen.api_version for seen in broker.requests] == [ApiVersionsRequest.MAX_VERSION, newest]
+    assert [seen.api_version for seen in broker.requests] == [
+        ApiVersionsRequest.MAX_VERSION,
+        newest,
+    ]
     assert (await connection.request(MetadataRequest(topics=[]))).brokers
     assert bool(connection.finalized_features) == (newest == 3)
     await connection.close()
@@ -215,7 +255,9 @@ async def test_close_sends_what_gets_no_answer_before(broker: EmbeddedCluster) -
         complete.set()
 
     async with serving(take) as port:
-        connection = await Connection.open("127.0.0.1", port, client_id="c", request_timeout_ms=1_000, setup_timeout_ms=1_000)
+        connection = await Connection.open(
+            "127.0.0.1", port, client_id="c", request_timeout_ms=1_000, setup_timeout_ms=1_000
+        )
         connection.write([b"x" * 20_000_000])
         assert connection.unsent_bytes
         await connection.close()
@@ -231,7 +273,9 @@ async def test_close_waits_no_longer_than_a_second_for_a_broker_that_does_not_re
         await done.wait()
 
     async with serving(read_nothing) as port:
-        connection = await Connection.open("127.0.0.1", port, client_id="c", request_timeout_ms=1_000, setup_timeout_ms=1_000)
+        connection = await Connection.open(
+            "127.0.0.1", port, client_id="c", request_timeout_ms=1_000, setup_timeout_ms=1_000
+        )
         connection.write([b"x" * 20_000_000])
         async with asyncio.timeout(5):
             await connection.close()
@@ -240,7 +284,9 @@ async def test_close_waits_no_longer_than_a_second_for_a_broker_that_does_not_re
 
 
 async def reach_a_broker_that_hangs_up_at_first() -> None:
-    answer = encode_response(ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.METADATA, 0, 12)]), 3, 0)
+    answer = encode_response(
+        ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.METADATA, 0, 12)]), 3, 0
+    )
     patient = asyncio.Event()
 
     async def answer_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -250,7 +296,9 @@ async def reach_a_broker_that_hangs_up_at_first() -> None:
             await reader.read()
 
     async with serving(answer_and_go) as port:
-        brokers = Brokers(config(reconnect_backoff_ms=1, reconnect_backoff_max_ms=1), random.Random(1))
+        brokers = Brokers(
+            config(reconnect_backoff_ms=1, reconnect_backoff_max_ms=1), random.Random(1)
+        )
         brokers.update_nodes({1: Node(1, "127.0.0.1", port)})
         for _ in range(20):
             with contextlib.suppress(BrokerConnectionError):
@@ -263,6 +311,10 @@ async def reach_a_broker_that_hangs_up_at_first() -> None:
 
 
 def test_a_connection_that_ends_with_its_first_answer_is_not_taken_for_a_live_one() -> None:
-    """Found by the simulation: the end came before anybody could be told of it, and the broker was never connected to again."""
+    """Found by the simulation: the end came before anybody could be told of it, and the broker was
+    never connected to again.
+    """
     for seed in range(10):
-        run(reach_a_broker_that_hangs_up_at_first(), seed, hostile=True)  # a loop that reads on at once (uvloop) sees both in one step
+        run(
+            reach_a_broker_that_hangs_up_at_first(), seed, hostile=True
+        )  # a loop that reads on at once (uvloop) sees both in one step

@@ -15,7 +15,11 @@ from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, Req
 from aioprod.net.connection import Connection
 from aioprod.protocol.framing import encode_response
 from aioprod.protocol.message import Message
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from aioprod.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from aioprod.testing.simulation import run
 
 VERSION = MetadataRequest.MAX_VERSION
@@ -44,10 +48,18 @@ class Talk:
         self.reader = asyncio.StreamReader(limit=1 << 20, loop=loop)
         protocol = asyncio.StreamReaderProtocol(self.reader, loop=loop)
         writer = asyncio.StreamWriter(SilentTransport(), protocol, self.reader, loop)
-        self.connection = Connection(self.reader, writer, address="there:1", client_id="c", request_timeout_ms=request_timeout_ms)
+        self.connection = Connection(
+            self.reader,
+            writer,
+            address="there:1",
+            client_id="c",
+            request_timeout_ms=request_timeout_ms,
+        )
 
     def ask(self, timeout_ms: float | None = None) -> asyncio.Future[Message]:
-        return self.connection.send([b"?"], MetadataRequest, VERSION, self.connection.next_correlation_id(), timeout_ms)
+        return self.connection.send(
+            [b"?"], MetadataRequest, VERSION, self.connection.next_correlation_id(), timeout_ms
+        )
 
     async def say(self, data: bytes) -> None:
         self.reader.feed_data(data)
@@ -57,7 +69,9 @@ class Talk:
 
 def reply(correlation_id: int, size: int = 0) -> bytes:
     topics = [MetadataResponseTopic(name="x" * size)] if size else []
-    return encode_response(MetadataResponse(cluster_id=str(correlation_id), topics=topics), VERSION, correlation_id)
+    return encode_response(
+        MetadataResponse(cluster_id=str(correlation_id), topics=topics), VERSION, correlation_id
+    )
 
 
 async def hear_in_pieces(sizes: Sequence[int], cuts: Sequence[int]) -> None:
@@ -77,7 +91,9 @@ async def hear_in_pieces(sizes: Sequence[int], cuts: Sequence[int]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    sizes=st.lists(st.sampled_from([0, 0, 0, 10, 3_900, 4_050, 4_096, 20_000]), min_size=1, max_size=6),
+    sizes=st.lists(
+        st.sampled_from([0, 0, 0, 10, 3_900, 4_050, 4_096, 20_000]), min_size=1, max_size=6
+    ),
     cuts=st.lists(st.integers(0, 100_000), max_size=8),
 )
 def test_replies_may_come_in_pieces_and_several_at_once(sizes: list[int], cuts: list[int]) -> None:

@@ -1,4 +1,6 @@
-"""Large replies go from the socket to where they are read, whatever pieces they come in and whatever becomes of the connection."""
+"""Large replies go from the socket to where they are read, whatever pieces they come in and
+whatever becomes of the connection.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,10 @@ async def announce(size: int) -> None:
 
 async def read_replies(seed: int) -> None:
     rng = random.Random(seed)
-    replies = [rng.randbytes(rng.choice([1, 100, 65_535, 65_536, 65_537, 70_000, LARGE])) for _ in range(12)]
+    replies = [
+        rng.randbytes(rng.choice([1, 100, 65_535, 65_536, 65_537, 70_000, LARGE]))
+        for _ in range(12)
+    ]
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         data = b"".join(replies)

@@ -42,7 +42,12 @@ def example(function: str, broker: str, truststore: str) -> Any:
         ("with_a_token", BrokerSecurity(token_validator=validate)),
     ],
 )
-async def test_the_examples_send(certificates: Certificates, monkeypatch: pytest.MonkeyPatch, function: str, security: BrokerSecurity) -> None:
+async def test_the_examples_send(
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    security: BrokerSecurity,
+) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "pencil")
     security.ssl_context = certificates.server_context()
     async with EmbeddedCluster(security=security) as broker:

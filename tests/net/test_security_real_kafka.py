@@ -1,4 +1,6 @@
-"""Security against a real Kafka broker: every listener takes the client that fits, and the others are told why it does not."""
+"""Security against a real Kafka broker: every listener takes the client that fits, and the others
+are told why it does not.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,13 @@ def secured(authority: trustme.CA) -> Iterator[RealKafka]:
     limit = "connections.max.reauth.ms"
     listeners = [
         Listener("SSL", **tls),
-        Listener("SSL", name="MUTUAL", **tls, trusted_certificates=authority.cert_pem.bytes().decode()),
+        Listener(
+            "SSL", name="MUTUAL", **tls, trusted_certificates=authority.cert_pem.bytes().decode()
+        ),
         Listener("SASL_SSL", **tls, mechanisms=["SCRAM-SHA-256", "SCRAM-SHA-512"]),
-        Listener("SASL_PLAINTEXT", mechanisms=["PLAIN", "OAUTHBEARER"], plain_users={USER: PASSWORD}),
+        Listener(
+            "SASL_PLAINTEXT", mechanisms=["PLAIN", "OAUTHBEARER"], plain_users={USER: PASSWORD}
+        ),
         Listener(
             "SASL_PLAINTEXT",
             name="RENEWED",
@@ -64,7 +70,13 @@ def token_for(seconds: float) -> OAuthToken:
     """An unsigned token, which Kafka takes unless it is told otherwise."""
     now = time.time()
     parts = {"alg": "none"}, {"sub": USER, "iat": now, "exp": now + seconds}
-    return OAuthToken(".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + ".")
+    return OAuthToken(
+        ".".join(
+            base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+            for part in parts
+        )
+        + "."
+    )
 
 
 async def provide() -> OAuthToken:
@@ -75,7 +87,11 @@ def scram(mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
     return {"sasl_mechanism": mechanism, "sasl_username": USER, "sasl_password": SCRAM_PASSWORD}
 
 
-PLAIN: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": USER, "sasl_password": PASSWORD}
+PLAIN: dict[str, Any] = {
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": USER,
+    "sasl_password": PASSWORD,
+}
 OAUTH: dict[str, Any] = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provide}
 
 
@@ -83,7 +99,13 @@ def config(protocol: str, **settings: Any) -> ClientConfig:
     return ClientConfig(**{"security_protocol": protocol, "request_timeout_ms": 10_000, **settings})
 
 
-async def fails(kafka: RealKafka, listener: str, kind: type[KafkaError], settings: ClientConfig, host: str = "127.0.0.1") -> str:
+async def fails(
+    kafka: RealKafka,
+    listener: str,
+    kind: type[KafkaError],
+    settings: ClientConfig,
+    host: str = "127.0.0.1",
+) -> str:
     """Connect and ask for metadata; returns the error's text."""
     port = kafka.bootstrap_servers_of(listener).rpartition(":")[2]
     async with asyncio.timeout(LIMIT_S):
@@ -99,7 +121,9 @@ async def fails(kafka: RealKafka, listener: str, kind: type[KafkaError], setting
 async def read_back(kafka: RealKafka, topic: str, count: int) -> list[bytes]:
     """The values of a topic's only partition, read by a foreign client."""
     place = TopicPartition(topic, 0)
-    async with AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
         consumer.assign([place])
         end = (await consumer.end_offsets([place]))[place]
         values: list[bytes] = []
@@ -110,17 +134,23 @@ async def read_back(kafka: RealKafka, topic: str, count: int) -> list[bytes]:
     return values
 
 
-async def goes_in_and_comes_out(kafka: RealKafka, listener: str, protocol: str, **settings: Any) -> None:
+async def goes_in_and_comes_out(
+    kafka: RealKafka, listener: str, protocol: str, **settings: Any
+) -> None:
     topic = f"{listener}-{settings.get('sasl_mechanism', 'tls')}".lower()
     async with asyncio.timeout(LIMIT_S):
-        async with Producer(kafka.bootstrap_servers_of(listener), security_protocol=protocol, **settings) as producer:
+        async with Producer(
+            kafka.bootstrap_servers_of(listener), security_protocol=protocol, **settings
+        ) as producer:
             await producer.send_and_wait(topic, b"value")
         assert await read_back(kafka, topic, 1) == [b"value"]
 
 
 class TestFits:
     async def test_tls(self, secured: RealKafka, certificates: Certificates) -> None:
-        await goes_in_and_comes_out(secured, "SSL", "SSL", ssl_truststore_location=certificates.truststore)
+        await goes_in_and_comes_out(
+            secured, "SSL", "SSL", ssl_truststore_location=certificates.truststore
+        )
 
     async def test_mutual_tls(self, secured: RealKafka, certificates: Certificates) -> None:
         settings = {
@@ -131,8 +161,16 @@ class TestFits:
         await goes_in_and_comes_out(secured, "MUTUAL", "SSL", **settings)
 
     @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-    async def test_scram_over_tls(self, secured: RealKafka, certificates: Certificates, mechanism: str) -> None:
-        await goes_in_and_comes_out(secured, "SASL_SSL", "SASL_SSL", ssl_truststore_location=certificates.truststore, **scram(mechanism))
+    async def test_scram_over_tls(
+        self, secured: RealKafka, certificates: Certificates, mechanism: str
+    ) -> None:
+        await goes_in_and_comes_out(
+            secured,
+            "SASL_SSL",
+            "SASL_SSL",
+            ssl_truststore_location=certificates.truststore,
+            **scram(mechanism),
+        )
 
     async def test_plain(self, secured: RealKafka) -> None:
         await goes_in_and_comes_out(secured, "SASL_PLAINTEXT", "SASL_PLAINTEXT", **PLAIN)
@@ -142,14 +180,29 @@ class TestFits:
 
 
 class TestDoesNotFit:
-    async def test_wrong_passwords_give_the_brokers_reason_at_once(self, secured: RealKafka, certificates: Certificates) -> None:
+    async def test_wrong_passwords_give_the_brokers_reason_at_once(
+        self, secured: RealKafka, certificates: Certificates
+    ) -> None:
         began = time.monotonic()
-        text = await fails(secured, "SASL_PLAINTEXT", AuthenticationError, config("SASL_PLAINTEXT", **{**PLAIN, "sasl_password": "wrong"}))
+        text = await fails(
+            secured,
+            "SASL_PLAINTEXT",
+            AuthenticationError,
+            config("SASL_PLAINTEXT", **{**PLAIN, "sasl_password": "wrong"}),
+        )
         assert "PLAIN: Authentication failed: Invalid username or password" in text
-        settings = config("SASL_SSL", ssl_truststore_location=certificates.truststore, **{**scram(), "sasl_password": "wrong"})
+        settings = config(
+            "SASL_SSL",
+            ssl_truststore_location=certificates.truststore,
+            **{**scram(), "sasl_password": "wrong"},
+        )
         text = await fails(secured, "SASL_SSL", AuthenticationError, settings)
         assert "due to invalid credentials with SASL mechanism SCRAM-SHA-512" in text
-        producer = Producer(secured.bootstrap_servers_of("SASL_PLAINTEXT"), security_protocol="SASL_PLAINTEXT", **{**PLAIN, "sasl_password": "wrong"})
+        producer = Producer(
+            secured.bootstrap_servers_of("SASL_PLAINTEXT"),
+            security_protocol="SASL_PLAINTEXT",
+            **{**PLAIN, "sasl_password": "wrong"},
+        )
         with pytest.raises(AuthenticationError, match="Invalid username or password"):
             await producer.start()
         assert time.monotonic() - began < 10
@@ -158,31 +211,53 @@ class TestDoesNotFit:
         async def late() -> OAuthToken:
             return token_for(-10)
 
-        settings = config("SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=late)
-        assert '"status":"invalid_token"' in await fails(secured, "SASL_PLAINTEXT", AuthenticationError, settings)
+        settings = config(
+            "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=late
+        )
+        assert '"status":"invalid_token"' in await fails(
+            secured, "SASL_PLAINTEXT", AuthenticationError, settings
+        )
 
     async def test_a_mechanism_that_is_not_offered(self, secured: RealKafka) -> None:
-        text = await fails(secured, "SASL_PLAINTEXT", AuthenticationError, config("SASL_PLAINTEXT", **scram()))
+        text = await fails(
+            secured, "SASL_PLAINTEXT", AuthenticationError, config("SASL_PLAINTEXT", **scram())
+        )
         assert "does not offer sasl_mechanism='SCRAM-SHA-512' there, but PLAIN, OAUTHBEARER" in text
 
-    async def test_certificates(self, secured: RealKafka, certificates: Certificates, tmp_path: Path) -> None:
+    async def test_certificates(
+        self, secured: RealKafka, certificates: Certificates, tmp_path: Path
+    ) -> None:
         other = tmp_path / "other.pem"
         trustme.CA().cert_pem.write_to_path(str(other))
-        assert "(ssl_truststore_location)" in await fails(secured, "SSL", AuthenticationError, config("SSL", ssl_truststore_location=other))
+        assert "(ssl_truststore_location)" in await fails(
+            secured, "SSL", AuthenticationError, config("SSL", ssl_truststore_location=other)
+        )
         right = config("SSL", ssl_truststore_location=certificates.truststore)
         text = await fails(secured, "SSL", AuthenticationError, right, host="localhost")
-        assert "not valid for 'localhost'" in text and "(ssl_endpoint_identification_algorithm)" in text
-        # Kafka's alert comes after the handshake, with the answer to the first request; the end of the connection may overtake it.
+        assert (
+            "not valid for 'localhost'" in text
+            and "(ssl_endpoint_identification_algorithm)" in text
+        )
+        # Kafka's alert comes after the handshake, with the answer to the first request; the end of
+        # the connection may overtake it.
         assert "ssl_keystore_location" in await fails(secured, "MUTUAL", KafkaError, right)
 
-    async def test_another_protocol_than_the_listeners(self, secured: RealKafka, certificates: Certificates) -> None:
+    async def test_another_protocol_than_the_listeners(
+        self, secured: RealKafka, certificates: Certificates
+    ) -> None:
         tls = {"ssl_truststore_location": certificates.truststore}
         said = "does this port speak TLS (security_protocol)"
-        assert said in await fails(secured, "PLAINTEXT", BrokerConnectionError, config("SSL", **tls))
+        assert said in await fails(
+            secured, "PLAINTEXT", BrokerConnectionError, config("SSL", **tls)
+        )
         said = "security_protocol"
         assert said in await fails(secured, "SSL", BrokerConnectionError, config("PLAINTEXT"))
-        assert said in await fails(secured, "SASL_PLAINTEXT", BrokerConnectionError, config("PLAINTEXT"))
-        assert said in await fails(secured, "PLAINTEXT", AuthenticationError, config("SASL_PLAINTEXT", **PLAIN))
+        assert said in await fails(
+            secured, "SASL_PLAINTEXT", BrokerConnectionError, config("PLAINTEXT")
+        )
+        assert said in await fails(
+            secured, "PLAINTEXT", AuthenticationError, config("SASL_PLAINTEXT", **PLAIN)
+        )
 
 
 @asynccontextmanager
@@ -212,10 +287,17 @@ async def test_under_load_a_renewed_session_loses_doubles_and_reorders_nothing(
 ) -> None:
     topic = f"renewed-{mechanism}-{idempotent}".lower()
     login = scram() if mechanism == "SCRAM-SHA-512" else OAUTH
-    settings: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "linger_ms": 0, "batch_size": 2_000, **login}
+    settings: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "linger_ms": 0,
+        "batch_size": 2_000,
+        **login,
+    }
     sent = 0
     async with asyncio.timeout(LIMIT_S), counted(monkeypatch) as counts:
-        async with Producer(secured.bootstrap_servers_of("RENEWED"), enable_idempotence=idempotent, **settings) as producer:
+        async with Producer(
+            secured.bootstrap_servers_of("RENEWED"), enable_idempotence=idempotent, **settings
+        ) as producer:
             while counts["renewals"] < 2:
                 for _ in range(100):
                     await producer.send(topic, b"%08d" % sent)
@@ -223,5 +305,6 @@ async def test_under_load_a_renewed_session_loses_doubles_and_reorders_nothing(
                 await asyncio.sleep(0.005)
         values = await read_back(secured, topic, sent)
     assert values == [b"%08d" % number for number in range(sent)]
-    # One for the bootstrap address and one to the node: none was lost on the way, so no retry has hidden anything.
+    # One for the bootstrap address and one to the node: none was lost on the way, so no retry has
+    # hidden anything.
     assert counts["connections"] == 2

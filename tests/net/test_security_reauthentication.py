@@ -1,4 +1,6 @@
-"""Logging in again on a live connection (KIP-368): in time, and without losing, doubling or reordering anything that is sent meanwhile."""
+"""Logging in again on a live connection (KIP-368): in time, and without losing, doubling or
+reordering anything that is sent meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,17 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster, Rule, drop_before, 
 
 LIMIT_S = 10.0
 SESSION_MS = 600
-SCRAM: dict[str, Any] = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "pencil"}
+SCRAM: dict[str, Any] = {
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": "pencil",
+}
 
 
 class Early(random.Random):
-    """Chooses moments at a fourth of the session instead of near its end: a test machine that stalls must not let sessions run out."""
+    """Chooses moments at a fourth of the session instead of near its end: a test machine that
+    stalls must not let sessions run out.
+    """
 
     def uniform(self, a: float, b: float) -> float:
         return a * 0.3
@@ -39,7 +47,11 @@ class Early(random.Random):
 @pytest.fixture
 def security() -> BrokerSecurity:
     """Sessions are short."""
-    return BrokerSecurity(users={"alice": "pencil"}, token_validator=lambda token, _: "alice", session_lifetime_ms=SESSION_MS)
+    return BrokerSecurity(
+        users={"alice": "pencil"},
+        token_validator=lambda token, _: "alice",
+        session_lifetime_ms=SESSION_MS,
+    )
 
 
 @pytest.fixture
@@ -53,7 +65,13 @@ async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
 @asynccontextmanager
 async def connected(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Connection]:
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    config = ClientConfig(**{"security_protocol": "SASL_PLAINTEXT", "request_timeout_ms": 5_000, **(settings or SCRAM)})
+    config = ClientConfig(
+        **{
+            "security_protocol": "SASL_PLAINTEXT",
+            "request_timeout_ms": 5_000,
+            **(settings or SCRAM),
+        }
+    )
     async with asyncio.timeout(LIMIT_S):
         connection = await connect(host, int(port), config, Early())
         try:
@@ -84,7 +102,9 @@ async def busy_until(connection: Connection, condition: Callable[[], bool]) -> i
 def produce(value: bytes, acks: int) -> ProduceRequest:
     writer = RecordBatchWriter(1_000)
     writer.append(1_000, None, value)
-    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=writer.build())])
+    data = TopicProduceData(
+        name="t", partition_data=[PartitionProduceData(index=0, records=writer.build())]
+    )
     return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[data])
 
 
@@ -96,11 +116,19 @@ async def test_a_busy_connection_outlives_many_sessions(broker: EmbeddedCluster)
 
 
 @pytest.mark.parametrize("settings", [{}, {"acks": 0, "enable_idempotence": False}])
-async def test_a_producer_under_load_loses_doubles_and_reorders_nothing(broker: EmbeddedCluster, settings: dict[str, Any]) -> None:
+async def test_a_producer_under_load_loses_doubles_and_reorders_nothing(
+    broker: EmbeddedCluster, settings: dict[str, Any]
+) -> None:
     sent = 0
     async with asyncio.timeout(30):
         producer = Producer(
-            broker.bootstrap_servers, rng=Early(), security_protocol="SASL_PLAINTEXT", **SCRAM, batch_size=1_000, linger_ms=0, **settings
+            broker.bootstrap_servers,
+            rng=Early(),
+            security_protocol="SASL_PLAINTEXT",
+            **SCRAM,
+            batch_size=1_000,
+            linger_ms=0,
+            **settings,
         )
         async with producer:
             while logins(broker) < 6:
@@ -114,7 +142,9 @@ async def test_a_producer_under_load_loses_doubles_and_reorders_nothing(broker: 
     assert sum(seen.api_key == ApiKey.API_VERSIONS for seen in broker.requests) <= 2
 
 
-async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_sent_afterwards(broker: EmbeddedCluster) -> None:
+async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_sent_afterwards(
+    broker: EmbeddedCluster,
+) -> None:
     async with connected(broker) as connection:
         answered, begun = asyncio.Event(), asyncio.Event()
         held_answer = broker.on(ApiKey.METADATA, hold_answer(answered))
@@ -123,7 +153,9 @@ async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_s
         while not connection.holding:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
-        parked = [asyncio.create_task(connection.request(MetadataRequest(topics=[]))) for _ in range(3)]
+        parked = [
+            asyncio.create_task(connection.request(MetadataRequest(topics=[]))) for _ in range(3)
+        ]
         await asyncio.sleep(0.02)
         assert connection.in_flight == 4 and logins(broker) == 1  # it waits for the answer
         answered.set()
@@ -134,10 +166,18 @@ async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_s
         begun.set()
         await asyncio.gather(*parked)
     keys = [seen.api_key for seen in broker.requests][4:9]
-    assert keys == [ApiKey.METADATA, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA]
+    assert keys == [
+        ApiKey.METADATA,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.METADATA,
+    ]
 
 
-async def test_requests_with_and_without_an_answer_keep_their_order(broker: EmbeddedCluster) -> None:
+async def test_requests_with_and_without_an_answer_keep_their_order(
+    broker: EmbeddedCluster,
+) -> None:
     async with connected(broker) as connection:
         begun = asyncio.Event()
         handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
@@ -145,7 +185,10 @@ async def test_requests_with_and_without_an_answer_keep_their_order(broker: Embe
         await used(handshake)
         replies = []
         for number in range(10):
-            message, identity = produce(b"%d" % number, acks=number % 2), connection.next_correlation_id()
+            message, identity = (
+                produce(b"%d" % number, acks=number % 2),
+                connection.next_correlation_id(),
+            )
             frame = encode_request(message, 9, identity, connection.client_id)
             if number % 2:
                 replies.append(connection.send([frame], ProduceRequest, 9, identity))
@@ -153,11 +196,15 @@ async def test_requests_with_and_without_an_answer_keep_their_order(broker: Embe
                 connection.write([frame])
         begun.set()
         await asyncio.gather(*replies)
-    assert [record.value for record in broker.records("t")] == [b"%d" % number for number in range(10)]
+    assert [record.value for record in broker.records("t")] == [
+        b"%d" % number for number in range(10)
+    ]
 
 
 class TestFailure:
-    async def test_refused_credentials_end_the_connection_and_all_that_waits(self, broker: EmbeddedCluster, security: BrokerSecurity) -> None:
+    async def test_refused_credentials_end_the_connection_and_all_that_waits(
+        self, broker: EmbeddedCluster, security: BrokerSecurity
+    ) -> None:
         async with connected(broker) as connection:
             ended = asyncio.Event()
             connection.on_closed = lambda _: ended.set()
@@ -165,21 +212,30 @@ class TestFailure:
             handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
             await busy_until(connection, lambda: connection.holding)
             await used(handshake)
-            parked = [asyncio.create_task(connection.request(MetadataRequest(topics=[]))) for _ in range(3)]
+            parked = [
+                asyncio.create_task(connection.request(MetadataRequest(topics=[])))
+                for _ in range(3)
+            ]
             await asyncio.sleep(0)
             connection.write([b"without an answer"])
             security.users = {"alice": "changed"}
             begun.set()
             for result in await asyncio.gather(*parked, return_exceptions=True):
-                assert isinstance(result, AuthenticationError) and "invalid credentials" in str(result)
+                assert isinstance(result, AuthenticationError) and "invalid credentials" in str(
+                    result
+                )
             await ended.wait()
             assert isinstance(connection.error, AuthenticationError)
             assert connection.in_flight == 0
 
-    async def test_another_user_is_refused(self, broker: EmbeddedCluster, security: BrokerSecurity) -> None:
+    async def test_another_user_is_refused(
+        self, broker: EmbeddedCluster, security: BrokerSecurity
+    ) -> None:
         names = iter(["alice", "bob"])
         security.token_validator = lambda token, _: next(names)
-        async with connected(broker, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=tokens()) as connection:
+        async with connected(
+            broker, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=tokens()
+        ) as connection:
             with pytest.raises(AuthenticationError, match="Cannot change principals"):
                 await busy_until(connection, lambda: False)
 
@@ -192,7 +248,9 @@ class TestFailure:
 
     @pytest.mark.parametrize("how", ["cancelled", "closed"])
     @pytest.mark.parametrize("api", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-    async def test_an_interruption_lets_nobody_wait(self, broker: EmbeddedCluster, api: ApiKey, how: str) -> None:
+    async def test_an_interruption_lets_nobody_wait(
+        self, broker: EmbeddedCluster, api: ApiKey, how: str
+    ) -> None:
         async with connected(broker) as connection:
             stuck = broker.on(api, hold(asyncio.Event()))
             await busy_until(connection, lambda: connection.holding)
@@ -205,12 +263,17 @@ class TestFailure:
                 renewal.task.cancel()
             else:
                 await connection.close()
-            with pytest.raises(BrokerConnectionError, match="interrupted" if how == "cancelled" else "closed by this client"):
+            with pytest.raises(
+                BrokerConnectionError,
+                match="interrupted" if how == "cancelled" else "closed by this client",
+            ):
                 await parked
 
 
 def tokens(*moments: Awaitable[None] | Exception | None) -> Callable[[], Awaitable[OAuthToken]]:
-    """A provider that waits for, or raises, one of these at each call, and gives tokens at once after the last."""
+    """A provider that waits for, or raises, one of these at each call, and gives tokens at once
+    after the last.
+    """
     left = list(moments)
 
     async def provide() -> OAuthToken:
@@ -232,7 +295,9 @@ class TestTokenProvider:
             asked.set()
             await go_on.wait()
 
-        async with connected(broker, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=tokens(None, slow())) as connection:
+        async with connected(
+            broker, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=tokens(None, slow())
+        ) as connection:
             await busy_until(connection, asked.is_set)
             for _ in range(3):
                 await connection.request(MetadataRequest(topics=[]))
@@ -240,19 +305,34 @@ class TestTokenProvider:
             go_on.set()
             await busy_until(connection, lambda: logins(broker) >= 3)
 
-    async def test_it_may_fail_for_a_while(self, broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_it_may_fail_for_a_while(
+        self, broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         provider = tokens(None, OSError("unreachable"), OSError("unreachable"))
-        settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider, "reconnect_backoff_max_ms": 5}
+        settings = {
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": provider,
+            "reconnect_backoff_max_ms": 5,
+        }
         async with connected(broker, **settings) as connection:
             await busy_until(connection, lambda: logins(broker) >= 2)
         of_renewals = [each for each in caplog.records if each.name.endswith("reauthentication")]
         assert [record.getMessage() for record in of_renewals] == [
-            f"{broker.bootstrap_servers}: sasl_oauth_token_provider failed with OSError; asking again until the session ends"
+            (
+                f"{broker.bootstrap_servers}: sasl_oauth_token_provider failed with OSError; "
+                "asking again until the session ends"
+            )
         ]
 
-    async def test_one_that_fails_for_good_ends_the_connection_before_the_broker_does(self, broker: EmbeddedCluster) -> None:
+    async def test_one_that_fails_for_good_ends_the_connection_before_the_broker_does(
+        self, broker: EmbeddedCluster
+    ) -> None:
         provider = tokens(None, *[OSError("unreachable")] * 100)
-        settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider, "reconnect_backoff_max_ms": 30}
+        settings = {
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": provider,
+            "reconnect_backoff_max_ms": 30,
+        }
         async with connected(broker, **settings) as connection:
             with pytest.raises(AuthenticationError, match="failed with OSError"):
                 await busy_until(connection, lambda: False)
@@ -267,16 +347,22 @@ async def test_a_connection_that_nobody_uses_is_closed_instead(broker: EmbeddedC
     assert logins(broker) == 1
 
 
-async def test_a_broker_that_ends_its_limit_is_not_asked_again(broker: EmbeddedCluster, security: BrokerSecurity) -> None:
+async def test_a_broker_that_ends_its_limit_is_not_asked_again(
+    broker: EmbeddedCluster, security: BrokerSecurity
+) -> None:
     async with connected(broker) as connection:
         security.session_lifetime_ms = 0
         await busy_until(connection, lambda: logins(broker) == 2 and not connection.holding)
         await asyncio.sleep(1.5 * SESSION_MS / 1000)
-        assert (await connection.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))).topics
+        assert (
+            await connection.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+        ).topics
     assert logins(broker) == 2
 
 
-async def test_the_moment_is_chosen_at_random_in_the_last_part_of_the_session(broker: EmbeddedCluster, security: BrokerSecurity) -> None:
+async def test_the_moment_is_chosen_at_random_in_the_last_part_of_the_session(
+    broker: EmbeddedCluster, security: BrokerSecurity
+) -> None:
     security.session_lifetime_ms = 100_000
     async with connected(broker) as connection:
         loop = asyncio.get_running_loop()

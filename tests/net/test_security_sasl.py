@@ -1,4 +1,6 @@
-"""Logging in: each mechanism works, refusals come at once with the broker's reason, and nobody hammers a broker that has said no."""
+"""Logging in: each mechanism works, refusals come at once with the broker's reason, and nobody
+hammers a broker that has said no.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from certificates import Certificates
 
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AuthenticationError, BrokerConnectionError, RequestTimedOutError, UnsupportedVersionError
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
@@ -28,7 +35,11 @@ PASSWORD = "pässword €"
 
 
 def validate(token: str, extensions: Mapping[str, str]) -> str | None:
-    return f"owner of {token}" if token.startswith("good") and extensions.get("cluster", "lkc") == "lkc" else None
+    return (
+        f"owner of {token}"
+        if token.startswith("good") and extensions.get("cluster", "lkc") == "lkc"
+        else None
+    )
 
 
 @pytest.fixture
@@ -45,7 +56,11 @@ async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
 
 
 def config(mechanism: str = "SCRAM-SHA-256", **settings: Any) -> ClientConfig:
-    given: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "request_timeout_ms": 3_000}
+    given: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "request_timeout_ms": 3_000,
+    }
     if mechanism in MECHANISMS:
         given |= {"sasl_username": USER, "sasl_password": PASSWORD}
     return ClientConfig(**{**given, **settings})
@@ -81,7 +96,12 @@ async def test_passwords(broker: EmbeddedCluster, mechanism: str) -> None:
 
 
 async def test_tokens_and_their_extensions(broker: EmbeddedCluster) -> None:
-    connection = await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=giving(OAuthToken("good", {"cluster": "lkc"}))))
+    connection = await log_in(
+        broker,
+        config(
+            "OAUTHBEARER", sasl_oauth_token_provider=giving(OAuthToken("good", {"cluster": "lkc"}))
+        ),
+    )
     assert (await connection.request(MetadataRequest(topics=[]))).brokers
     await connection.close()
 
@@ -89,7 +109,11 @@ async def test_tokens_and_their_extensions(broker: EmbeddedCluster) -> None:
 async def test_over_tls(certificates: Certificates) -> None:
     security = BrokerSecurity(certificates.server_context(), users={USER: PASSWORD})
     async with EmbeddedCluster(security=security) as broker:
-        settings = config("SCRAM-SHA-512", security_protocol="SASL_SSL", ssl_truststore_location=certificates.truststore)
+        settings = config(
+            "SCRAM-SHA-512",
+            security_protocol="SASL_SSL",
+            ssl_truststore_location=certificates.truststore,
+        )
         connection = await log_in(broker, settings)
         assert (await connection.request(MetadataRequest(topics=[]))).brokers
         await connection.close()
@@ -97,10 +121,14 @@ async def test_over_tls(certificates: Certificates) -> None:
 
 @pytest.mark.parametrize("wrong", [{"sasl_password": "wrong"}, {"sasl_username": "nobody"}])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_wrong_credentials_give_the_brokers_reason(broker: EmbeddedCluster, mechanism: str, wrong: dict[str, str]) -> None:
+async def test_wrong_credentials_give_the_brokers_reason(
+    broker: EmbeddedCluster, mechanism: str, wrong: dict[str, str]
+) -> None:
     with pytest.raises(AuthenticationError) as raised:
         await log_in(broker, config(mechanism, **wrong))
-    assert str(raised.value).startswith(f"{broker.bootstrap_servers}: {mechanism}: Authentication failed")
+    assert str(raised.value).startswith(
+        f"{broker.bootstrap_servers}: {mechanism}: Authentication failed"
+    )
 
 
 async def test_a_refused_token_gives_the_brokers_reason(broker: EmbeddedCluster) -> None:
@@ -110,8 +138,13 @@ async def test_a_refused_token_gives_the_brokers_reason(broker: EmbeddedCluster)
 
 
 async def test_a_mechanism_that_the_broker_does_not_have() -> None:
-    async with EmbeddedCluster(security=BrokerSecurity(users={USER: PASSWORD}, mechanisms=("PLAIN",))) as broker:
-        with pytest.raises(AuthenticationError, match="does not offer sasl_mechanism='SCRAM-SHA-256' there, but PLAIN"):
+    async with EmbeddedCluster(
+        security=BrokerSecurity(users={USER: PASSWORD}, mechanisms=("PLAIN",))
+    ) as broker:
+        with pytest.raises(
+            AuthenticationError,
+            match="does not offer sasl_mechanism='SCRAM-SHA-256' there, but PLAIN",
+        ):
             await log_in(broker, config())
 
 
@@ -123,7 +156,9 @@ async def test_a_listener_without_sasl() -> None:
 
 async def test_a_client_without_sasl_at_a_listener_with_it(broker: EmbeddedCluster) -> None:
     connection = await log_in(broker, ClientConfig())
-    with pytest.raises(BrokerConnectionError, match=r"after 1 replies; is its security_protocol another one?"):
+    with pytest.raises(
+        BrokerConnectionError, match=r"after 1 replies; is its security_protocol another one?"
+    ):
         await connection.request(MetadataRequest(topics=[]))
 
 
@@ -142,7 +177,9 @@ async def test_a_broker_from_before_saslauthenticate() -> None:
         # ApiVersions version 0 with one entry: SaslHandshake 0 to 0.
         body = frame[4:8] + b"\0\0" + b"\0\0\0\1" + b"\0\x11\0\0\0\0"
         if frame[2:4] != b"\0\0":
-            body = frame[4:8] + b"\0\x23" + b"\0\0\0\0"  # UNSUPPORTED_VERSION, and no word about versions
+            body = (
+                frame[4:8] + b"\0\x23" + b"\0\0\0\0"
+            )  # UNSUPPORTED_VERSION, and no word about versions
         writer.write(len(body).to_bytes(4, "big") + body)
         await writer.drain()
 
@@ -159,7 +196,10 @@ async def test_a_broker_from_before_saslauthenticate() -> None:
 
 async def test_a_broker_that_does_not_answer_the_login(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.SASL_AUTHENTICATE, delay(30))
-    with pytest.raises(RequestTimedOutError, match="no reply to SaslAuthenticateRequest within request_timeout_ms=150"):
+    with pytest.raises(
+        RequestTimedOutError,
+        match="no reply to SaslAuthenticateRequest within request_timeout_ms=150",
+    ):
         await log_in(broker, config(request_timeout_ms=150))
 
 
@@ -185,7 +225,9 @@ class TestTokenProvider:
             await go_on.wait()
             return OAuthToken("good")
 
-        connecting = asyncio.create_task(log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provide)))
+        connecting = asyncio.create_task(
+            log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provide))
+        )
         async with asyncio.timeout(5):
             await asked.wait()
             go_on.set()
@@ -197,34 +239,57 @@ class TestTokenProvider:
             await asyncio.sleep(30)
             return OAuthToken("good")
 
-        with pytest.raises(AuthenticationError, match="gave no token within request_timeout_ms=100"):
-            await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provide, request_timeout_ms=100))
+        with pytest.raises(
+            AuthenticationError, match="gave no token within request_timeout_ms=100"
+        ):
+            await log_in(
+                broker,
+                config("OAUTHBEARER", sasl_oauth_token_provider=provide, request_timeout_ms=100),
+            )
 
-    async def test_its_errors_are_named_and_kept_as_the_cause(self, broker: EmbeddedCluster) -> None:
+    async def test_its_errors_are_named_and_kept_as_the_cause(
+        self, broker: EmbeddedCluster
+    ) -> None:
         async def provide() -> OAuthToken:
             raise ZeroDivisionError("with some secret")
 
-        with pytest.raises(AuthenticationError, match=r"^sasl_oauth_token_provider failed with ZeroDivisionError$") as raised:
+        with pytest.raises(
+            AuthenticationError, match=r"^sasl_oauth_token_provider failed with ZeroDivisionError$"
+        ) as raised:
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provide))
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
     @pytest.mark.parametrize(
         ("provider", "fault"),
-        [(lambda: OAuthToken("good"), "must be an async function"), (giving("good"), "must return an OAuthToken, not str")],  # type: ignore[arg-type]
+        [
+            (lambda: OAuthToken("good"), "must be an async function"),
+            (giving("good"), "must return an OAuthToken, not str"),  # type: ignore[arg-type]
+        ],
     )
-    async def test_what_is_no_provider(self, broker: EmbeddedCluster, provider: Any, fault: str) -> None:
+    async def test_what_is_no_provider(
+        self, broker: EmbeddedCluster, provider: Any, fault: str
+    ) -> None:
         with pytest.raises(AuthenticationError, match=fault):
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provider))
 
     async def test_a_token_that_can_not_be_sent(self, broker: EmbeddedCluster) -> None:
         with pytest.raises(AuthenticationError, match="token is empty or has characters") as raised:
-            await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=giving(OAuthToken("good\x01token"))))
+            await log_in(
+                broker,
+                config(
+                    "OAUTHBEARER", sasl_oauth_token_provider=giving(OAuthToken("good\x01token"))
+                ),
+            )
         assert "good" not in str(raised.value)
 
-    async def test_each_connection_asks_for_a_token_of_its_own(self, broker: EmbeddedCluster) -> None:
+    async def test_each_connection_asks_for_a_token_of_its_own(
+        self, broker: EmbeddedCluster
+    ) -> None:
         provider = giving(OAuthToken("good1"), OAuthToken("good2"))
         for _ in range(2):
-            await (await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provider))).close()
+            await (
+                await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provider))
+            ).close()
         with pytest.raises(AuthenticationError, match="IndexError"):
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provider))
 
@@ -245,7 +310,9 @@ class TestNotHammered:
         yield running
         await running.close()
 
-    async def test_any_gives_the_brokers_reason_at_once_and_asks_again_only_after_the_pause(self, broker: EmbeddedCluster, brokers: Brokers) -> None:
+    async def test_any_gives_the_brokers_reason_at_once_and_asks_again_only_after_the_pause(
+        self, broker: EmbeddedCluster, brokers: Brokers
+    ) -> None:
         began = time.monotonic()
         for _ in range(50):
             with pytest.raises(AuthenticationError, match=r"SCRAM-SHA-256: Authentication failed"):
@@ -267,10 +334,14 @@ class TestNotHammered:
             brokers.start_connecting(1)
         assert logins(broker) == 1 + int((time.monotonic() - began) / self.PAUSE_S)
         assert isinstance(brokers.last_error(1), AuthenticationError)
-        with pytest.raises(AuthenticationError):  # from the bootstrap servers, while the node's pause lasts
+        with pytest.raises(
+            AuthenticationError
+        ):  # from the bootstrap servers, while the node's pause lasts
             await brokers.any()
 
-    async def test_right_credentials_are_taken_after_the_pause(self, security: BrokerSecurity, brokers: Brokers) -> None:
+    async def test_right_credentials_are_taken_after_the_pause(
+        self, security: BrokerSecurity, brokers: Brokers
+    ) -> None:
         with pytest.raises(AuthenticationError):
             await brokers.any()
         security.users = {USER: "wrong"}
@@ -283,7 +354,9 @@ class TestNotHammered:
                     await asyncio.sleep(0.01)
         assert (await connection.request(MetadataRequest(topics=[]))).brokers
 
-    async def test_one_broker_that_refuses_does_not_keep_the_client_from_another(self, broker: EmbeddedCluster) -> None:
+    async def test_one_broker_that_refuses_does_not_keep_the_client_from_another(
+        self, broker: EmbeddedCluster
+    ) -> None:
         async with EmbeddedCluster(security=BrokerSecurity(users={USER: "another"})) as other:
             settings = config(bootstrap_servers=[other.bootstrap_servers, broker.bootstrap_servers])
             for seed in range(4):
@@ -291,9 +364,13 @@ class TestNotHammered:
                 assert (await brokers.any()).address == broker.bootstrap_servers
                 await brokers.close()
 
-    async def test_a_refusal_is_told_rather_than_an_address_where_nobody_listens(self, broker: EmbeddedCluster) -> None:
+    async def test_a_refusal_is_told_rather_than_an_address_where_nobody_listens(
+        self, broker: EmbeddedCluster
+    ) -> None:
         for seed in range(4):
-            settings = config(sasl_password="wrong", bootstrap_servers=["127.0.0.1:1", broker.bootstrap_servers])
+            settings = config(
+                sasl_password="wrong", bootstrap_servers=["127.0.0.1:1", broker.bootstrap_servers]
+            )
             brokers = Brokers(settings, random.Random(seed))
             with pytest.raises(AuthenticationError):
                 await brokers.any()

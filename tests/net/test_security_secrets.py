@@ -1,4 +1,6 @@
-"""Passwords and tokens appear in no log line, repr or traceback, not even in one that shows local variables, as error trackers record them."""
+"""Passwords and tokens appear in no log line, repr or traceback, not even in one that shows local
+variables, as error trackers record them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ FAULTS: dict[str, list[Action]] = {
 
 
 def settings(mechanism: str) -> dict[str, Any]:
-    return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "request_timeout_ms": 300, **MECHANISMS[mechanism]}
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "request_timeout_ms": 300,
+        **MECHANISMS[mechanism],
+    }
 
 
 @pytest.fixture
@@ -62,7 +69,9 @@ def whole_text(error: BaseException) -> str:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_no_error_of_a_login_shows_them(refusing: EmbeddedCluster, everything_logged: io.StringIO, mechanism: str, fault: str) -> None:
+async def test_no_error_of_a_login_shows_them(
+    refusing: EmbeddedCluster, everything_logged: io.StringIO, mechanism: str, fault: str
+) -> None:
     if FAULTS[fault]:
         refusing.on(ApiKey.SASL_AUTHENTICATE, *FAULTS[fault])
     asyncio.get_running_loop().set_debug(True)
@@ -76,8 +85,13 @@ async def test_no_error_of_a_login_shows_them(refusing: EmbeddedCluster, everyth
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_a_producer_that_is_refused_shows_none(refusing: EmbeddedCluster, everything_logged: io.StringIO, mechanism: str) -> None:
-    producer = Producer(refusing.bootstrap_servers, **{**settings(mechanism), "delivery_timeout_ms": 400, "linger_ms": 0})
+async def test_a_producer_that_is_refused_shows_none(
+    refusing: EmbeddedCluster, everything_logged: io.StringIO, mechanism: str
+) -> None:
+    producer = Producer(
+        refusing.bootstrap_servers,
+        **{**settings(mechanism), "delivery_timeout_ms": 400, "linger_ms": 0},
+    )
     with pytest.raises(KafkaError) as raised:
         await producer.start()
     assert SHORT not in whole_text(raised.value)
@@ -87,8 +101,12 @@ async def test_a_producer_that_is_refused_shows_none(refusing: EmbeddedCluster, 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_a_second_login_that_is_refused_shows_none(everything_logged: io.StringIO, mechanism: str) -> None:
-    security = BrokerSecurity(users=RIGHT, token_validator=lambda token, _: "alice", session_lifetime_ms=200)
+async def test_a_second_login_that_is_refused_shows_none(
+    everything_logged: io.StringIO, mechanism: str
+) -> None:
+    security = BrokerSecurity(
+        users=RIGHT, token_validator=lambda token, _: "alice", session_lifetime_ms=200
+    )
     async with EmbeddedCluster(security=security) as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         connection = await connect(host, int(port), ClientConfig(**settings(mechanism)))
@@ -97,13 +115,21 @@ async def test_a_second_login_that_is_refused_shows_none(everything_logged: io.S
             async with asyncio.timeout(10):
                 while True:
                     await connection.request(MetadataRequest(topics=[]))
-        texts = [whole_text(raised.value), repr(connection), repr(vars(connection)), repr(connection.companion), repr(security)]
+        texts = [
+            whole_text(raised.value),
+            repr(connection),
+            repr(vars(connection)),
+            repr(connection.companion),
+            repr(security),
+        ]
         await connection.close()
     assert not any(SHORT in text for text in texts)
     assert SHORT not in everything_logged.getvalue()
 
 
-async def test_a_token_provider_that_breaks_shows_none(refusing: EmbeddedCluster, everything_logged: io.StringIO) -> None:
+async def test_a_token_provider_that_breaks_shows_none(
+    refusing: EmbeddedCluster, everything_logged: io.StringIO
+) -> None:
     async def stall() -> OAuthToken:
         await asyncio.sleep(30)
         return OAuthToken(SECRET)
@@ -121,14 +147,18 @@ async def test_a_token_provider_that_breaks_shows_none(refusing: EmbeddedCluster
 
 
 async def test_tasks_and_futures_show_none(refusing: EmbeddedCluster) -> None:
-    """asyncio prints tasks and futures in its own log lines, such as the one for an exception that nobody looked at."""
+    """asyncio prints tasks and futures in its own log lines, such as the one for an exception that
+    nobody looked at.
+    """
     refusing.on(ApiKey.SASL_AUTHENTICATE, delay(30))
     host, _, port = refusing.bootstrap_servers.rpartition(":")
     task = asyncio.create_task(connect(host, int(port), ClientConfig(**settings("PLAIN"))))
     async with asyncio.timeout(5):
         while not any(seen.api_key == ApiKey.SASL_AUTHENTICATE for seen in refusing.requests):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-    shown = [repr(each) for each in gc.get_objects() if isinstance(each, asyncio.Future | asyncio.Handle)]
+    shown = [
+        repr(each) for each in gc.get_objects() if isinstance(each, asyncio.Future | asyncio.Handle)
+    ]
     assert shown and not any(SHORT in text for text in shown)
     stack = io.StringIO()
     for each in asyncio.all_tasks():

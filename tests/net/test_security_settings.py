@@ -1,4 +1,6 @@
-"""Security settings are checked when they are given: each refusal names the setting and what it wants, and never a secret."""
+"""Security settings are checked when they are given: each refusal names the setting and what it
+wants, and never a secret.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ async def token() -> OAuthToken:
 
 
 def test_names_are_taken_in_any_case() -> None:
-    config = ClientConfig(security_protocol="sasl_ssl", sasl_mechanism="scram-sha-256", sasl_username="a", sasl_password="b")
+    config = ClientConfig(
+        security_protocol="sasl_ssl",
+        sasl_mechanism="scram-sha-256",
+        sasl_username="a",
+        sasl_password="b",
+    )
     assert (config.security_protocol, config.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-256")
     assert config.uses_tls and config.uses_sasl
 
@@ -36,32 +43,76 @@ def test_names_are_taken_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        ({"security_protocol": "TLS"}, "security_protocol='TLS': must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        (
+            {"security_protocol": "TLS"},
+            "security_protocol='TLS': must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
         ({"security_protocol": None}, "security_protocol=None"),
-        ({**SCRAM, "sasl_mechanism": "GSSAPI"}, "sasl_mechanism='GSSAPI': must be one of PLAIN, SCRAM"),
+        (
+            {**SCRAM, "sasl_mechanism": "GSSAPI"},
+            "sasl_mechanism='GSSAPI': must be one of PLAIN, SCRAM",
+        ),
         ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism"),
         ({**SCRAM, "sasl_password": None}, "needs sasl_password"),
         ({**SCRAM, "sasl_password": ""}, "needs sasl_password"),
         ({**SCRAM, "sasl_username": None}, "needs sasl_username"),
         ({**SCRAM, "sasl_password": SECRET.encode()}, "sasl_password: must be a string, not bytes"),
-        ({**SCRAM, "sasl_password": SECRET + "\0"}, "sasl_password: must not contain the character NUL"),
-        ({**SCRAM, "security_protocol": "SSL"}, "sasl_mechanism is set, but security_protocol='SSL' is without SASL"),
-        ({"sasl_password": SECRET}, "sasl_password is set, but security_protocol='PLAINTEXT' is without SASL"),
-        ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
-        ({**SCRAM, "sasl_oauth_token_provider": token}, "sasl_oauth_token_provider is set, but sasl_mechanism='SCRAM-SHA-512'"),
         (
-            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": SECRET},
+            {**SCRAM, "sasl_password": SECRET + "\0"},
+            "sasl_password: must not contain the character NUL",
+        ),
+        (
+            {**SCRAM, "security_protocol": "SSL"},
+            "sasl_mechanism is set, but security_protocol='SSL' is without SASL",
+        ),
+        (
+            {"sasl_password": SECRET},
+            "sasl_password is set, but security_protocol='PLAINTEXT' is without SASL",
+        ),
+        ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
+        (
+            {**SCRAM, "sasl_oauth_token_provider": token},
+            "sasl_oauth_token_provider is set, but sasl_mechanism='SCRAM-SHA-512'",
+        ),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauth_token_provider": SECRET,
+            },
             "sasl_oauth_token_provider: must be an async function",
         ),
-        ({"security_protocol": "SSL", "ssl_context": "tls"}, "ssl_context: must be an ssl.SSLContext, not str"),
-        ({"security_protocol": "SSL", "ssl_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "ssl_context is one for servers"),
-        ({"ssl_context": ssl.create_default_context()}, "ssl_context is set, but security_protocol='PLAINTEXT' is without TLS"),
-        ({"ssl_truststore_location": "x.pem"}, "ssl_truststore_location is set, but"),
-        ({"ssl_endpoint_identification_algorithm": ""}, "ssl_endpoint_identification_algorithm is set, but"),
-        ({"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": "none"}, "must be 'https', or ''"),
-        ({"security_protocol": "SSL", "ssl_truststore_location": 5}, "ssl_truststore_location: must be a path, not int"),
         (
-            {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(), "ssl_key_password": SECRET},
+            {"security_protocol": "SSL", "ssl_context": "tls"},
+            "ssl_context: must be an ssl.SSLContext, not str",
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
+            "ssl_context is one for servers",
+        ),
+        (
+            {"ssl_context": ssl.create_default_context()},
+            "ssl_context is set, but security_protocol='PLAINTEXT' is without TLS",
+        ),
+        ({"ssl_truststore_location": "x.pem"}, "ssl_truststore_location is set, but"),
+        (
+            {"ssl_endpoint_identification_algorithm": ""},
+            "ssl_endpoint_identification_algorithm is set, but",
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": "none"},
+            "must be 'https', or ''",
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_truststore_location": 5},
+            "ssl_truststore_location: must be a path, not int",
+        ),
+        (
+            {
+                "security_protocol": "SSL",
+                "ssl_context": ssl.create_default_context(),
+                "ssl_key_password": SECRET,
+            },
             "ssl_key_password and ssl_context are both set",
         ),
     ],
@@ -74,7 +125,11 @@ def test_what_can_not_work_is_refused_at_once(settings: dict[str, Any], fault: s
 
 
 def test_secrets_are_not_in_the_repr(certificates: Certificates) -> None:
-    config = ClientConfig(**SCRAM, ssl_keystore_location=certificates.keystore(KEY_PASSWORD), ssl_key_password=KEY_PASSWORD)
+    config = ClientConfig(
+        **SCRAM,
+        ssl_keystore_location=certificates.keystore(KEY_PASSWORD),
+        ssl_key_password=KEY_PASSWORD,
+    )
     assert SECRET not in repr(config) and KEY_PASSWORD not in repr(config)
     assert "alice" in repr(config)
     assert SECRET not in repr(OAuthToken(SECRET, {"extension": SECRET}))
@@ -87,7 +142,10 @@ def test_secrets_are_not_in_the_repr(certificates: Certificates) -> None:
         (b"\xce\xce\xce\xce\x00\x00\x00\x02", "this is a JKS file, only PEM is read"),
         (b"0\x82\x0a\x0b", "this is a PKCS #12 (or DER) file, only PEM is read"),
         (b"hello", "must be a PEM file with a certificate; it has no CERTIFICATE"),
-        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "a certificate in it can't be read"),
+        (
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "a certificate in it can't be read",
+        ),
     ],
 )
 def test_a_truststore_is_a_pem_file(tmp_path: Path, content: bytes, fault: str) -> None:
@@ -100,14 +158,20 @@ def test_a_truststore_is_a_pem_file(tmp_path: Path, content: bytes, fault: str) 
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"ssl_truststore_location='/nowhere/x.pem': No such file or directory"):
+    with pytest.raises(
+        ConfigError, match=r"ssl_truststore_location='/nowhere/x.pem': No such file or directory"
+    ):
         ClientConfig(security_protocol="SSL", ssl_truststore_location="/nowhere/x.pem")
 
 
 class TestKeystore:
     def test_open_and_encrypted_keys(self, certificates: Certificates) -> None:
         ClientConfig(security_protocol="SSL", ssl_keystore_location=certificates.keystore())
-        ClientConfig(security_protocol="SSL", ssl_keystore_location=certificates.keystore(KEY_PASSWORD), ssl_key_password=KEY_PASSWORD)
+        ClientConfig(
+            security_protocol="SSL",
+            ssl_keystore_location=certificates.keystore(KEY_PASSWORD),
+            ssl_key_password=KEY_PASSWORD,
+        )
 
     def test_an_encrypted_key_without_its_password(self, certificates: Certificates) -> None:
         sealed = certificates.keystore(KEY_PASSWORD)
@@ -115,9 +179,13 @@ class TestKeystore:
             ClientConfig(security_protocol="SSL", ssl_keystore_location=sealed)
         for wrong in ("wrong", ""):
             with pytest.raises(ConfigError, match="ssl_key_password does not open its private key"):
-                ClientConfig(security_protocol="SSL", ssl_keystore_location=sealed, ssl_key_password=wrong)
+                ClientConfig(
+                    security_protocol="SSL", ssl_keystore_location=sealed, ssl_key_password=wrong
+                )
 
-    def test_a_certificate_without_key_and_the_other_way_round(self, certificates: Certificates, tmp_path: Path) -> None:
+    def test_a_certificate_without_key_and_the_other_way_round(
+        self, certificates: Certificates, tmp_path: Path
+    ) -> None:
         with pytest.raises(ConfigError, match="it has no PRIVATE KEY"):
             ClientConfig(security_protocol="SSL", ssl_keystore_location=certificates.truststore)
         path = tmp_path / "key.pem"
@@ -129,13 +197,17 @@ class TestKeystore:
         one, other = (certificates.authority.issue_cert(f"{name}@example.org") for name in "ab")
         path = tmp_path / "mixed.pem"
         path.write_bytes(private_key(one) + other.cert_chain_pems[0].bytes())
-        with pytest.raises(ConfigError, match="its first certificate does not belong to its private key"):
+        with pytest.raises(
+            ConfigError, match="its first certificate does not belong to its private key"
+        ):
             ClientConfig(security_protocol="SSL", ssl_keystore_location=path)
 
 
 class TestContext:
     def test_the_checks_are_on(self, certificates: Certificates) -> None:
-        context = new_tls_context(ClientConfig(security_protocol="SSL", ssl_truststore_location=certificates.truststore))
+        context = new_tls_context(
+            ClientConfig(security_protocol="SSL", ssl_truststore_location=certificates.truststore)
+        )
         assert context.check_hostname and context.verify_mode == ssl.CERT_REQUIRED
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
         assert len(context.get_ca_certs()) == 1
@@ -144,7 +216,9 @@ class TestContext:
         config = ClientConfig(security_protocol="SSL", ssl_endpoint_identification_algorithm="")
         context = new_tls_context(config)
         reference = ssl.create_default_context()
-        assert {str(each) for each in context.get_ca_certs()} == {str(each) for each in reference.get_ca_certs()}
+        assert {str(each) for each in context.get_ca_certs()} == {
+            str(each) for each in reference.get_ca_certs()
+        }
         assert not context.check_hostname and context.verify_mode == ssl.CERT_REQUIRED
 
     def test_the_callers_own_context_is_used_as_it_is(self) -> None:
@@ -152,15 +226,23 @@ class TestContext:
         assert tls_context(ClientConfig(security_protocol="SSL", ssl_context=own)) is own
         assert tls_context(ClientConfig()) is None
 
-    def test_connections_share_a_context_until_its_file_changes(self, certificates: Certificates) -> None:
-        config = ClientConfig(security_protocol="SSL", ssl_truststore_location=certificates.truststore)
+    def test_connections_share_a_context_until_its_file_changes(
+        self, certificates: Certificates
+    ) -> None:
+        config = ClientConfig(
+            security_protocol="SSL", ssl_truststore_location=certificates.truststore
+        )
         first = tls_context(config)
         assert tls_context(config) is first
-        Path(certificates.truststore).write_bytes(Path(certificates.truststore).read_bytes() + b"\n")
+        Path(certificates.truststore).write_bytes(
+            Path(certificates.truststore).read_bytes() + b"\n"
+        )
         assert tls_context(config) is not first
 
     def test_a_file_that_goes_away_is_named(self, certificates: Certificates) -> None:
-        config = ClientConfig(security_protocol="SSL", ssl_truststore_location=certificates.truststore)
+        config = ClientConfig(
+            security_protocol="SSL", ssl_truststore_location=certificates.truststore
+        )
         (certificates.directory / "trusted.pem").unlink()
         with pytest.raises(ConfigError, match="No such file"):
             tls_context(config)

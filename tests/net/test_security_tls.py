@@ -23,11 +23,15 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster
 
 
 def config(**settings: Any) -> ClientConfig:
-    return ClientConfig(**{"request_timeout_ms": 3_000, "socket_connection_setup_timeout_ms": 3_000, **settings})
+    return ClientConfig(
+        **{"request_timeout_ms": 3_000, "socket_connection_setup_timeout_ms": 3_000, **settings}
+    )
 
 
 @asynccontextmanager
-async def connected(broker: EmbeddedCluster, host: str = "127.0.0.1", **settings: Any) -> AsyncIterator[Connection]:
+async def connected(
+    broker: EmbeddedCluster, host: str = "127.0.0.1", **settings: Any
+) -> AsyncIterator[Connection]:
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     connection = await connect(host, port, config(**settings))
     try:
@@ -36,7 +40,9 @@ async def connected(broker: EmbeddedCluster, host: str = "127.0.0.1", **settings
         await connection.close()
 
 
-async def fails(broker: EmbeddedCluster, kind: type[KafkaError], host: str = "127.0.0.1", **settings: Any) -> str:
+async def fails(
+    broker: EmbeddedCluster, kind: type[KafkaError], host: str = "127.0.0.1", **settings: Any
+) -> str:
     """Connect and ask for metadata; returns the error's text."""
     with pytest.raises(kind) as raised:
         async with connected(broker, host, **settings) as connection:
@@ -71,11 +77,15 @@ async def broker(certificates: Certificates) -> AsyncIterator[EmbeddedCluster]:
 @pytest.fixture
 async def mutual_broker(certificates: Certificates) -> AsyncIterator[EmbeddedCluster]:
     """A broker that wants certificates of its clients."""
-    async with EmbeddedCluster(security=BrokerSecurity(certificates.server_context(mutual=True))) as running:
+    async with EmbeddedCluster(
+        security=BrokerSecurity(certificates.server_context(mutual=True))
+    ) as running:
         yield running
 
 
-async def test_a_truststore_or_the_callers_own_context(broker: EmbeddedCluster, certificates: Certificates) -> None:
+async def test_a_truststore_or_the_callers_own_context(
+    broker: EmbeddedCluster, certificates: Certificates
+) -> None:
     own = ssl.create_default_context(cafile=certificates.truststore)
     for settings in (
         {"ssl_truststore_location": certificates.truststore},
@@ -83,11 +93,15 @@ async def test_a_truststore_or_the_callers_own_context(broker: EmbeddedCluster, 
         {"ssl_context": own},
     ):
         async with connected(broker, security_protocol="SSL", **settings) as connection:
-            replies = await asyncio.gather(*(connection.request(MetadataRequest(topics=[])) for _ in range(20)))
+            replies = await asyncio.gather(
+                *(connection.request(MetadataRequest(topics=[])) for _ in range(20))
+            )
             assert all(reply.brokers for reply in replies)
 
 
-async def test_a_broker_certificate_in_the_truststore_is_trusted_by_itself(certificates: Certificates, tmp_path: Path) -> None:
+async def test_a_broker_certificate_in_the_truststore_is_trusted_by_itself(
+    certificates: Certificates, tmp_path: Path
+) -> None:
     leaf = certificates.authority.issue_cert("127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     leaf.configure_cert(context)
@@ -103,18 +117,38 @@ async def test_a_broker_certificate_in_the_truststore_is_trusted_by_itself(certi
 async def test_an_unknown_authority_is_refused(broker: EmbeddedCluster, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
-    text = await fails(broker, AuthenticationError, security_protocol="SSL", ssl_truststore_location=other)
-    assert broker.bootstrap_servers in text and "certificate is refused" in text and "(ssl_truststore_location)" in text
-    assert "certificate is refused" in await fails(broker, AuthenticationError, security_protocol="SSL")
+    text = await fails(
+        broker, AuthenticationError, security_protocol="SSL", ssl_truststore_location=other
+    )
+    assert (
+        broker.bootstrap_servers in text
+        and "certificate is refused" in text
+        and "(ssl_truststore_location)" in text
+    )
+    assert "certificate is refused" in await fails(
+        broker, AuthenticationError, security_protocol="SSL"
+    )
 
 
-async def test_a_certificate_of_another_host_is_refused_unless_the_check_is_off(certificates: Certificates) -> None:
-    settings: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": certificates.truststore}
-    async with EmbeddedCluster(security=BrokerSecurity(certificates.server_context("kafka.example.org"))) as broker:
-        for host, said in [("127.0.0.1", "IP address mismatch"), ("localhost", "not valid for 'localhost'")]:
+async def test_a_certificate_of_another_host_is_refused_unless_the_check_is_off(
+    certificates: Certificates,
+) -> None:
+    settings: dict[str, Any] = {
+        "security_protocol": "SSL",
+        "ssl_truststore_location": certificates.truststore,
+    }
+    async with EmbeddedCluster(
+        security=BrokerSecurity(certificates.server_context("kafka.example.org"))
+    ) as broker:
+        for host, said in [
+            ("127.0.0.1", "IP address mismatch"),
+            ("localhost", "not valid for 'localhost'"),
+        ]:
             text = await fails(broker, AuthenticationError, host, **settings)
             assert said in text and "(ssl_endpoint_identification_algorithm)" in text
-        async with connected(broker, **settings, ssl_endpoint_identification_algorithm="") as connection:
+        async with connected(
+            broker, **settings, ssl_endpoint_identification_algorithm=""
+        ) as connection:
             assert connection.versions
 
 
@@ -132,13 +166,21 @@ async def test_a_tls_alert_is_told_from_garbage() -> None:
         writer.close()
 
     async with await asyncio.start_server(answer_in_tls, "127.0.0.1", 0) as server:
-        with pytest.raises(BrokerConnectionError, match="this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'"):
+        with pytest.raises(
+            BrokerConnectionError,
+            match="this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'",
+        ):
             await connect("127.0.0.1", server.sockets[0].getsockname()[1], config())
 
 
 async def test_a_client_with_tls_at_a_port_without_it(certificates: Certificates) -> None:
     async with EmbeddedCluster() as broker:
-        text = await fails(broker, BrokerConnectionError, security_protocol="SSL", ssl_truststore_location=certificates.truststore)
+        text = await fails(
+            broker,
+            BrokerConnectionError,
+            security_protocol="SSL",
+            ssl_truststore_location=certificates.truststore,
+        )
         assert "does this port speak TLS (security_protocol)" in text
 
 
@@ -150,7 +192,9 @@ async def test_a_port_that_answers_tls_with_something_else(certificates: Certifi
 
     async with await asyncio.start_server(talk_http, "127.0.0.1", 0) as server:
         with pytest.raises(BrokerConnectionError, match="does this port speak TLS"):
-            await connect("127.0.0.1", server.sockets[0].getsockname()[1], config(security_protocol="SSL"))
+            await connect(
+                "127.0.0.1", server.sockets[0].getsockname()[1], config(security_protocol="SSL")
+            )
 
 
 async def test_a_port_that_takes_the_handshake_and_says_nothing() -> None:
@@ -160,21 +204,38 @@ async def test_a_port_that_takes_the_handshake_and_says_nothing() -> None:
 
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
         settings = config(security_protocol="SSL", socket_connection_setup_timeout_ms=100)
-        with pytest.raises(BrokerConnectionError, match="no connection within socket_connection_setup_timeout_ms=100"):
+        with pytest.raises(
+            BrokerConnectionError,
+            match="no connection within socket_connection_setup_timeout_ms=100",
+        ):
             await connect("127.0.0.1", server.sockets[0].getsockname()[1], settings)
 
 
 class TestMutual:
     @pytest.mark.parametrize("password", [None, KEY_PASSWORD])
-    async def test_a_client_with_a_certificate(self, mutual_broker: EmbeddedCluster, certificates: Certificates, password: str | None) -> None:
-        settings: dict[str, Any] = {"ssl_truststore_location": certificates.truststore, "ssl_keystore_location": certificates.keystore(password)}
-        async with connected(mutual_broker, security_protocol="SSL", ssl_key_password=password, **settings) as connection:
+    async def test_a_client_with_a_certificate(
+        self, mutual_broker: EmbeddedCluster, certificates: Certificates, password: str | None
+    ) -> None:
+        settings: dict[str, Any] = {
+            "ssl_truststore_location": certificates.truststore,
+            "ssl_keystore_location": certificates.keystore(password),
+        }
+        async with connected(
+            mutual_broker, security_protocol="SSL", ssl_key_password=password, **settings
+        ) as connection:
             assert (await connection.request(MetadataRequest(topics=[]))).brokers
 
-    async def test_a_client_without_one_is_told(self, mutual_broker: EmbeddedCluster, certificates: Certificates) -> None:
-        # With TLS 1.3 the refusal comes after the handshake, with the first reply; it may be overtaken by the end of the connection.
+    async def test_a_client_without_one_is_told(
+        self, mutual_broker: EmbeddedCluster, certificates: Certificates
+    ) -> None:
+        # With TLS 1.3 the refusal comes after the handshake, with the first reply; it may be
+        # overtaken by the end of the connection.
         with pytest.raises(KafkaError) as raised:
-            async with connected(mutual_broker, security_protocol="SSL", ssl_truststore_location=certificates.truststore) as connection:
+            async with connected(
+                mutual_broker,
+                security_protocol="SSL",
+                ssl_truststore_location=certificates.truststore,
+            ) as connection:
                 await connection.request(MetadataRequest(topics=[]))
         assert isinstance(raised.value, AuthenticationError | BrokerConnectionError)
         assert "ssl_keystore_location" in str(raised.value)
@@ -182,9 +243,15 @@ class TestMutual:
     @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
     @pytest.mark.parametrize("with_certificate", [False, True])
     async def test_the_alert_of_a_server_is_told(
-        self, certificates: Certificates, tmp_path: Path, version: ssl.TLSVersion, with_certificate: bool
+        self,
+        certificates: Certificates,
+        tmp_path: Path,
+        version: ssl.TLSVersion,
+        with_certificate: bool,
     ) -> None:
-        """Unlike asyncio's servers, those of Java and of blocking Python send an alert when they refuse a certificate."""
+        """Unlike asyncio's servers, those of Java and of blocking Python send an alert when they
+        refuse a certificate.
+        """
         context = certificates.server_context(mutual=True)
         context.maximum_version = version
         stranger = Certificates(trustme.CA(), tmp_path / "stranger")
@@ -195,18 +262,27 @@ class TestMutual:
         listener = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(asyncio.to_thread(refuse_one, listener, context))
         with pytest.raises(KafkaError) as raised:
-            await connect("127.0.0.1", listener.getsockname()[1], config(security_protocol="SSL", **settings))
+            await connect(
+                "127.0.0.1", listener.getsockname()[1], config(security_protocol="SSL", **settings)
+            )
         await serving
         if version == ssl.TLSVersion.TLSv1_2 and not with_certificate:
-            assert "TLS failed: SSLV3_ALERT_HANDSHAKE_FAILURE" in str(raised.value)  # that is all that it says
+            assert "TLS failed: SSLV3_ALERT_HANDSHAKE_FAILURE" in str(
+                raised.value
+            )  # that is all that it says
         else:
             assert isinstance(raised.value, AuthenticationError)
             assert "the broker refused this client's certificate" in str(raised.value)
 
-    async def test_a_client_of_another_authority_is_refused(self, mutual_broker: EmbeddedCluster, certificates: Certificates, tmp_path: Path) -> None:
+    async def test_a_client_of_another_authority_is_refused(
+        self, mutual_broker: EmbeddedCluster, certificates: Certificates, tmp_path: Path
+    ) -> None:
         stranger = Certificates(trustme.CA(), tmp_path / "stranger")
         stranger.directory.mkdir()
-        settings: dict[str, Any] = {"ssl_truststore_location": certificates.truststore, "ssl_keystore_location": stranger.keystore()}
+        settings: dict[str, Any] = {
+            "ssl_truststore_location": certificates.truststore,
+            "ssl_keystore_location": stranger.keystore(),
+        }
         with pytest.raises(KafkaError, match="ssl_keystore_location"):
             async with connected(mutual_broker, security_protocol="SSL", **settings) as connection:
                 await connection.request(MetadataRequest(topics=[]))

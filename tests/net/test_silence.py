@@ -1,4 +1,6 @@
-"""A broker that owes an answer and says nothing: noticed within a second, passed over, and never cut off for that alone."""
+"""A broker that owes an answer and says nothing: noticed within a second, passed over, and never
+cut off for that alone.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,14 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
 
 
 @asynccontextmanager
-async def brokers_of(broker: EmbeddedCluster, *connected: int, bootstrap: str | None = None) -> AsyncIterator[Brokers]:
+async def brokers_of(
+    broker: EmbeddedCluster, *connected: int, bootstrap: str | None = None
+) -> AsyncIterator[Brokers]:
     """Brokers that know all nodes and are connected with some."""
-    brokers = Brokers(ClientConfig(bootstrap_servers=bootstrap or broker.bootstrap_servers), random.Random(1))  # type: ignore[arg-type]
+    brokers = Brokers(
+        ClientConfig(bootstrap_servers=bootstrap or broker.bootstrap_servers),  # type: ignore[arg-type]
+        random.Random(1),
+    )
     nodes = {}
     for node_id in broker.node_ids:
         host, _, port = broker.address(node_id).rpartition(":")
@@ -161,7 +168,9 @@ class TestConnection:
         """Without acknowledgements there is no answer to miss."""
         with socket.create_server(("127.0.0.1", 0)) as deaf:
             host, port = deaf.getsockname()
-            connection = await Connection.open(host, port, client_id="c", request_timeout_ms=30_000, setup_timeout_ms=1_000)
+            connection = await Connection.open(
+                host, port, client_id="c", request_timeout_ms=30_000, setup_timeout_ms=1_000
+            )
             heard = asyncio.Event()
             connection.on_silence = heard.set
             connection.write([bytes(8 << 20)])
@@ -179,16 +188,22 @@ class TestAskingAny:
             three.freeze_node(1)
             assert await brokers.ask_any(ask) == three.address(2)
             first = brokers.live(1)
-            assert first is not None and first.waited_s >= SILENCE_SECONDS / 2, "it was the one asked first"
+            assert first is not None and first.waited_s >= SILENCE_SECONDS / 2, (
+                "it was the one asked first"
+            )
             assert await brokers.any() is brokers.live(2), "from now on it is passed over"
 
-    async def test_nodes_without_a_connection_are_tried_when_all_others_are_silent(self, three: EmbeddedCluster) -> None:
+    async def test_nodes_without_a_connection_are_tried_when_all_others_are_silent(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with brokers_of(three, 1, 2, bootstrap=three.address(1)) as brokers:
             three.freeze_node(1)
             three.freeze_node(2)
             assert await brokers.ask_any(ask) == three.address(3)
 
-    async def test_a_bootstrap_server_is_asked_in_place_of_a_silent_one(self, three: EmbeddedCluster) -> None:
+    async def test_a_bootstrap_server_is_asked_in_place_of_a_silent_one(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with brokers_of(three, bootstrap=f"{three.address(1)},{three.address(2)}") as brokers:
             brokers.update_nodes({})
             first = await brokers.any()
@@ -197,7 +212,9 @@ class TestAskingAny:
             assert await brokers.ask_any(ask) == three.address(3 - frozen)
             assert first.closed, "one bootstrap connection is kept, and it is one that answers"
 
-    async def test_when_all_are_silent_the_first_that_wakes_up_answers(self, three: EmbeddedCluster) -> None:
+    async def test_when_all_are_silent_the_first_that_wakes_up_answers(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with brokers_of(three, 1, 2, 3) as brokers:
             for node_id in three.node_ids:
                 three.freeze_node(node_id)
@@ -207,8 +224,12 @@ class TestAskingAny:
             three.unfreeze_node(2)
             assert await asking == three.address(2)
 
-    async def test_a_question_does_not_queue_up_behind_a_request_that_waits(self, three: EmbeddedCluster) -> None:
-        """Of a connection's requests a broker answers one after another: metadata behind a Produce that waits for a dead replica waits as long."""
+    async def test_a_question_does_not_queue_up_behind_a_request_that_waits(
+        self, three: EmbeddedCluster
+    ) -> None:
+        """Of a connection's requests a broker answers one after another: metadata behind a Produce
+        that waits for a dead replica waits as long.
+        """
         async with brokers_of(three, 1) as brokers:
             brokers.update_nodes({1: brokers._nodes[1]})
             connection = brokers.live(1)
@@ -221,7 +242,9 @@ class TestAskingAny:
             released.set()
             await waiting
 
-    async def test_a_slow_answer_is_taken_from_whom_it_comes_first(self, three: EmbeddedCluster) -> None:
+    async def test_a_slow_answer_is_taken_from_whom_it_comes_first(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with brokers_of(three, 1, 2) as brokers:
             released = asyncio.Event()
             three.on(ApiKey.METADATA, hold_answer(released), times=None)
@@ -259,7 +282,9 @@ class TestFirstAnswer:
     async def first(self, *answers: Callable[[], Coroutine[Any, Any, str]]) -> str:
         others = list(answers[1:])
         async with asyncio.timeout(LIMIT_SECONDS):
-            return await first_answer(answers[0](), lambda: others.pop(0)(), lambda: bool(others), SILENCE_SECONDS)
+            return await first_answer(
+                answers[0](), lambda: others.pop(0)(), lambda: bool(others), SILENCE_SECONDS
+            )
 
     async def test_a_broken_connection_is_no_answer_while_another_may_come(self) -> None:
         broken = self.saying(BrokerConnectionError("broken"), SILENCE_SECONDS * 1.5)
@@ -271,19 +296,27 @@ class TestFirstAnswer:
 
     async def test_a_failure_before_the_second_is_over_asks_nobody_else(self) -> None:
         with pytest.raises(RequestTimedOutError):
-            await self.first(self.saying(RequestTimedOutError("no reply"), 0), self.saying("answer", 0))
+            await self.first(
+                self.saying(RequestTimedOutError("no reply"), 0), self.saying("answer", 0)
+            )
 
     async def test_when_all_have_failed_the_last_error_is_raised(self) -> None:
         with pytest.raises(RequestTimedOutError, match="last"):
             await self.first(
-                self.saying(BrokerConnectionError("first"), SILENCE_SECONDS * 1.5), self.saying(RequestTimedOutError("last"), SILENCE_SECONDS)
+                self.saying(BrokerConnectionError("first"), SILENCE_SECONDS * 1.5),
+                self.saying(RequestTimedOutError("last"), SILENCE_SECONDS),
             )
 
-
-    async def test_the_error_of_one_that_fails_together_with_the_answer_is_not_reported_as_lost(self) -> None:
-        """Found by the simulation: both ended in one turn of the loop, and nobody had looked at the failure."""
+    async def test_the_error_of_one_that_fails_together_with_the_answer_is_not_reported_as_lost(
+        self,
+    ) -> None:
+        """Found by the simulation: both ended in one turn of the loop, and nobody had looked at the
+        failure.
+        """
         reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
         for answer_first in (True, False):
             together = asyncio.Event()
 
@@ -295,7 +328,9 @@ class TestFirstAnswer:
 
             outcomes: list[str | KafkaError] = ["answer", BrokerConnectionError("no other")]
             first, second = outcomes if answer_first else outcomes[::-1]
-            asked = asyncio.ensure_future(self.first(lambda first=first: ends(first), lambda second=second: ends(second)))  # type: ignore[misc]
+            asked = asyncio.ensure_future(
+                self.first(lambda first=first: ends(first), lambda second=second: ends(second))  # type: ignore[misc]
+            )
             await asyncio.sleep(SILENCE_SECONDS * 1.5)
             together.set()
             assert await asked == "answer"
@@ -314,7 +349,9 @@ async def test_what_changes_something_is_asked_of_one_broker_only(three: Embedde
     async with asyncio.timeout(LIMIT_SECONDS), ClusterClient(three.bootstrap_servers) as client:
         released = asyncio.Event()
         three.on(ApiKey.CREATE_TOPICS, hold_answer(released), times=None)
-        creating = asyncio.create_task(client.request(CreateTopicsRequest([CreatableTopic("new", 1, 1)])))
+        creating = asyncio.create_task(
+            client.request(CreateTopicsRequest([CreatableTopic("new", 1, 1)]))
+        )
         await asyncio.sleep(SILENCE_SECONDS * 3)
         released.set()
         assert (await creating).topics[0].error_code == 0

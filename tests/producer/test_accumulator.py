@@ -1,4 +1,6 @@
-"""What the accumulator calls ready, what it hands out, and in which order: decisions over (state, now), without a broker."""
+"""What the accumulator calls ready, what it hands out, and in which order: decisions over (state,
+now), without a broker.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,33 @@ RECORD_BOUND = 140  # of the records of 100 bytes that add() appends
 
 def cluster(leaders: list[int], topic: str = "t") -> ClusterSnapshot:
     """A topic whose partition n is led by ``leaders[n]``."""
-    return ClusterSnapshot(1, {}, {topic: TopicInfo(topic, partitions=tuple(PartitionInfo(n, node, 0) for n, node in enumerate(leaders)))})
+    return ClusterSnapshot(
+        1,
+        {},
+        {
+            topic: TopicInfo(
+                topic, partitions=tuple(PartitionInfo(n, node, 0) for n, node in enumerate(leaders))
+            )
+        },
+    )
 
 
 def made(leaders: list[int], **settings: Any) -> RecordAccumulator:
     """An accumulator whose batches take one record of 100 bytes, or two by ``batch_size=400``."""
-    settings = {"enable_idempotence": False, "batch_size": 200, "linger_ms": LINGER_S * 1000, **settings}
+    settings = {
+        "enable_idempotence": False,
+        "batch_size": 200,
+        "linger_ms": LINGER_S * 1000,
+        **settings,
+    }
     config = ProducerConfig(**settings)
-    accumulator = RecordAccumulator(config, BufferPool(config.buffer_memory, config.batch_size), ProducerState(), random.Random(0), lambda at: None)
+    accumulator = RecordAccumulator(
+        config,
+        BufferPool(config.buffer_memory, config.batch_size),
+        ProducerState(),
+        random.Random(0),
+        lambda at: None,
+    )
     accumulator.update(cluster(leaders))
     return accumulator
 
@@ -48,8 +69,15 @@ async def add(accumulator: RecordAccumulator, partition: int = 0, size: int = 10
     return await placed(accumulator, pending, partition)
 
 
-async def placed(accumulator: RecordAccumulator, pending: PendingAppend, partition: int = 0) -> ProducerBatch:
-    appender = Appender(accumulator, check_open=lambda transaction: None, wake=lambda: None, on_next_batch=lambda queue: None)
+async def placed(
+    accumulator: RecordAccumulator, pending: PendingAppend, partition: int = 0
+) -> ProducerBatch:
+    appender = Appender(
+        accumulator,
+        check_open=lambda transaction: None,
+        wake=lambda: None,
+        on_next_batch=lambda queue: None,
+    )
     try:
         appender.enter(pending, queue_of(accumulator, partition))
         batch, _ = pending.place or await appender.in_turn(pending)
@@ -71,7 +99,7 @@ def drained(accumulator: RecordAccumulator, node_id: int = 1, at: float | None =
     return [batch.tp.partition for batch in accumulator.drain(node_id, now() if at is None else at)]
 
 
-# -- ready ---------------------------------------------------------------------------------------------------------------
+# -- ready -----------------------------------------------------------------------------------------
 
 
 async def test_a_batch_with_room_waits_for_linger_and_says_until_when() -> None:
@@ -117,7 +145,9 @@ async def test_encoded_records_come_behind_the_open_batch_and_do_not_linger() ->
 
 async def test_encoded_records_alone_are_ready_at_once() -> None:
     accumulator = made([1])
-    await placed(accumulator, PendingBatch(RecordBatchWriter.of_encoded(b"x", 1, 0, 0, None), now() + 60))
+    await placed(
+        accumulator, PendingBatch(RecordBatchWriter.of_encoded(b"x", 1, 0, 0, None), now() + 60)
+    )
     assert accumulator.ready(now()).nodes == [1]
 
 
@@ -240,7 +270,7 @@ async def test_memory_that_comes_in_the_moment_of_closing_is_given_back() -> Non
     assert accumulator.pool.available == 300 and not accumulator.incomplete
 
 
-# -- drain ---------------------------------------------------------------------------------------------------------------
+# -- drain -----------------------------------------------------------------------------------------
 
 
 async def test_one_batch_of_each_partition_and_of_the_nodes_own_only() -> None:
@@ -279,13 +309,17 @@ async def test_a_partition_whose_sequence_has_to_wait_is_passed() -> None:
     assert drained(accumulator) == [0]
     for partition in (0, 1):
         await add(accumulator, partition)
-    assert drained(accumulator) == [1], "partition 0's first batch is unresolved, so its second waits"
+    assert drained(accumulator) == [1], (
+        "partition 0's first batch is unresolved, so its second waits"
+    )
     assert drained(accumulator) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_small_requests_let_no_partition_starve(seed: int) -> None:
-    """Each request has room for one batch. Batches come at random, and a partition that waits is passed at most once by each of the others."""
+    """Each request has room for one batch. Batches come at random, and a partition that waits is
+    passed at most once by each of the others.
+    """
     rng = random.Random(seed)
     count = rng.randrange(2, 8)
     accumulator = made([1] * count, linger_ms=0, batch_size=150, max_request_size=200)
@@ -323,7 +357,7 @@ async def test_retries_go_back_to_their_places_in_whatever_order_they_come(seed:
         assert waiting == [batch for batch in batches if batch in waiting], f"seed {seed}"
 
 
-# -- expiry, topics and memory ----------------------------------------------------------------------------------------------
+# -- expiry, topics and memory ---------------------------------------------------------------------
 
 
 async def test_batches_expire_by_age_in_flight_or_not() -> None:
@@ -354,11 +388,15 @@ async def test_a_topic_made_again_with_fewer_partitions_has_fewer() -> None:
     accumulator = made([1] * 4)
     topic = accumulator.topics["t"]
     lost = await add(accumulator, 3)
-    again = TopicInfo("t", topic_id=uuid.UUID(int=2), partitions=(PartitionInfo(0, 1, 0), PartitionInfo(1, 2, 0)))
+    again = TopicInfo(
+        "t", topic_id=uuid.UUID(int=2), partitions=(PartitionInfo(0, 1, 0), PartitionInfo(1, 2, 0))
+    )
     accumulator.update(ClusterSnapshot(2, {}, {"t": again}))
     assert topic.count == 2 and topic.available == [0, 1] and topic.sticky.current in (0, 1)
     ready = accumulator.ready(lost.created_at + LINGER_S)
-    assert ready.nodes == [] and ready.leaderless, "what waits for a partition that is no more has no leader, and expires"
+    assert ready.nodes == [] and ready.leaderless, (
+        "what waits for a partition that is no more has no leader, and expires"
+    )
 
 
 async def test_a_broker_that_lags_behind_takes_no_partition_away() -> None:

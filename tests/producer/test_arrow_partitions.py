@@ -1,4 +1,6 @@
-"""Rows of Arrow tables by partition: as Java's partitioner and the column ``partition`` say, in order."""
+"""Rows of Arrow tables by partition: as Java's partitioner and the column ``partition`` say, in
+order.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,22 @@ partitions_of_topic = st.sampled_from([1, 2, 3, 6, 7, 1000, 2**31 - 1])
 Row = tuple[bytes | None, int | None]
 
 
-def taken(table: pa.Table, partitions: int, *, limit: int = 1 << 20, ignore_keys: bool = False) -> list[PartitionRecords]:
-    ((_, window),) = windows(record_table(table), max_rows=1 << 20, max_bytes=1 << 26, max_row_bytes=1 << 26)
-    return list(partition_records(window, partitions, first_row=FIRST_ROW, limit=limit, timestamp=NOW, ignore_keys=ignore_keys))
+def taken(
+    table: pa.Table, partitions: int, *, limit: int = 1 << 20, ignore_keys: bool = False
+) -> list[PartitionRecords]:
+    ((_, window),) = windows(
+        record_table(table), max_rows=1 << 20, max_bytes=1 << 26, max_row_bytes=1 << 26
+    )
+    return list(
+        partition_records(
+            window,
+            partitions,
+            first_row=FIRST_ROW,
+            limit=limit,
+            timestamp=NOW,
+            ignore_keys=ignore_keys,
+        )
+    )
 
 
 def table_of(rows: list[Row], columns: set[str]) -> pa.Table:
@@ -40,7 +55,9 @@ def table_of(rows: list[Row], columns: set[str]) -> pa.Table:
     return pa.table(arrays)
 
 
-def expected_partition(row: Row, columns: set[str], partitions: int, ignore_keys: bool) -> int | None:
+def expected_partition(
+    row: Row, columns: set[str], partitions: int, ignore_keys: bool
+) -> int | None:
     key, partition = row
     if "partition" in columns and partition is not None:
         return partition
@@ -49,11 +66,21 @@ def expected_partition(row: Row, columns: set[str], partitions: int, ignore_keys
     return None
 
 
-def check(rows: list[Row], columns: set[str], found: list[PartitionRecords], partitions: int, ignore_keys: bool = False) -> None:
+def check(
+    rows: list[Row],
+    columns: set[str],
+    found: list[PartitionRecords],
+    partitions: int,
+    ignore_keys: bool = False,
+) -> None:
     rows_of: defaultdict[int | None, list[int]] = defaultdict(list)
     done = 0
     for batch in found:
-        numbers = range(done, done + batch.records.count) if batch.rows is None else [row - FIRST_ROW for row in batch.rows]
+        numbers = (
+            range(done, done + batch.records.count)
+            if batch.rows is None
+            else [row - FIRST_ROW for row in batch.rows]
+        )
         done += batch.records.count
         rows_of[batch.partition] += numbers
         writer = RecordBatchWriter(NOW)
@@ -73,14 +100,24 @@ def check(rows: list[Row], columns: set[str], found: list[PartitionRecords], par
     limit=st.sampled_from([1, 100, 1 << 20]),
     ignore_keys=st.booleans(),
 )
-def test_each_row_goes_where_a_record_would(rows: list[Row], columns: set[str], partitions: int, limit: int, ignore_keys: bool) -> None:
+def test_each_row_goes_where_a_record_would(
+    rows: list[Row], columns: set[str], partitions: int, limit: int, ignore_keys: bool
+) -> None:
     found = taken(table_of(rows, columns), partitions, limit=limit, ignore_keys=ignore_keys)
     check(rows, columns, found, partitions, ignore_keys)
 
 
-@given(rows=st.lists(st.tuples(keys_of_any_length, st.none()), min_size=1, max_size=30), partitions=partitions_of_topic, skipped=st.integers(0, 3))
-def test_keys_of_any_length_are_hashed_as_in_java(rows: list[Row], partitions: int, skipped: int) -> None:
-    table = pa.concat_tables([table_of(rows[:skipped], {"key"}), table_of(rows, {"key"})]).slice(min(skipped, len(rows)))
+@given(
+    rows=st.lists(st.tuples(keys_of_any_length, st.none()), min_size=1, max_size=30),
+    partitions=partitions_of_topic,
+    skipped=st.integers(0, 3),
+)
+def test_keys_of_any_length_are_hashed_as_in_java(
+    rows: list[Row], partitions: int, skipped: int
+) -> None:
+    table = pa.concat_tables([table_of(rows[:skipped], {"key"}), table_of(rows, {"key"})]).slice(
+        min(skipped, len(rows))
+    )
     check(rows, {"key"}, taken(table, partitions), partitions)
 
 

@@ -1,4 +1,6 @@
-"""Behaviour of the whole producer that no other file's subject is: limits on time, requests and connections, metadata, muting, closing."""
+"""Behaviour of the whole producer that no other file's subject is: limits on time, requests and
+connections, metadata, muting, closing.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,22 @@ from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, fail, hold, hold_answer
 
 LIMIT_SECONDS = 10.0
-FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+FAST: dict[str, Any] = {
+    "linger_ms": 0,
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+}
 WITHOUT_ANSWERS: dict[str, Any] = {"acks": 0, "enable_idempotence": False}
 
 
 @asynccontextmanager
 async def producer_of(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Producer]:
     """A producer for at most ten seconds, and one that a failed test does not wait for."""
-    async with running(Producer(broker.bootstrap_servers, **{**FAST, **settings}), LIMIT_SECONDS) as producer:
+    async with running(
+        Producer(broker.bootstrap_servers, **{**FAST, **settings}), LIMIT_SECONDS
+    ) as producer:
         yield producer
 
 
@@ -59,7 +69,9 @@ async def until(happens: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def stored(broker: EmbeddedCluster, topic: str = "t", partition: int | None = None) -> list[bytes | None]:
+def stored(
+    broker: EmbeddedCluster, topic: str = "t", partition: int | None = None
+) -> list[bytes | None]:
     return [record.value for record in broker.records(topic, partition)]
 
 
@@ -84,11 +96,13 @@ def spy_on(broker: EmbeddedCluster, api_key: int) -> list[Any]:
     return spy.requests
 
 
-# -- the caller's side -------------------------------------------------------------------------------------------------------
+# -- the caller's side -----------------------------------------------------------------------------
 
 
 async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedCluster) -> None:
-    async with producer_of(three, max_block_ms=400, buffer_memory=2_000, batch_size=1_500) as producer:
+    async with producer_of(
+        three, max_block_ms=400, buffer_memory=2_000, batch_size=1_500
+    ) as producer:
         for partition in (0, 1):
             await producer.send_and_wait("t", b"first", partition=partition)
         answer = asyncio.Event()
@@ -98,14 +112,19 @@ async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedCluste
         with pytest.raises(BufferExhaustedError, match="what was left of max_block_ms") as caught:
             await producer.send("new", b"x" * 1_000)
         left = re.search(r"in (\d+) ms", str(caught.value))
-        assert left is not None and int(left[1]) <= 150, "400 ms in all, not 250 for metadata and 400 more for memory"
+        assert left is not None and int(left[1]) <= 150, (
+            "400 ms in all, not 250 for metadata and 400 more for memory"
+        )
         answer.set()
         await kept
 
 
 async def test_a_record_larger_than_the_buffer_names_both_numbers(broker: EmbeddedCluster) -> None:
     async with producer_of(broker, buffer_memory=5_000, batch_size=1_000) as producer:
-        with pytest.raises(RecordTooLargeError, match=r"a record of up to \d{4} bytes .* is larger than buffer_memory=5000"):
+        with pytest.raises(
+            RecordTooLargeError,
+            match=r"a record of up to \d{4} bytes .* is larger than buffer_memory=5000",
+        ):
             await producer.send_and_wait("t", b"x" * 6_000)
         assert producer._pool.available == 5_000
 
@@ -137,7 +156,10 @@ async def test_close_ends_sends_that_wait_for_metadata(broker: EmbeddedCluster) 
     broker.create_topic("t")
     broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE, topic="new"), times=None)
     async with producer_of(broker, max_block_ms=60_000) as producer:
-        waiting = [asyncio.ensure_future(producer.send("new", b"x")), asyncio.ensure_future(producer.partitions_for("new"))]
+        waiting = [
+            asyncio.ensure_future(producer.send("new", b"x")),
+            asyncio.ensure_future(producer.partitions_for("new")),
+        ]
         waiting.append(asyncio.ensure_future(producer.send_many("new", [b"x", b"y"])))
         await until(lambda: asked(broker, ApiKey.METADATA) > 2)
         await producer.close()
@@ -192,7 +214,9 @@ async def test_a_delivery_may_be_awaited_by_many_and_often(broker: EmbeddedClust
 
 
 @pytest.mark.parametrize("headers", [[("\ud800", b"")], [("a", b"1"), ("b\udfff", None)]])
-async def test_a_header_that_utf_8_can_not_write_is_named(broker: EmbeddedCluster, headers: list[tuple[str, bytes | None]]) -> None:
+async def test_a_header_that_utf_8_can_not_write_is_named(
+    broker: EmbeddedCluster, headers: list[tuple[str, bytes | None]]
+) -> None:
     async with producer_of(broker) as producer:
         with pytest.raises(SerializationError, match=r"header .* UTF-8"):
             await producer.send("t", b"x", headers=headers)
@@ -205,12 +229,16 @@ def test_servers_that_are_none_are_named(servers: Any) -> None:
         Producer(servers)
 
 
-# -- acks, muting, requests ----------------------------------------------------------------------------------------------------
+# -- acks, muting, requests ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
-async def test_without_acknowledgements_a_partition_goes_on_and_offsets_are_unknown(broker: EmbeddedCluster, in_flight: int) -> None:
-    async with producer_of(broker, **WITHOUT_ANSWERS, max_in_flight_requests_per_connection=in_flight, batch_size=0) as producer:
+async def test_without_acknowledgements_a_partition_goes_on_and_offsets_are_unknown(
+    broker: EmbeddedCluster, in_flight: int
+) -> None:
+    async with producer_of(
+        broker, **WITHOUT_ANSWERS, max_in_flight_requests_per_connection=in_flight, batch_size=0
+    ) as producer:
         for number in range(20):
             assert (await producer.send_and_wait("t", b"%d" % number)).offset == -1
     assert await values_of(broker, 20) == [b"%d" % number for number in range(20)]
@@ -220,7 +248,9 @@ async def values_of(broker: EmbeddedCluster, count: int) -> list[bytes | None]:
     return [record.value for record in await broker.wait_for_records("t", count)]
 
 
-async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(three: EmbeddedCluster) -> None:
+async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(
+    three: EmbeddedCluster,
+) -> None:
     """The old leader hangs up, which is all that it can do."""
     async with producer_of(three, **WITHOUT_ANSWERS) as producer:
         await producer.send_and_wait("t", b"first", partition=0)
@@ -229,12 +259,22 @@ async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(three
         async with asyncio.timeout(LIMIT_SECONDS):
             while b"after" not in stored(three):
                 await producer.send_and_wait("t", b"after", partition=0)
-                await asyncio.sleep(0.03)  # longer than reconnecting may take: nothing else asks for metadata then
+                await asyncio.sleep(
+                    0.03
+                )  # longer than reconnecting may take: nothing else asks for metadata then
 
 
-async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: EmbeddedCluster) -> None:
-    """Also where another node leads it meanwhile: it is muted, or its order would change without idempotence."""
-    settings = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1, "batch_size": 0}
+async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(
+    three: EmbeddedCluster,
+) -> None:
+    """Also where another node leads it meanwhile: it is muted, or its order would change without
+    idempotence.
+    """
+    settings = {
+        "enable_idempotence": False,
+        "max_in_flight_requests_per_connection": 1,
+        "batch_size": 0,
+    }
     async with producer_of(three, **settings) as producer:
         for partition in range(3):
             await producer.send_and_wait("t", b"before", partition=partition)
@@ -243,7 +283,12 @@ async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: 
         first = await producer.send("t", b"first", partition=0)
         await until(lambda: rule.used == 1)
         three.move_leader("t", 0, 2)
-        await until(lambda: producer._accumulator.topics["t"].queues[0].leader == 2 or not producer._metadata.request_update())
+        await until(
+            lambda: (
+                producer._accumulator.topics["t"].queues[0].leader == 2
+                or not producer._metadata.request_update()
+            )
+        )
         second = await producer.send("t", b"second", partition=0)
         for number in range(20):
             await producer.send_and_wait("t", b"%d" % number, partition=1)
@@ -256,12 +301,16 @@ async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(three: 
 
 async def test_no_more_requests_are_in_flight_than_allowed(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 8)
-    async with producer_of(broker, max_in_flight_requests_per_connection=3, batch_size=0, max_request_size=150) as producer:
+    async with producer_of(
+        broker, max_in_flight_requests_per_connection=3, batch_size=0, max_request_size=150
+    ) as producer:
         for partition in range(8):
             await producer.send_and_wait("t", b"first", partition=partition)
         answer = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(answer), times=None)
-        deliveries = [await producer.send("t", b"%d" % number, partition=number) for number in range(8)]
+        deliveries = [
+            await producer.send("t", b"%d" % number, partition=number) for number in range(8)
+        ]
         await until(lambda: producer._sender.in_flight == 3)
         await asyncio.sleep(0.02)
         assert producer._sender.in_flight == 3 and producer.metrics()["requests-in-flight"] == 3
@@ -270,7 +319,9 @@ async def test_no_more_requests_are_in_flight_than_allowed(broker: EmbeddedClust
             await delivery
 
 
-async def test_one_request_carries_all_topics_and_partitions_of_a_node(three: EmbeddedCluster) -> None:
+async def test_one_request_carries_all_topics_and_partitions_of_a_node(
+    three: EmbeddedCluster,
+) -> None:
     three.create_topic("u", 3)
     seen: list[ProduceRequest] = spy_on(three, ApiKey.PRODUCE)
     async with producer_of(three, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
@@ -283,11 +334,20 @@ async def test_one_request_carries_all_topics_and_partitions_of_a_node(three: Em
         await asyncio.gather(*connected)
         await producer.flush()
     assert len(seen) == 3, "one for each node"
-    assert [len(topic.partition_data) for request in seen for topic in request.topic_data] == [1] * 6
-    assert {part.index for request in seen for topic in request.topic_data for part in topic.partition_data} == {0, 1, 2}
+    assert [len(topic.partition_data) for request in seen for topic in request.topic_data] == [
+        1
+    ] * 6
+    assert {
+        part.index
+        for request in seen
+        for topic in request.topic_data
+        for part in topic.partition_data
+    } == {0, 1, 2}
 
 
-async def test_a_request_without_an_answer_costs_its_own_connection_only(three: EmbeddedCluster) -> None:
+async def test_a_request_without_an_answer_costs_its_own_connection_only(
+    three: EmbeddedCluster,
+) -> None:
     async with producer_of(three, request_timeout_ms=150) as producer:
         for partition in range(3):
             await producer.send_and_wait("t", b"first", partition=partition)
@@ -308,8 +368,12 @@ async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedCluster
         assert producer._sender._producer.bumps == 0
 
 
-async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(broker: EmbeddedCluster) -> None:
-    rule = broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), times=None)
+async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(
+    broker: EmbeddedCluster,
+) -> None:
+    rule = broker.on(
+        ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), times=None
+    )
     async with producer_of(broker) as producer:
         for _ in range(3):
             with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
@@ -318,7 +382,7 @@ async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(broker: 
     assert rule.used == 1
 
 
-# -- metadata ---------------------------------------------------------------------------------------------------------------------
+# -- metadata --------------------------------------------------------------------------------------
 
 
 async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: EmbeddedCluster) -> None:
@@ -333,14 +397,20 @@ async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: Embed
         await until(lambda: bool(seen))
         assert [topic.name for topic in seen[0].topics or ()] == ["used"]
         await until(lambda: producer._metadata.snapshot.topics.keys() == {"used"})
-        assert (await producer.send_and_wait("idle", b"y")).offset == 1, "it is learned again when it is needed"
+        assert (await producer.send_and_wait("idle", b"y")).offset == 1, (
+            "it is learned again when it is needed"
+        )
 
 
 async def test_many_refused_topics_make_no_storm_of_refreshes(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=None)
-    async with producer_of(broker, retry_backoff_ms=100, retry_backoff_max_ms=100, max_block_ms=450) as producer:
+    async with producer_of(
+        broker, retry_backoff_ms=100, retry_backoff_max_ms=100, max_block_ms=450
+    ) as producer:
         await asyncio.gather(*(producer.send(f"t-{number % 50}", b"x") for number in range(500)))
-    assert asked(broker, ApiKey.METADATA) <= 10, "one for each back-off of 100 ms, the first at once"
+    assert asked(broker, ApiKey.METADATA) <= 10, (
+        "one for each back-off of 100 ms, the first at once"
+    )
 
 
 async def test_refreshes_come_one_at_a_time(broker: EmbeddedCluster) -> None:
@@ -356,7 +426,9 @@ async def test_refreshes_come_one_at_a_time(broker: EmbeddedCluster) -> None:
         await asyncio.gather(*sends)
 
 
-async def test_whoever_waits_for_an_update_is_told_of_success_failure_and_end(broker: EmbeddedCluster) -> None:
+async def test_whoever_waits_for_an_update_is_told_of_success_failure_and_end(
+    broker: EmbeddedCluster,
+) -> None:
     async with producer_of(broker) as producer:
         metadata = producer._metadata
         await metadata.await_update(metadata.snapshot.version - 1)
@@ -375,7 +447,9 @@ async def test_whoever_waits_for_an_update_is_told_of_success_failure_and_end(br
 
 
 async def test_a_leader_that_left_the_cluster_is_asked_after(three: EmbeddedCluster) -> None:
-    """Metadata knows nothing of the topic at first, and of the old leader nothing any more: nobody but the producer can ask again."""
+    """Metadata knows nothing of the topic at first, and of the old leader nothing any more: nobody
+    but the producer can ask again.
+    """
     async with producer_of(three, metadata_max_age_ms=60_000) as producer:
         for partition in range(3):
             await producer.send_and_wait("t", b"first", partition=partition)
@@ -398,7 +472,9 @@ async def test_a_topic_that_was_made_again_with_fewer_partitions(broker: Embedde
                 await asyncio.sleep(0.005)
         for number in range(20):
             await producer.send_and_wait("t", b"%d" % number, b"key %d" % number)
-        with pytest.raises(InvalidPartitionError, match="partition=7 of topic 't': it has partitions 0 to 1"):
+        with pytest.raises(
+            InvalidPartitionError, match="partition=7 of topic 't': it has partitions 0 to 1"
+        ):
             await producer.send_and_wait("t", b"x", partition=7)
     assert len(stored(broker)) == 20
 
@@ -419,11 +495,13 @@ async def test_records_that_find_no_leader_in_time_are_counted() -> None:
             assert (await producer.send_and_wait("t", b"later", partition=0)).offset == 0
 
 
-# -- sockets ---------------------------------------------------------------------------------------------------------------------
+# -- sockets ---------------------------------------------------------------------------------------
 
 
 async def test_sockets_have_their_options(broker: EmbeddedCluster) -> None:
-    async with producer_of(broker, send_buffer_bytes=40_000, receive_buffer_bytes=50_000) as producer:
+    async with producer_of(
+        broker, send_buffer_bytes=40_000, receive_buffer_bytes=50_000
+    ) as producer:
         await producer.send_and_wait("t", b"x")
         connection = producer._brokers.live(1)
         assert connection is not None
@@ -435,22 +513,35 @@ async def test_sockets_have_their_options(broker: EmbeddedCluster) -> None:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
 
 
-async def test_every_address_of_a_name_is_tried(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_address_of_a_name_is_tried(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """client.dns.lookup=use_all_dns_ips: the first address of the name refuses."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     names = {"kafka.example": ["127.0.0.2", "127.0.0.1"]}
 
     async def look_up(host: str, service: object, **kwargs: object) -> list[tuple[Any, ...]]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in names.get(host, [host])]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in names.get(host, [host])
+        ]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
-    async with asyncio.timeout(LIMIT_SECONDS), Producer(f"kafka.example:{port}", **FAST) as producer:
+    async with (
+        asyncio.timeout(LIMIT_SECONDS),
+        Producer(f"kafka.example:{port}", **FAST) as producer,
+    ):
         assert (await producer.send_and_wait("t", b"x")).offset == 0
 
 
-async def test_canonical_names_become_bootstrap_servers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_canonical_names_become_bootstrap_servers_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def look_up(host: str, service: object, **kwargs: object) -> list[tuple[Any, ...]]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, service)) for address in ("10.0.0.1", "10.0.0.2")]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, service))
+            for address in ("10.0.0.1", "10.0.0.2")
+        ]
 
     async def reverse(address: tuple[str, int], flags: int) -> tuple[str, str]:
         return f"broker-{address[0][-1]}.example", str(address[1])
@@ -458,14 +549,22 @@ async def test_canonical_names_become_bootstrap_servers_of_their_own(monkeypatch
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "getaddrinfo", look_up)
     monkeypatch.setattr(loop, "getnameinfo", reverse)
-    config = ClientConfig(bootstrap_servers=("kafka.example:9092",), client_dns_lookup="resolve_canonical_bootstrap_servers_only")
-    assert await bootstrap_addresses(config) == [("broker-1.example", 9092), ("broker-2.example", 9092)]
+    config = ClientConfig(
+        bootstrap_servers=("kafka.example:9092",),
+        client_dns_lookup="resolve_canonical_bootstrap_servers_only",
+    )
+    assert await bootstrap_addresses(config) == [
+        ("broker-1.example", 9092),
+        ("broker-2.example", 9092),
+    ]
 
 
 async def test_connections_are_opened_for_those_that_are_needed(three: EmbeddedCluster) -> None:
     async with producer_of(three) as producer:
         await producer.send_and_wait("t", b"x", partition=1)
-        await until(lambda: [three.connection_count(node_id) for node_id in three.node_ids] == [0, 1, 0])
+        await until(
+            lambda: [three.connection_count(node_id) for node_id in three.node_ids] == [0, 1, 0]
+        )
         live: Connection | None = producer._brokers.live(2)
         assert live is not None and live.versions
     await until(lambda: not any(three.connection_count(node_id) for node_id in three.node_ids))

@@ -1,4 +1,6 @@
-"""The pool's books balance at every step, waiters are served in order, and nothing is lost to time-outs and cancellation."""
+"""The pool's books balance at every step, waiters are served in order, and nothing is lost to
+time-outs and cancellation.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ async def test_waiters_are_served_in_their_order() -> None:
     assert pool.waiting == 2
     pool.deallocate(50)
     await settle()
-    assert order == [], "50 bytes belong to the large one in front, the small one must not overtake it"
+    assert order == [], (
+        "50 bytes belong to the large one in front, the small one must not overtake it"
+    )
     pool.deallocate(50)
     await asyncio.gather(*tasks)
     assert order == ["large", "small"]
@@ -89,7 +93,9 @@ async def test_blocks_are_reused_and_dissolved() -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), total=st.integers(20, 200), block=st.integers(1, 40))
 def test_the_books_balance_under_random_use(seed: int, total: int, block: int) -> None:
-    """Free + lent + collected by waiters = total at every step; at the end everybody was served or told why not."""
+    """Free + lent + collected by waiters = total at every step; at the end everybody was served or
+    told why not.
+    """
     asyncio.run(_random_use(random.Random(seed), total, block))
 
 
@@ -105,7 +111,15 @@ async def _random_use(rng: random.Random, total: int, block: int) -> None:
     for _ in range(60):
         choice = rng.random()
         if choice < 0.5:
-            waiting.append(asyncio.create_task(take(rng.choice([block, rng.randint(1, total)]) if block <= total else rng.randint(1, total))))
+            waiting.append(
+                asyncio.create_task(
+                    take(
+                        rng.choice([block, rng.randint(1, total)])
+                        if block <= total
+                        else rng.randint(1, total)
+                    )
+                )
+            )
         elif choice < 0.7 and waiting:
             rng.choice(waiting).cancel()
         elif lent:
@@ -122,7 +136,9 @@ async def _random_use(rng: random.Random, total: int, block: int) -> None:
         await settle()
         assert lent or not pool.waiting, "somebody waits although everything is free"
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-    assert all(outcome is None or isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+    assert all(
+        outcome is None or isinstance(outcome, asyncio.CancelledError) for outcome in outcomes
+    )
     for size in lent:
         pool.deallocate(size)
     assert pool.available == total

@@ -1,4 +1,6 @@
-"""The buffer pool against a model: allocate, give back, cancel, time out and close in any order, also several within one turn of the loop."""
+"""The buffer pool against a model: allocate, give back, cancel, time out and close in any order,
+also several within one turn of the loop.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class ClockedLoop(asyncio.SelectorEventLoop):
         self.run_forever()
 
     def settle(self) -> None:
-        # A time-out takes the most turns: timer, cancelled future, task, and the next waiter's future and task.
+        # A time-out takes the most turns: timer, cancelled future, task, and the next waiter's
+        # future and task.
         for _ in range(8):
             self.turn()
 
@@ -49,7 +52,9 @@ class Caller:
 
 @dataclass
 class Model:
-    """What the pool has to do, in the simplest words: a number of free bytes, and a line of callers."""
+    """What the pool has to do, in the simplest words: a number of free bytes, and a line of
+    callers.
+    """
 
     free: int
     line: list[Caller] = field(default_factory=list)
@@ -98,11 +103,15 @@ class PoolMachine(RuleBasedStateMachine):
         self.served_in_order: list[int] = []
         self.closed = False
 
-    # -- what callers do, and what happens to them -------------------------------------------------------------------
+    # -- what callers do, and what happens to them -------------------------------------------------
 
     def size_from(self, draw: int) -> int:
         # Blocks are what is asked for most.
-        return min(self.pool.block_size or 1, self.pool.total) if draw > 60 else 1 + draw % self.pool.total
+        return (
+            min(self.pool.block_size or 1, self.pool.total)
+            if draw > 60
+            else 1 + draw % self.pool.total
+        )
 
     @rule(draw=st.integers(0, 120), limit_s=st.sampled_from([0.0, 1.0, 5.0, 60.0]))
     def allocate(self, draw: int, limit_s: float) -> None:
@@ -115,7 +124,13 @@ class PoolMachine(RuleBasedStateMachine):
 
     def _start(self, size: int, limit_s: float) -> None:
         self._settle()  # so that the order of arriving is the order of starting
-        caller = Caller(len(self.callers), size, self.loop.now + limit_s, self.loop.now, self.loop.create_task(self._call(size, limit_s)))
+        caller = Caller(
+            len(self.callers),
+            size,
+            self.loop.now + limit_s,
+            self.loop.now,
+            self.loop.create_task(self._call(size, limit_s)),
+        )
         self.callers.append(caller)
         self.pending.append(caller)
         if not self.closed:
@@ -196,12 +211,13 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def close(self) -> None:
         if any(caller.cancelled for caller in self.pending):
-            self._settle()  # what a cancelled one gives back in its next turn would come too late for the next
+            # what a cancelled one gives back in its next turn would come too late for the next
+            self._settle()
         self.pool.close(ProducerClosedError("closed"))
         self.closed = True
         self.model.leave(list(self.model.line))
 
-    # -- what must hold ----------------------------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     def _settle(self) -> None:
         late = [caller for caller in self.model.line if caller.deadline <= self.loop.now]
@@ -211,7 +227,9 @@ class PoolMachine(RuleBasedStateMachine):
         for caller in [caller for caller in self.pending if caller.task.done()]:
             self.pending.remove(caller)
             self._check_outcome(caller)
-        assert [caller.number for caller in self.pending] == [caller.number for caller in self.model.line]
+        assert [caller.number for caller in self.pending] == [
+            caller.number for caller in self.model.line
+        ]
         assert self.pool.available == self.model.free
         assert self.pool.reserved == sum(caller.collected for caller in self.model.line)
         assert self.pool.waiting == len(self.model.line)
@@ -226,7 +244,9 @@ class PoolMachine(RuleBasedStateMachine):
             assert caller.number in self.model.served
         elif isinstance(error, BufferExhaustedError):
             assert caller.number in self.model.expired and caller.deadline <= self.loop.now
-            assert f"no {caller.size} bytes" in str(error) and f"buffer_memory={self.pool.total}" in str(error)
+            assert f"no {caller.size} bytes" in str(
+                error
+            ) and f"buffer_memory={self.pool.total}" in str(error)
         else:
             assert isinstance(error, ProducerClosedError) and self.closed
             assert caller.number not in self.model.served
@@ -267,7 +287,12 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TestPoolMachine.settings = settings(
+    max_examples=150,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def test_leaving_the_line_does_not_walk_along_it(monkeypatch: pytest.MonkeyPatch) -> None:

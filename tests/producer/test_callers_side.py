@@ -1,4 +1,6 @@
-"""What the caller of send may rely on: routes of errors, interceptors, partitioners, partition keys, many records at once."""
+"""What the caller of send may rely on: routes of errors, interceptors, partitioners, partition
+keys, many records at once.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,14 @@ class Watching(ProducerInterceptor):
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
         self.acknowledged.append((metadata, error))
 
-    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
+    def on_send_error(
+        self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
+    ) -> None:
         self.failed.append((record, topic_partition, error))
 
-    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
+    def on_delivery(
+        self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
+    ) -> None:
         self.delivered.append((record, metadata.offset, error))
 
     def close(self) -> None:
@@ -67,14 +73,18 @@ class Upper(ProducerInterceptor):
         return record._replace(value=record.value.upper())
 
 
-# -- routes of errors ----------------------------------------------------------------------------------------------------
+# -- routes of errors ------------------------------------------------------------------------------
 
 
 async def test_errors_of_the_record_come_back_in_its_delivery(broker: EmbeddedCluster) -> None:
     watching = Watching()
     broker.create_topic("t")
-    async with Producer(broker.bootstrap_servers, max_request_size=1_000, max_block_ms=200, interceptors=[watching]) as producer:
-        broker.on(ApiKey.METADATA, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="secret"), times=None)
+    async with Producer(
+        broker.bootstrap_servers, max_request_size=1_000, max_block_ms=200, interceptors=[watching]
+    ) as producer:
+        broker.on(
+            ApiKey.METADATA, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="secret"), times=None
+        )
         broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE, topic="slow"), times=None)
         cases: list[tuple[type[KafkaError], dict[str, Any]]] = [
             (RecordTooLargeError, {"topic": "t", "value": b"x" * 2_000}),
@@ -97,7 +107,9 @@ async def test_errors_of_the_record_come_back_in_its_delivery(broker: EmbeddedCl
     assert watching.closed == 1
 
 
-async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(broker: EmbeddedCluster) -> None:
+async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(
+    broker: EmbeddedCluster,
+) -> None:
     async with Producer(broker.bootstrap_servers, max_block_ms=150) as producer:
         broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE, topic="slow"), times=None)
         delivery = await producer.send("slow", b"x")
@@ -107,7 +119,13 @@ async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(broker: E
 
 async def test_errors_of_the_call_are_raised(broker: EmbeddedCluster) -> None:
     watching = Watching()
-    producer = Producer(broker.bootstrap_servers, buffer_memory=20_000, max_block_ms=100, linger_ms=0, interceptors=[watching])
+    producer = Producer(
+        broker.bootstrap_servers,
+        buffer_memory=20_000,
+        max_block_ms=100,
+        linger_ms=0,
+        interceptors=[watching],
+    )
     await producer.start()
     await producer.send_and_wait("t", b"x")
     with pytest.raises(SerializationError):
@@ -123,43 +141,66 @@ async def test_errors_of_the_call_are_raised(broker: EmbeddedCluster) -> None:
     await producer.close()
     with pytest.raises(ProducerClosedError):
         await producer.send("t", b"x")
-    assert [type(error) for _, _, error in watching.failed] == [SerializationError, BufferExhaustedError, ProducerClosedError]
+    assert [type(error) for _, _, error in watching.failed] == [
+        SerializationError,
+        BufferExhaustedError,
+        ProducerClosedError,
+    ]
 
 
-# -- interceptors --------------------------------------------------------------------------------------------------------
+# -- interceptors ----------------------------------------------------------------------------------
 
 
-async def test_interceptors_see_and_change_records_and_hear_of_outcomes(broker: EmbeddedCluster) -> None:
+async def test_interceptors_see_and_change_records_and_hear_of_outcomes(
+    broker: EmbeddedCluster,
+) -> None:
     watching = Watching()
-    async with Producer(broker.bootstrap_servers, interceptors=[Failing(), watching, Upper()], batch_size=300) as producer:
+    async with Producer(
+        broker.bootstrap_servers, interceptors=[Failing(), watching, Upper()], batch_size=300
+    ) as producer:
         deliveries = [await producer.send("t", b"v%d" % number, b"k") for number in range(50)]
         for delivery in deliveries:
             await delivery
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
         with pytest.raises(BrokerError):
             await producer.send_and_wait("t", b"bad")
-    assert [record.value for record in broker.records("t")] == [b"V%d" % number for number in range(50)]
+    assert [record.value for record in broker.records("t")] == [
+        b"V%d" % number for number in range(50)
+    ]
     assert all(record.headers == (("seen", b"yes"),) for record in broker.records("t"))
-    assert [metadata.offset for metadata, error in watching.acknowledged if error is None] == list(range(50))
+    assert [metadata.offset for metadata, error in watching.acknowledged if error is None] == list(
+        range(50)
+    )
     metadata, error = watching.acknowledged[-1]
     assert metadata == RecordMetadata("t", 0, -1, -1) and isinstance(error, BrokerError)
-    assert [(record.value, offset) for record, offset, error in watching.delivered if error is None] == [(b"V%d" % n, n) for n in range(50)]
+    assert [
+        (record.value, offset) for record, offset, error in watching.delivered if error is None
+    ] == [(b"V%d" % n, n) for n in range(50)]
     assert watching.delivered[-1][0].value == b"BAD"
 
 
 async def test_interceptors_follow_the_parts_of_a_split_batch(broker: EmbeddedCluster) -> None:
     watching = Watching()
     broker.create_topic("t", configs={"max.message.bytes": "600"})
-    async with Producer(broker.bootstrap_servers, interceptors=[watching], batch_size=5_000) as producer:
+    async with Producer(
+        broker.bootstrap_servers, interceptors=[watching], batch_size=5_000
+    ) as producer:
         for delivery in [await producer.send("t", b"%03d" % number * 10) for number in range(100)]:
             await delivery
-    assert [(record.value, offset) for record, offset, _ in watching.delivered] == [(b"%03d" % n * 10, n) for n in range(100)]
+    assert [(record.value, offset) for record, offset, _ in watching.delivered] == [
+        (b"%03d" % n * 10, n) for n in range(100)
+    ]
     assert len(watching.acknowledged) == 100
 
 
 async def test_records_dropped_by_close_are_told_to_interceptors(broker: EmbeddedCluster) -> None:
     watching = Watching()
-    producer = Producer(broker.bootstrap_servers, interceptors=[watching], linger_ms=60_000, delivery_timeout_ms=120_000)
+    producer = Producer(
+        broker.bootstrap_servers,
+        interceptors=[watching],
+        linger_ms=60_000,
+        delivery_timeout_ms=120_000,
+    )
     await producer.start()
     await producer.partitions_for("t")
     deliveries = [await producer.send("t", b"x") for _ in range(3)]
@@ -168,34 +209,50 @@ async def test_records_dropped_by_close_are_told_to_interceptors(broker: Embedde
     assert all(isinstance(delivery.exception(), ProducerClosedError) for delivery in deliveries)
 
 
-# -- partitions ----------------------------------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------
 
 
 async def test_a_partition_key_chooses_and_is_not_stored(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=7)
     async with Producer(broker.bootstrap_servers) as producer:
         by_key = (await producer.send_and_wait("t", b"x", b"customer-9")).partition
-        assert (await producer.send_and_wait("t", b"y", partition_key=b"customer-9")).partition == by_key
-        assert (await producer.send_and_wait("t", b"z", b"another", partition_key=b"customer-9")).partition == by_key
-    assert [record.key for record in broker.records("t", by_key)] == [b"customer-9", None, b"another"]
+        assert (
+            await producer.send_and_wait("t", b"y", partition_key=b"customer-9")
+        ).partition == by_key
+        assert (
+            await producer.send_and_wait("t", b"z", b"another", partition_key=b"customer-9")
+        ).partition == by_key
+    assert [record.key for record in broker.records("t", by_key)] == [
+        b"customer-9",
+        None,
+        b"another",
+    ]
 
 
-async def test_round_robin_with_tiny_batches_gives_each_partition_the_same(broker: EmbeddedCluster) -> None:
+async def test_round_robin_with_tiny_batches_gives_each_partition_the_same(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t", num_partitions=4)
-    async with Producer(broker.bootstrap_servers, partitioner=RoundRobinPartitioner(), batch_size=100) as producer:
+    async with Producer(
+        broker.bootstrap_servers, partitioner=RoundRobinPartitioner(), batch_size=100
+    ) as producer:
         for _ in range(400):
             await producer.send("t", b"x" * 90)
         await producer.flush()
     assert [len(broker.records("t", partition)) for partition in range(4)] == [100] * 4
 
 
-async def test_a_sticky_partitioner_is_asked_again_where_a_batch_is_full(broker: EmbeddedCluster) -> None:
+async def test_a_sticky_partitioner_is_asked_again_where_a_batch_is_full(
+    broker: EmbeddedCluster,
+) -> None:
     class Sticky:
         def __init__(self) -> None:
             self.now = 0
             self.asked = 0
 
-        def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        def partition(
+            self, topic: str, key: bytes | None, value: bytes | None, partitions: int
+        ) -> int:
             self.asked += 1
             return self.now
 
@@ -204,42 +261,72 @@ async def test_a_sticky_partitioner_is_asked_again_where_a_batch_is_full(broker:
 
     sticky = Sticky()
     broker.create_topic("t", num_partitions=3)
-    async with Producer(broker.bootstrap_servers, partitioner=sticky, batch_size=1_000, linger_ms=50) as producer:
+    async with Producer(
+        broker.bootstrap_servers, partitioner=sticky, batch_size=1_000, linger_ms=50
+    ) as producer:
         placed = [await producer.send("t", b"x" * 200) for _ in range(12)]
         partitions = [(await delivery).partition for delivery in placed]
-    assert partitions == [0] * 4 + [1] * 4 + [2] * 4, "four records fill a batch, then the next partition has its turn"
+    assert partitions == [0] * 4 + [1] * 4 + [2] * 4, (
+        "four records fill a batch, then the next partition has its turn"
+    )
     assert sticky.asked == 12 + 2
 
 
 async def test_a_partitioner_that_answers_nonsense_is_named(broker: EmbeddedCluster) -> None:
     class Wrong:
-        def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        def partition(
+            self, topic: str, key: bytes | None, value: bytes | None, partitions: int
+        ) -> int:
             return 9
 
     async with Producer(broker.bootstrap_servers, partitioner=Wrong()) as producer:
-        with pytest.raises(InvalidPartitionError, match="partitioner Wrong chose 9 for topic 't': must be from 0 to 0"):
+        with pytest.raises(
+            InvalidPartitionError,
+            match="partitioner Wrong chose 9 for topic 't': must be from 0 to 0",
+        ):
             await producer.send_and_wait("t", b"x")
 
 
 async def test_keys_can_be_ignored(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
-    async with Producer(broker.bootstrap_servers, partitioner_ignore_keys=True, batch_size=200) as producer:
-        placed = {(await producer.send_and_wait("t", b"x" * 100, b"the same key")).partition for _ in range(40)}
+    async with Producer(
+        broker.bootstrap_servers, partitioner_ignore_keys=True, batch_size=200
+    ) as producer:
+        placed = {
+            (await producer.send_and_wait("t", b"x" * 100, b"the same key")).partition
+            for _ in range(40)
+        }
     assert len(placed) > 1
 
 
-# -- many at once --------------------------------------------------------------------------------------------------------
+# -- many at once ----------------------------------------------------------------------------------
 
 
 async def test_send_many_gives_each_record_its_own_result(bootstrap: str) -> None:
     topic = f"many-{id(bootstrap)}-{asyncio.get_running_loop().time():.6f}"
     async with Producer(bootstrap, max_request_size=50_000) as producer:
-        records = [b"0", ProducerRecord(topic, b"1", b"key", headers=[("h", b"v")]), 2, b"x" * 60_000, None, b"5", ProducerRecord("other", b"6")]
+        records = [
+            b"0",
+            ProducerRecord(topic, b"1", b"key", headers=[("h", b"v")]),
+            2,
+            b"x" * 60_000,
+            None,
+            b"5",
+            ProducerRecord("other", b"6"),
+        ]
         deliveries = await producer.send_many(topic, records)
         await producer.flush()
         outcomes = [type(delivery.exception()) for delivery in deliveries]
         none = type(None)
-        assert outcomes == [none, none, SerializationError, RecordTooLargeError, none, none, SerializationError]
+        assert outcomes == [
+            none,
+            none,
+            SerializationError,
+            RecordTooLargeError,
+            none,
+            none,
+            SerializationError,
+        ]
         assert [deliveries[index].result().offset for index in (0, 1, 4, 5)] == [0, 1, 2, 3]
         assert len(await producer.send_many(topic, [])) == 0
     with pytest.raises(ProducerClosedError):
@@ -247,16 +334,22 @@ async def test_send_many_gives_each_record_its_own_result(bootstrap: str) -> Non
 
 
 async def test_send_many_waits_for_room_and_keeps_the_order(broker: EmbeddedCluster) -> None:
-    async with Producer(broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000, linger_ms=0) as producer:
+    async with Producer(
+        broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000, linger_ms=0
+    ) as producer:
         values = [b"%05d" % number * 20 for number in range(5_000)]
         deliveries = await producer.send_many("t", values)
         assert [(await delivery).offset for delivery in deliveries] == list(range(5_000))
     assert [record.value for record in broker.records("t")] == values
 
 
-async def test_the_first_record_of_many_that_finds_no_memory_fails_the_rest(broker: EmbeddedCluster) -> None:
+async def test_the_first_record_of_many_that_finds_no_memory_fails_the_rest(
+    broker: EmbeddedCluster,
+) -> None:
     broker.on(ApiKey.PRODUCE, hold(asyncio.Event()), times=None)
-    async with Producer(broker.bootstrap_servers, buffer_memory=4_000, batch_size=1_000, max_block_ms=30) as producer:
+    async with Producer(
+        broker.bootstrap_servers, buffer_memory=4_000, batch_size=1_000, max_block_ms=30
+    ) as producer:
         deliveries = await producer.send_many("t", [b"x" * 900] * 9_000)
         lacking = deliveries.exceptions()
         counted = producer.metrics()["buffer-exhausted-total"]

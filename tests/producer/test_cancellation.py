@@ -1,4 +1,6 @@
-"""Cancelling at every await of the producer's calls: nothing leaks, nothing acknowledged is lost, and later sends work."""
+"""Cancelling at every await of the producer's calls: nothing leaks, nothing acknowledged is lost,
+and later sends work.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, hold
 
 
 def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
-    return Producer(broker.bootstrap_servers, retry_backoff_ms=1, retry_backoff_max_ms=5, reconnect_backoff_ms=1, **settings)  # type: ignore[arg-type]
+    return Producer(
+        broker.bootstrap_servers,
+        retry_backoff_ms=1,
+        retry_backoff_max_ms=5,
+        reconnect_backoff_ms=1,
+        **settings,  # type: ignore[arg-type]
+    )
 
 
 def values(broker: EmbeddedCluster, topic: str) -> list[bytes]:
@@ -65,7 +73,10 @@ async def test_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedClust
 
 @pytest.mark.parametrize("waiting_for", ["metadata", "memory", "acknowledgement", "a full batch"])
 async def test_send(broker: EmbeddedCluster, waiting_for: str) -> None:
-    settings = {"memory": {"buffer_memory": 3_000, "batch_size": 1_000}, "a full batch": {"batch_size": 300}}.get(waiting_for, {})
+    settings = {
+        "memory": {"buffer_memory": 3_000, "batch_size": 1_000},
+        "a full batch": {"batch_size": 300},
+    }.get(waiting_for, {})
     async with quick(broker, linger_ms=1, **settings) as producer:
         acknowledged: list[bytes] = []
 
@@ -75,7 +86,9 @@ async def test_send(broker: EmbeddedCluster, waiting_for: str) -> None:
                 broker.on(ApiKey.PRODUCE, delay(0.002), times=3)
             for part in range(12):
                 value = b"%d-%d" % (number, part) + b"x" * (250 if topic == "t" else 1)
-                await producer.send_and_wait(topic, value) if waiting_for == "acknowledgement" else await producer.send(topic, value)
+                await producer.send_and_wait(
+                    topic, value
+                ) if waiting_for == "acknowledgement" else await producer.send(topic, value)
                 if waiting_for == "acknowledgement":
                     acknowledged.append(value)
 
@@ -94,7 +107,10 @@ async def test_send_many(broker: EmbeddedCluster) -> None:
     async with quick(broker, linger_ms=1, batch_size=300, buffer_memory=1_000) as producer:
 
         async def scenario(number: int) -> None:
-            deliveries = await producer.send_many("t", [ProducerRecord("t", b"%d-%d" % (number, part) + b"x" * 100) for part in range(20)])
+            deliveries = await producer.send_many(
+                "t",
+                [ProducerRecord("t", b"%d-%d" % (number, part) + b"x" * 100) for part in range(20)],
+            )
             for delivery in deliveries:
                 await delivery
 
@@ -108,7 +124,9 @@ async def test_send_many(broker: EmbeddedCluster) -> None:
 
 
 async def test_flush(broker: EmbeddedCluster) -> None:
-    async with quick(broker, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=200, buffer_memory=600) as producer:
+    async with quick(
+        broker, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=200, buffer_memory=600
+    ) as producer:
         await producer.partitions_for("t")
         deliveries: list[Delivery] = []
 
@@ -118,7 +136,9 @@ async def test_flush(broker: EmbeddedCluster) -> None:
 
         async def check(number: int, cancelled: bool) -> None:
             await producer.flush()
-            assert producer._accumulator.flushes == 0, "a flush that was cancelled must not switch lingering off for ever"
+            assert producer._accumulator.flushes == 0, (
+                "a flush that was cancelled must not switch lingering off for ever"
+            )
             assert_nothing_held(producer)
 
         assert await cancel_at_each_point(scenario, check) >= 2
@@ -148,7 +168,9 @@ async def test_close(broker: EmbeddedCluster) -> None:
             if delivery.exception() is None:
                 assert delivery.result().offset < len(values(broker, "t"))
         assert_nothing_held(producer)
-        left = [task for task in asyncio.all_tasks() - before if task.get_name().startswith("aioprod-")]
+        left = [
+            task for task in asyncio.all_tasks() - before if task.get_name().startswith("aioprod-")
+        ]
         if left:
             await asyncio.wait(left, timeout=2)
         assert all(task.done() for task in left), left

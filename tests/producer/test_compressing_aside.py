@@ -1,4 +1,6 @@
-"""Large batches are compressed by threads, beside the event loop, and keep their order, their limits and their outcome."""
+"""Large batches are compressed by threads, beside the event loop, and keep their order, their
+limits and their outcome.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 
 
 def producer_of(broker: EmbeddedCluster, codec: str = "zstd", **settings: object) -> Producer:
-    return Producer(broker.bootstrap_servers, compression_type=codec, batch_size=200_000, **settings)  # type: ignore[arg-type]
+    return Producer(
+        broker.bootstrap_servers,
+        compression_type=codec,
+        batch_size=200_000,
+        **settings,  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "lz4", "snappy"])
@@ -46,13 +53,17 @@ async def test_large_batches_are_compressed_by_threads_and_stay_in_order(
     assert threads and threading.main_thread() not in threads
 
 
-async def test_small_batches_are_compressed_where_they_are(broker: EmbeddedCluster, threads: list[threading.Thread]) -> None:
+async def test_small_batches_are_compressed_where_they_are(
+    broker: EmbeddedCluster, threads: list[threading.Thread]
+) -> None:
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", BIG)
     assert not threads
 
 
-async def test_a_high_level_makes_smaller_batches_go_aside(broker: EmbeddedCluster, threads: list[threading.Thread]) -> None:
+async def test_a_high_level_makes_smaller_batches_go_aside(
+    broker: EmbeddedCluster, threads: list[threading.Thread]
+) -> None:
     async with producer_of(broker, compression_zstd_level=19) as producer:
         await (await producer.send_many("t", [BIG] * 20)).wait()
     assert threads
@@ -84,8 +95,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     return [go_on.set]
 
 
-async def test_a_batch_may_expire_while_it_is_compressed(broker: EmbeddedCluster, held: list[Callable[[], None]]) -> None:
-    async with producer_of(broker, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0) as producer:
+async def test_a_batch_may_expire_while_it_is_compressed(
+    broker: EmbeddedCluster, held: list[Callable[[], None]]
+) -> None:
+    async with producer_of(
+        broker, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0
+    ) as producer:
         deliveries = await producer.send_many("t", [BIG] * 100)
         with pytest.raises(DeliveryTimeoutError):
             await deliveries.wait()
@@ -94,7 +109,9 @@ async def test_a_batch_may_expire_while_it_is_compressed(broker: EmbeddedCluster
     assert [record.value for record in broker.records("t")] == [b"small"]
 
 
-async def test_closing_does_not_wait_for_the_threads_for_ever(broker: EmbeddedCluster, held: list[Callable[[], None]]) -> None:
+async def test_closing_does_not_wait_for_the_threads_for_ever(
+    broker: EmbeddedCluster, held: list[Callable[[], None]]
+) -> None:
     producer = producer_of(broker)
     await producer.start()
     deliveries = await producer.send_many("t", [BIG] * 300)
@@ -105,7 +122,9 @@ async def test_closing_does_not_wait_for_the_threads_for_ever(broker: EmbeddedCl
     assert len(deliveries.exceptions()) == 300
 
 
-async def test_flush_waits_for_what_is_being_compressed(broker: EmbeddedCluster, held: list[Callable[[], None]]) -> None:
+async def test_flush_waits_for_what_is_being_compressed(
+    broker: EmbeddedCluster, held: list[Callable[[], None]]
+) -> None:
     async with producer_of(broker) as producer:
         await producer.send_many("t", [BIG] * 300)
         with pytest.raises(TimeoutError):

@@ -1,4 +1,5 @@
-"""Every API that a producer without transactions uses answers with every code, and with garbage: it lives on or says fatal, and nothing hangs.
+"""Every API that a producer without transactions uses answers with every code, and with garbage: it
+lives on or says fatal, and nothing hangs.
 
 What transactions use is in ``transactions/test_transaction_faults.py``.
 """
@@ -14,7 +15,15 @@ from typing import Any, cast
 
 import pytest
 
-from aioprod import BrokerError, ErrorCode, FatalProducerError, InvalidTopicError, KafkaError, MetadataTimeoutError, Producer
+from aioprod import (
+    BrokerError,
+    ErrorCode,
+    FatalProducerError,
+    InvalidTopicError,
+    KafkaError,
+    MetadataTimeoutError,
+    Producer,
+)
 from aioprod.config import split_address
 from aioprod.errors import ProtocolError, RequestTimedOutError
 from aioprod.metrics import ProducerObserver
@@ -24,9 +33,17 @@ from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.testing import EmbeddedCluster, change_answer, drop_before, fail
 
 #: All codes of Kafka 4.1, and some that nobody has given a name yet.
-CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [cast("ErrorCode", number) for number in (134, 999, -7)]
+CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
+    cast("ErrorCode", number) for number in (134, 999, -7)
+]
 LIMIT_SECONDS = 10.0
-FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 5}
+FAST: dict[str, Any] = {
+    "linger_ms": 0,
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 5,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 5,
+}
 
 
 async def outcome(sending: Any) -> object:
@@ -60,7 +77,12 @@ async def test_metadata_of_a_new_topic(broker: EmbeddedCluster) -> None:
                 if ErrorCode.of(code).retriable:
                     assert not isinstance(first, KafkaError), f"{code!r} passes"
                 else:
-                    assert isinstance(first, InvalidTopicError if code == ErrorCode.INVALID_TOPIC_EXCEPTION else BrokerError), f"{code!r}: {first!r}"
+                    assert isinstance(
+                        first,
+                        InvalidTopicError
+                        if code == ErrorCode.INVALID_TOPIC_EXCEPTION
+                        else BrokerError,
+                    ), f"{code!r}: {first!r}"
                     assert ErrorCode.of(code).name in str(first)
                 await producer.send_and_wait(topic, b"second")
 
@@ -93,15 +115,23 @@ async def test_metadata_as_a_whole(broker: EmbeddedCluster) -> None:
                 await producer.send_and_wait(f"t{number}", b"first")
                 assert rule.used == 2
             if code != ErrorCode.REBOOTSTRAP_REQUIRED:
-                assert producer._brokers.live(1) is connection, "an answer without brokers does not make those that are known disappear"
+                assert producer._brokers.live(1) is connection, (
+                    "an answer without brokers does not make those that are known disappear"
+                )
 
 
 async def test_metadata_that_stays_refused_ends_at_max_block(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
-    for code in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT):
+    for code in (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
         async with asyncio.timeout(LIMIT_SECONDS), producer_of(broker, max_block_ms=50) as producer:
             broker.on(ApiKey.METADATA, fail(code), times=None)
-            assert isinstance(error := await outcome(producer.send_and_wait("t", b"x")), MetadataTimeoutError)
+            assert isinstance(
+                error := await outcome(producer.send_and_wait("t", b"x")), MetadataTimeoutError
+            )
             assert ErrorCode.of(code).name in str(error)
             broker.clear_rules()
 
@@ -113,7 +143,9 @@ async def test_api_versions_at_the_start(broker: EmbeddedCluster) -> None:
             producer = Producer(broker.bootstrap_servers, **FAST)
             error = await outcome(producer.start())
             assert rule.used == 1
-            if code == ErrorCode.UNSUPPORTED_VERSION:  # in whatever form it comes: the broker is asked again, in version 0
+            if (
+                code == ErrorCode.UNSUPPORTED_VERSION
+            ):  # in whatever form it comes: the broker is asked again, in version 0
                 assert error is None
             else:
                 assert isinstance(error, KafkaError)
@@ -126,7 +158,9 @@ async def test_api_versions_at_the_start(broker: EmbeddedCluster) -> None:
     assert len(broker.records("t")) == len(CODES)
 
 
-async def test_api_versions_of_a_connection_that_has_to_be_made_again(broker: EmbeddedCluster) -> None:
+async def test_api_versions_of_a_connection_that_has_to_be_made_again(
+    broker: EmbeddedCluster,
+) -> None:
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", b"first")
         for code in CODES:
@@ -135,7 +169,10 @@ async def test_api_versions_of_a_connection_that_has_to_be_made_again(broker: Em
                 rule = broker.on(ApiKey.API_VERSIONS, fail(code), times=1)
                 await producer.send_and_wait("t", b"%d" % int(code))
                 assert rule.used == 1
-    assert [record.value for record in broker.records("t")] == [b"first", *(b"%d" % int(code) for code in CODES)]
+    assert [record.value for record in broker.records("t")] == [
+        b"first",
+        *(b"%d" % int(code) for code in CODES),
+    ]
 
 
 async def test_init_producer_id(broker: EmbeddedCluster) -> None:
@@ -152,7 +189,9 @@ async def test_init_producer_id(broker: EmbeddedCluster) -> None:
                 assert not isinstance(sent, KafkaError), f"{code!r} passes"
                 continue
             assert isinstance(sent, FatalProducerError), f"{code!r}: {sent!r}"
-            assert ErrorCode.of(code).name in str(sent) and "enable_idempotence=False" in str(sent), "it says what to do"
+            assert ErrorCode.of(code).name in str(sent) and "enable_idempotence=False" in str(
+                sent
+            ), "it says what to do"
             assert isinstance(await outcome(producer.send("t", b"y")), FatalProducerError)
             assert producer._pool.available == producer.config.buffer_memory
 
@@ -160,7 +199,10 @@ async def test_init_producer_id(broker: EmbeddedCluster) -> None:
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_produce(broker: EmbeddedCluster, idempotent: bool) -> None:
     for code in CODES:
-        async with asyncio.timeout(LIMIT_SECONDS), producer_of(broker, enable_idempotence=idempotent) as producer:
+        async with (
+            asyncio.timeout(LIMIT_SECONDS),
+            producer_of(broker, enable_idempotence=idempotent) as producer,
+        ):
             rule = broker.on(ApiKey.PRODUCE, fail(code), times=1)
             both = [await producer.send("t", b"one"), await producer.send("t", b"two")]
             await producer.flush()
@@ -168,19 +210,26 @@ async def test_produce(broker: EmbeddedCluster, idempotent: bool) -> None:
             first = both[0].exception()
             if isinstance(first, FatalProducerError):
                 assert "make a new one" in str(first), "it says what to do"
-                assert ErrorCode.of(code).name in str(first) and isinstance(await outcome(producer.send("t", b"three")), FatalProducerError)
+                assert ErrorCode.of(code).name in str(first) and isinstance(
+                    await outcome(producer.send("t", b"three")), FatalProducerError
+                )
             else:
-                assert first is None or ErrorCode.of(code).name in str(first) or "max.message.bytes" in str(first)
+                assert (
+                    first is None
+                    or ErrorCode.of(code).name in str(first)
+                    or "max.message.bytes" in str(first)
+                )
                 await producer.send_and_wait("t", b"three")
                 assert broker.records("t")[-1].value == b"three"
             assert producer._pool.available == producer.config.buffer_memory
 
 
-# -- garbage -------------------------------------------------------------------------------------------------------------------
+# -- garbage ---------------------------------------------------------------------------------------
 
 
 class Garbler:
-    """Stands between client and broker; passes everything on, but for ``spoil`` answers, which become random bytes.
+    """Stands between client and broker; passes everything on, but for ``spoil`` answers, which
+    become random bytes.
 
     Attributes:
         connections: how many there have been.
@@ -222,7 +271,9 @@ class Garbler:
         await asyncio.wait([answers])
         self._tasks.discard(task)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False) -> None:
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):
                 if answers and self.spoil:
@@ -238,7 +289,17 @@ class Garbler:
         if way == 1:
             return data[:4] + self._rng.randbytes(len(data) - 4)
         if way == 2:
-            return self._rng.choice([b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"HTTP/1.1 400 Bad Request\r\n\r\n"]) + data
+            return (
+                self._rng.choice(
+                    [
+                        b"\xff\xff\xff\xff",
+                        b"\x7f\xff\xff\xff",
+                        b"\0\0\0\0",
+                        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+                    ]
+                )
+                + data
+            )
         return data[:8] + bytes(255 - byte for byte in data[8:])
 
 
@@ -246,7 +307,9 @@ class Listening(ProducerObserver):
     def __init__(self) -> None:
         self.ends: list[tuple[int, Exception | None]] = []
 
-    def on_connection(self, node_id: int, address: str, opened: bool, error: Exception | None) -> None:
+    def on_connection(
+        self, node_id: int, address: str, opened: bool, error: Exception | None
+    ) -> None:
         if not opened:
             self.ends.append((node_id, error))
 
@@ -259,7 +322,9 @@ async def two() -> AsyncIterator[EmbeddedCluster]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_garbage_ends_that_connection_and_nothing_else(two: EmbeddedCluster, seed: int) -> None:
+async def test_garbage_ends_that_connection_and_nothing_else(
+    two: EmbeddedCluster, seed: int
+) -> None:
     rng = random.Random(seed)
     listening = Listening()
     async with asyncio.timeout(LIMIT_SECONDS), Garbler(rng, two.address(1)) as garbler:
@@ -270,7 +335,8 @@ async def test_garbage_ends_that_connection_and_nothing_else(two: EmbeddedCluste
                     node.port = garbler.port
 
         two.on(ApiKey.METADATA, change_answer(lead_through_it), times=None)
-        # A size that noise makes may be a possible one; then nothing but the time-out ends the wait for the rest.
+        # A size that noise makes may be a possible one; then nothing but the time-out ends the wait
+        # for the rest.
         settings = {**FAST, "request_timeout_ms": 150, "socket_connection_setup_timeout_ms": 150}
         async with Producer(two.address(2), observers=[listening], **settings) as producer:
             for partition in (0, 1):
@@ -282,8 +348,15 @@ async def test_garbage_ends_that_connection_and_nothing_else(two: EmbeddedCluste
                 for partition in (0, 1):
                     await producer.send_and_wait("t", b"%d" % number, partition=partition)
             broken = [error for node_id, error in listening.ends[ended:] if node_id == 1]
-            assert broken and all(isinstance(error, ProtocolError | RequestTimedOutError) for error in broken), f"seed {seed}: {broken}"
-            assert any(isinstance(error, ProtocolError) for error in broken), f"seed {seed}: {broken}"
+            assert broken and all(
+                isinstance(error, ProtocolError | RequestTimedOutError) for error in broken
+            ), f"seed {seed}: {broken}"
+            assert any(isinstance(error, ProtocolError) for error in broken), (
+                f"seed {seed}: {broken}"
+            )
             assert producer._brokers.live(2) is other and garbler.connections > 1
     for partition in (0, 1):
-        assert [record.value for record in two.records("t", partition)] == [b"first", *(b"%d" % number for number in range(6))]
+        assert [record.value for record in two.records("t", partition)] == [
+            b"first",
+            *(b"%d" % number for number in range(6)),
+        ]

@@ -1,4 +1,6 @@
-"""The short way of a record through ``send``: whatever follows whatever in one batch, what is stored is what was sent."""
+"""The short way of a record through ``send``: whatever follows whatever in one batch, what is
+stored is what was sent.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ data = st.binary(max_size=40)
 runs = st.lists(
     st.tuples(
         st.integers(1, 40),
-        st.tuples(st.none() | data, st.none() | data, st.lists(st.tuples(st.text(max_size=8), st.none() | data), max_size=2)),
+        st.tuples(
+            st.none() | data,
+            st.none() | data,
+            st.lists(st.tuples(st.text(max_size=8), st.none() | data), max_size=2),
+        ),
     ),
     min_size=1,
     max_size=12,
@@ -26,24 +32,42 @@ runs = st.lists(
 
 
 def stored(broker: EmbeddedCluster) -> list[Sent]:
-    return [(record.key, record.value, [(name, value) for name, value in record.headers]) for record in broker.records("t")]
+    return [
+        (record.key, record.value, [(name, value) for name, value in record.headers])
+        for record in broker.records("t")
+    ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(runs=runs, batch_size=st.sampled_from([120, 1_000, 16_384, 100_000]), linger_ms=st.sampled_from([0, 5]))
-async def test_kinds_of_records_may_follow_one_another(runs: list[tuple[int, Sent]], batch_size: int, linger_ms: int) -> None:
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    runs=runs,
+    batch_size=st.sampled_from([120, 1_000, 16_384, 100_000]),
+    linger_ms=st.sampled_from([0, 5]),
+)
+async def test_kinds_of_records_may_follow_one_another(
+    runs: list[tuple[int, Sent]], batch_size: int, linger_ms: int
+) -> None:
     sent = [record for count, record in runs for _ in range(count)]
     async with EmbeddedCluster() as broker:
-        async with Producer(broker.bootstrap_servers, batch_size=batch_size, linger_ms=linger_ms) as producer:
+        async with Producer(
+            broker.bootstrap_servers, batch_size=batch_size, linger_ms=linger_ms
+        ) as producer:
             await producer.partitions_for("t")
-            deliveries = [await producer.send("t", value, key, headers=headers) for key, value, headers in sent]
+            deliveries = [
+                await producer.send("t", value, key, headers=headers)
+                for key, value, headers in sent
+            ]
             assert [(await delivery).offset for delivery in deliveries] == list(range(len(sent)))
         assert stored(broker) == sent
 
 
 @pytest.mark.parametrize("key", [bytearray(b"key"), memoryview(b"key")])
 @pytest.mark.parametrize("headers", [(), [("name", b"value")]])
-async def test_what_is_like_bytes_is_taken_beside_an_open_batch(broker: EmbeddedCluster, key: Any, headers: Any) -> None:
+async def test_what_is_like_bytes_is_taken_beside_an_open_batch(
+    broker: EmbeddedCluster, key: Any, headers: Any
+) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
         await producer.send("t", b"before")
         await producer.send_and_wait("t", b"value", key, headers=headers)
@@ -52,7 +76,9 @@ async def test_what_is_like_bytes_is_taken_beside_an_open_batch(broker: Embedded
 
 @pytest.mark.parametrize("key", ["key", 5])
 @pytest.mark.parametrize("headers", [(), [("name", b"value")]])
-async def test_what_is_no_key_is_refused_beside_an_open_batch(broker: EmbeddedCluster, key: Any, headers: Any) -> None:
+async def test_what_is_no_key_is_refused_beside_an_open_batch(
+    broker: EmbeddedCluster, key: Any, headers: Any
+) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
         await producer.send("t", b"before")
         with pytest.raises(SerializationError, match="key"):
@@ -61,8 +87,13 @@ async def test_what_is_no_key_is_refused_beside_an_open_batch(broker: EmbeddedCl
     assert [value for _, value, _ in stored(broker)] == [b"before", b"behind"]
 
 
-@pytest.mark.parametrize("headers", [[("name", "text")], [("name",)], [(5, b"")], {"ab": b"c"}, "ab", b"ab", 7, [("\ud800", b"")]])
-async def test_what_is_no_header_is_refused_beside_an_open_batch(broker: EmbeddedCluster, headers: Any) -> None:
+@pytest.mark.parametrize(
+    "headers",
+    [[("name", "text")], [("name",)], [(5, b"")], {"ab": b"c"}, "ab", b"ab", 7, [("\ud800", b"")]],
+)
+async def test_what_is_no_header_is_refused_beside_an_open_batch(
+    broker: EmbeddedCluster, headers: Any
+) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
         await producer.send("t", b"before")
         with pytest.raises(SerializationError, match="header"):
@@ -79,9 +110,13 @@ async def test_headers_from_an_iterator_are_taken_once(broker: EmbeddedCluster) 
 
 
 async def test_a_large_batch_of_small_records_is_encoded_in_parts(broker: EmbeddedCluster) -> None:
-    """What is not encoded yet takes several times the memory that it counts, and encoding all at once would hold up the loop."""
+    """What is not encoded yet takes several times the memory that it counts, and encoding all at
+    once would hold up the loop.
+    """
     most = 0
-    async with Producer(broker.bootstrap_servers, batch_size=900_000, linger_ms=10_000, max_request_size=2_000_000) as producer:
+    async with Producer(
+        broker.bootstrap_servers, batch_size=900_000, linger_ms=10_000, max_request_size=2_000_000
+    ) as producer:
         delivery: Delivery | None = None
         for number in range(30_000):
             delivery = await producer.send("t", b"%05d" % number)
@@ -90,7 +125,9 @@ async def test_a_large_batch_of_small_records_is_encoded_in_parts(broker: Embedd
         assert most < 5_000
         await producer.flush()
         assert delivery is not None and (await delivery).offset == 29_999
-    assert [value for _, value, _ in stored(broker)] == [b"%05d" % number for number in range(30_000)]
+    assert [value for _, value, _ in stored(broker)] == [
+        b"%05d" % number for number in range(30_000)
+    ]
 
 
 async def test_the_clock_may_go_backwards(broker: EmbeddedCluster) -> None:
@@ -102,7 +139,9 @@ async def test_the_clock_may_go_backwards(broker: EmbeddedCluster) -> None:
         return now
 
     async with Producer(broker.bootstrap_servers, clock=clock, linger_ms=50) as producer:
-        places = [await delivery for delivery in [await producer.send("t", b"x") for _ in range(200)]]
+        places = [
+            await delivery for delivery in [await producer.send("t", b"x") for _ in range(200)]
+        ]
     records = broker.records("t")
     assert [place.timestamp for place in places] == [record.timestamp for record in records]
     assert all(abs(record.timestamp - 1_700_000_000_000) < 200 * 500 for record in records)

@@ -1,4 +1,6 @@
-"""Requests of a connection that was given up are handled late, when their batches have been sent again or given up."""
+"""Requests of a connection that was given up are handled late, when their batches have been sent
+again or given up.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,14 @@ class Outcome(NamedTuple):
 
 
 async def lose_a_connection_with_three_requests() -> Outcome:
-    """The first is stored and not answered, two wait behind it. When the third has been sent again, and refused, the old connection is read on."""
+    """The first is stored and not answered, two wait behind it. When the third has been sent again,
+    and refused, the old connection is read on.
+    """
     released = asyncio.Event()
-    async with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, **SETTINGS) as producer:
+    async with (
+        EmbeddedCluster() as cluster,
+        Producer(cluster.bootstrap_servers, **SETTINGS) as producer,
+    ):
         await producer.send_and_wait("t", b"warm", partition=0)
         rule = cluster.on(ApiKey.PRODUCE, hold_answer(released))
         deliveries = [await producer.send("t", b"first", partition=0)]
@@ -38,7 +45,8 @@ async def lose_a_connection_with_three_requests() -> Outcome:
         deliveries.append(await producer.send("t", b"second", partition=0))
         await asyncio.sleep(0.05)
         deliveries.append(await producer.send("t", b"third", partition=0))
-        # The next to come is the second attempt at the third: the broker reads the old connection only when the answer there is out.
+        # The next to come is the second attempt at the third: the broker reads the old connection
+        # only when the answer there is out.
         await cluster.wait_for_request(ApiKey.PRODUCE, cluster.request_count(ApiKey.PRODUCE) + 1)
         released.set()
         errors: list[KafkaError | None] = []
@@ -56,7 +64,9 @@ async def lose_a_connection_with_three_requests() -> Outcome:
 
 
 def test_what_may_come_late_is_not_written_again_under_another_epoch() -> None:
-    """Found by the simulation: a sequence that is refused because earlier ones are missing is not stored now, but its first copy may still be."""
+    """Found by the simulation: a sequence that is refused because earlier ones are missing is not
+    stored now, but its first copy may still be.
+    """
     outcome = run(lose_a_connection_with_three_requests())
     first, second, third = outcome.errors
     assert isinstance(first, DeliveryTimeoutError)
@@ -66,8 +76,15 @@ def test_what_may_come_late_is_not_written_again_under_another_epoch() -> None:
 
 
 async def lose_what_came_before() -> tuple[Outcome, float]:
-    """The broker has lost what it had of the producer, and a request is lost with its connection."""
-    async with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, **{**SETTINGS, "delivery_timeout_ms": 60_000}) as producer:
+    """The broker has lost what it had of the producer, and a request is lost with its
+    connection.
+    """
+    async with (
+        EmbeddedCluster() as cluster,
+        Producer(
+            cluster.bootstrap_servers, **{**SETTINGS, "delivery_timeout_ms": 60_000}
+        ) as producer,
+    ):
         await producer.send_and_wait("t", b"warm", partition=0)
         cluster.on(ApiKey.PRODUCE, drop_before())
         refusals = cluster.on_every(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))

@@ -1,4 +1,6 @@
-"""Leaders move, nodes die, freeze and come back elsewhere, connections idle away: what a producer lives through, and at what price."""
+"""Leaders move, nodes die, freeze and come back elsewhere, connections idle away: what a producer
+lives through, and at what price.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,24 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.protocol.messages.produce import LeaderIdAndEpoch, NodeEndpoint, ProduceResponse
-from aioprod.testing import Action, EmbeddedCluster, change_answer, fail, hold, hold_answer, throttle
+from aioprod.testing import (
+    Action,
+    EmbeddedCluster,
+    change_answer,
+    fail,
+    hold,
+    hold_answer,
+    throttle,
+)
 
 LIMIT_SECONDS = 10.0
-FAST = {"linger_ms": 0, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+FAST = {
+    "linger_ms": 0,
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+}
 # A single pause of this length breaks every limit here: what passes had none.
 NO_PAUSE = {"linger_ms": 0, "retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
 
@@ -88,8 +104,12 @@ class TestNewLeaderInTheAnswer:
     """KIP-951: the refusal names the new leader, and that is all that a producer needs."""
 
     @pytest.mark.parametrize("idempotent", [True, False])
-    async def test_it_costs_no_metadata_request_and_no_pause(self, three: EmbeddedCluster, idempotent: bool) -> None:
-        async with producer_of(three.bootstrap_servers, enable_idempotence=idempotent, **NO_PAUSE) as producer:
+    async def test_it_costs_no_metadata_request_and_no_pause(
+        self, three: EmbeddedCluster, idempotent: bool
+    ) -> None:
+        async with producer_of(
+            three.bootstrap_servers, enable_idempotence=idempotent, **NO_PAUSE
+        ) as producer:
             await producer.send_and_wait("t", b"before", partition=0)
             asked = metadata_requests(three)
             three.move_leader("t", 0, 2)
@@ -99,7 +119,9 @@ class TestNewLeaderInTheAnswer:
         assert stored(three) == [b"before", b"after", b"later"]
         assert produced_at(three) == [1, 1, 2, 2]
 
-    async def test_all_that_was_in_flight_goes_over_at_once_and_in_order(self, three: EmbeddedCluster) -> None:
+    async def test_all_that_was_in_flight_goes_over_at_once_and_in_order(
+        self, three: EmbeddedCluster
+    ) -> None:
         watcher = Watcher()
         settings = {**NO_PAUSE, "batch_size": 0, "observers": [watcher]}  # each record is a batch
         async with producer_of(three.bootstrap_servers, **settings) as producer:
@@ -107,7 +129,9 @@ class TestNewLeaderInTheAnswer:
             asked = metadata_requests(three)
             event = asyncio.Event()
             three.on(ApiKey.PRODUCE, hold(event), node=1)
-            deliveries = [await producer.send("t", b"%d" % number, partition=0) for number in range(20)]
+            deliveries = [
+                await producer.send("t", b"%d" % number, partition=0) for number in range(20)
+            ]
             await until(lambda: len(watcher.sent) == 6)
             three.move_leader("t", 0, 3)
             event.set()
@@ -115,10 +139,13 @@ class TestNewLeaderInTheAnswer:
                 await delivery
             assert metadata_requests(three) == asked
         assert stored(three) == [b"first", *[b"%d" % number for number in range(20)]]
-        # The five that were under way were refused; each went once more, and the rest only to the new leader.
+        # The five that were under way were refused; each went once more, and the rest only to the
+        # new leader.
         assert [event.node_id for event in watcher.sent] == [1] * 6 + [3] * 20
 
-    async def test_partitions_that_did_not_move_are_not_disturbed(self, three: EmbeddedCluster) -> None:
+    async def test_partitions_that_did_not_move_are_not_disturbed(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.create_topic("u", 3)
         async with producer_of(three.bootstrap_servers, **NO_PAUSE) as producer:
             for topic in ("t", "u"):
@@ -139,7 +166,9 @@ class TestNewLeaderInTheAnswer:
             assert metadata_requests(three) == asked
         assert produced_at(three) == [1, 1, 2, 2, 3, 3, 1, 1, 3]
 
-    async def test_a_node_that_was_never_heard_of_is_reached_by_the_address_in_the_answer(self, three: EmbeddedCluster) -> None:
+    async def test_a_node_that_was_never_heard_of_is_reached_by_the_address_in_the_answer(
+        self, three: EmbeddedCluster
+    ) -> None:
         await three.stop_node(3)
         async with producer_of(three.bootstrap_servers, **NO_PAUSE) as producer:
             await producer.send_and_wait("t", b"before", partition=0)
@@ -150,7 +179,9 @@ class TestNewLeaderInTheAnswer:
             assert metadata_requests(three) == asked
         assert produced_at(three) == [1, 1, 3]
 
-    async def test_a_node_that_changed_its_address_is_reached_by_the_one_in_the_answer(self, three: EmbeddedCluster) -> None:
+    async def test_a_node_that_changed_its_address_is_reached_by_the_one_in_the_answer(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with producer_of(three.address(1), **NO_PAUSE) as producer:
             await producer.send_and_wait("t", b"before", partition=0)
             asked = metadata_requests(three)
@@ -161,8 +192,13 @@ class TestNewLeaderInTheAnswer:
             assert metadata_requests(three) == asked
         assert produced_at(three) == [1, 1, 2]
 
-    @pytest.mark.parametrize("told", ["nothing", "no leader", "an older epoch", "the epoch it knows", "a node without address"])
-    async def test_an_answer_that_does_not_help_leads_to_metadata(self, three: EmbeddedCluster, told: str) -> None:
+    @pytest.mark.parametrize(
+        "told",
+        ["nothing", "no leader", "an older epoch", "the epoch it knows", "a node without address"],
+    )
+    async def test_an_answer_that_does_not_help_leads_to_metadata(
+        self, three: EmbeddedCluster, told: str
+    ) -> None:
         def change(answer: ProduceResponse) -> None:
             part = answer.responses[0].partition_responses[0]
             hints = {
@@ -187,8 +223,12 @@ class TestNewLeaderInTheAnswer:
         assert 3 not in produced_at(three)
         assert produced_at(three)[-1] == 2
 
-    async def test_metadata_that_is_older_than_the_hint_does_not_take_it_back(self, three: EmbeddedCluster) -> None:
-        """A broker that has not heard of the move yet answers a metadata request (Kafka's clients compare leader epochs)."""
+    async def test_metadata_that_is_older_than_the_hint_does_not_take_it_back(
+        self, three: EmbeddedCluster
+    ) -> None:
+        """A broker that has not heard of the move yet answers a metadata request (Kafka's clients
+        compare leader epochs).
+        """
         stale: list[MetadataResponse] = []
 
         def remember(answer: MetadataResponse) -> None:
@@ -198,10 +238,20 @@ class TestNewLeaderInTheAnswer:
             answer.topics = stale[0].topics
 
         async with producer_of(three.bootstrap_servers, metadata_max_age_ms=50, **FAST) as producer:
-            rule = three.on(ApiKey.METADATA, change_answer(remember), times=None, where=lambda request: bool(getattr(request, "topics", None)))
+            rule = three.on(
+                ApiKey.METADATA,
+                change_answer(remember),
+                times=None,
+                where=lambda request: bool(getattr(request, "topics", None)),
+            )
             await producer.send_and_wait("t", b"before", partition=0)
             rule.cancel()
-            repeated = three.on(ApiKey.METADATA, change_answer(repeat), times=None, where=lambda request: bool(getattr(request, "topics", None)))
+            repeated = three.on(
+                ApiKey.METADATA,
+                change_answer(repeat),
+                times=None,
+                where=lambda request: bool(getattr(request, "topics", None)),
+            )
             three.move_leader("t", 0, 2)
             await producer.send_and_wait("t", b"after", partition=0)
             seen = repeated.used
@@ -212,7 +262,9 @@ class TestNewLeaderInTheAnswer:
 
 class TestDeadNodes:
     @pytest.mark.parametrize("how", ["stopped", "frozen", "frozen before it was first needed"])
-    async def test_a_dead_node_does_not_delay_records_to_the_others(self, single: EmbeddedCluster, how: str) -> None:
+    async def test_a_dead_node_does_not_delay_records_to_the_others(
+        self, single: EmbeddedCluster, how: str
+    ) -> None:
         addresses = ",".join(single.address(node_id) for node_id in (2, 3))
         pending: list[Delivery] = []
         async with producer_of(addresses, **FAST) as producer:
@@ -222,7 +274,9 @@ class TestDeadNodes:
             else:
                 single.freeze_node(1)
             before = stored(single, 0)
-            pending += [await producer.send("t", b"%d" % number, partition=0) for number in range(50)]
+            pending += [
+                await producer.send("t", b"%d" % number, partition=0) for number in range(50)
+            ]
             async with asyncio.timeout(LIMIT_SECONDS / 2):  # far less than request_timeout_ms
                 await send_one_by_one(producer, [1, 2], 100)
             assert not any(delivery.done() for delivery in pending)
@@ -234,7 +288,9 @@ class TestDeadNodes:
                 await delivery
         assert stored(single, 0) == before + [b"%d" % number for number in range(50)]
 
-    async def test_a_new_topic_is_learned_while_a_node_is_silent(self, single: EmbeddedCluster) -> None:
+    async def test_a_new_topic_is_learned_while_a_node_is_silent(
+        self, single: EmbeddedCluster
+    ) -> None:
         single.create_topic("new", 3)
         async with producer_of(single.bootstrap_servers, **FAST) as producer:
             await send_one_by_one(producer, [0, 1, 2], 1)
@@ -246,7 +302,9 @@ class TestDeadNodes:
             single.unfreeze_node(1)
             await waiting
 
-    async def test_keyless_records_go_where_there_is_a_leader(self, single: EmbeddedCluster) -> None:
+    async def test_keyless_records_go_where_there_is_a_leader(
+        self, single: EmbeddedCluster
+    ) -> None:
         async with producer_of(single.bootstrap_servers, **FAST) as producer:
             await send_one_by_one(producer, [0, 1, 2], 1)
             await single.stop_node(1)
@@ -261,7 +319,9 @@ class TestDeadNodes:
         assert len(stored(single, 1)) + len(stored(single, 2)) == 102
 
     async def test_metadata_is_not_kept_waiting_by_silent_nodes(self) -> None:
-        """The only connection is lost, and most of the nodes that metadata could be asked of take connections and say nothing."""
+        """The only connection is lost, and most of the nodes that metadata could be asked of take
+        connections and say nothing.
+        """
         async with EmbeddedCluster(nodes=6) as broker:
             broker.create_topic("t")
             async with producer_of(broker.address(1), **FAST) as producer:
@@ -269,11 +329,15 @@ class TestDeadNodes:
                 for node_id in (3, 4, 5, 6):
                     broker.freeze_node(node_id)
                 await broker.stop_node(1)
-                async with asyncio.timeout(LIMIT_SECONDS / 2):  # socket_connection_setup_timeout_ms is 10 s for each of them
+                async with asyncio.timeout(
+                    LIMIT_SECONDS / 2
+                ):  # socket_connection_setup_timeout_ms is 10 s for each of them
                     await producer.send_and_wait("t", b"after")
         assert stored(broker) == [b"before", b"after"]
 
-    async def test_a_stopped_leader_costs_no_more_than_its_heir_s_name(self, three: EmbeddedCluster) -> None:
+    async def test_a_stopped_leader_costs_no_more_than_its_heir_s_name(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with producer_of(three.bootstrap_servers, **FAST) as producer:
             for number in range(30):
                 if number in (10, 20):
@@ -309,7 +373,12 @@ class TestBootstrapAgain:
         assert stored(two) == [b"before", b"meanwhile", b"after"]
 
     async def test_with_the_strategy_none_it_does_not(self, two: EmbeddedCluster) -> None:
-        settings = {**FAST, "metadata_recovery_strategy": "none", "request_timeout_ms": 300, "delivery_timeout_ms": 800}
+        settings = {
+            **FAST,
+            "metadata_recovery_strategy": "none",
+            "request_timeout_ms": 300,
+            "delivery_timeout_ms": 800,
+        }
         async with producer_of(self.addresses(two), **settings) as producer:
             await producer.send_and_wait("t", b"before")
             await two.stop_node(2)
@@ -321,7 +390,11 @@ class TestBootstrapAgain:
         assert stored(two) == [b"before", b"after"]
 
     async def test_all_known_brokers_are_silent(self, two: EmbeddedCluster) -> None:
-        settings = {**FAST, "request_timeout_ms": 200, "metadata_recovery_rebootstrap_trigger_ms": 300}
+        settings = {
+            **FAST,
+            "request_timeout_ms": 200,
+            "metadata_recovery_rebootstrap_trigger_ms": 300,
+        }
         async with producer_of(self.addresses(two), **settings) as producer:
             await producer.send_and_wait("t", b"before")
             two.freeze_node(2)
@@ -332,22 +405,35 @@ class TestBootstrapAgain:
 
     async def test_a_broker_asks_for_it(self, two: EmbeddedCluster) -> None:
         def send_away(answer: MetadataResponse) -> None:
-            answer.error_code, answer.brokers, answer.topics = ErrorCode.REBOOTSTRAP_REQUIRED, [], []
+            answer.error_code, answer.brokers, answer.topics = (
+                ErrorCode.REBOOTSTRAP_REQUIRED,
+                [],
+                [],
+            )
 
         async with producer_of(self.addresses(two), metadata_max_age_ms=100, **FAST) as producer:
             await producer.send_and_wait("t", b"before")
             await two.start_node(1)
             two.on(ApiKey.METADATA, change_answer(send_away), node=2, times=None)
             two.move_leader("t", 0, 1)
-            await until(lambda: any(seen.api_key == ApiKey.METADATA and seen.node_id == 1 for seen in two.requests))
+            await until(
+                lambda: any(
+                    seen.api_key == ApiKey.METADATA and seen.node_id == 1 for seen in two.requests
+                )
+            )
             await producer.send_and_wait("t", b"after")
         assert stored(two) == [b"before", b"after"]
 
-    async def test_all_nodes_come_back_and_only_the_bootstrap_server_where_it_was(self, three: EmbeddedCluster) -> None:
+    async def test_all_nodes_come_back_and_only_the_bootstrap_server_where_it_was(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with producer_of(three.address(1), **FAST) as producer:
             await send_one_by_one(producer, [0, 1, 2], 1)
             await three.stop_all()
-            waiting = [await producer.send("t", b"meanwhile", partition=partition) for partition in range(3)]
+            waiting = [
+                await producer.send("t", b"meanwhile", partition=partition)
+                for partition in range(3)
+            ]
             await three.start_node(1)
             for node_id in (2, 3):
                 await three.start_node(node_id, new_port=True)
@@ -355,17 +441,23 @@ class TestBootstrapAgain:
             for delivery in waiting:
                 await delivery
             await send_one_by_one(producer, [0, 1, 2], 1)
-        assert [stored(three, partition) for partition in range(3)] == [[b"0", b"meanwhile", b"0"]] * 3
+        assert [stored(three, partition) for partition in range(3)] == [
+            [b"0", b"meanwhile", b"0"]
+        ] * 3
         assert sorted(produced_at(three)[-3:]) == [1, 2, 3]
 
 
 class TestIdleConnections:
     async def test_they_are_closed_and_opened_again(self, three: EmbeddedCluster) -> None:
-        async with producer_of(three.bootstrap_servers, connections_max_idle_ms=50, **FAST) as producer:
+        async with producer_of(
+            three.bootstrap_servers, connections_max_idle_ms=50, **FAST
+        ) as producer:
             for number in range(3):
                 await send_one_by_one(producer, [0, 1, 2], 1)
                 assert sum(three.connection_count(node_id) for node_id in three.node_ids) >= 1
-                await until(lambda: not any(three.connection_count(node_id) for node_id in three.node_ids))
+                await until(
+                    lambda: not any(three.connection_count(node_id) for node_id in three.node_ids)
+                )
                 assert len(stored(three)) == number + 1
 
     async def test_one_that_waits_for_an_answer_is_not_idle(self, three: EmbeddedCluster) -> None:
@@ -380,11 +472,15 @@ class TestIdleConnections:
             assert (await waiting).offset == 1
         assert produced_at(three) == [1, 1]
 
-    async def test_closing_in_the_moment_of_a_send_loses_and_doubles_nothing(self, three: EmbeddedCluster) -> None:
+    async def test_closing_in_the_moment_of_a_send_loses_and_doubles_nothing(
+        self, three: EmbeddedCluster
+    ) -> None:
         seed = random.randrange(1 << 32)
         print("seed", seed)
         rng = random.Random(seed)
-        async with producer_of(three.bootstrap_servers, connections_max_idle_ms=10, **FAST) as producer:
+        async with producer_of(
+            three.bootstrap_servers, connections_max_idle_ms=10, **FAST
+        ) as producer:
             for number in range(150):
                 await producer.send_and_wait("t", b"%d" % number, partition=0)
                 await asyncio.sleep(rng.uniform(0, 0.02))
@@ -397,7 +493,9 @@ class TestThrottle:
     PAUSE_SECONDS = 0.5
 
     @pytest.mark.parametrize("api_key", [ApiKey.PRODUCE, ApiKey.METADATA])
-    async def test_the_node_gets_nothing_for_the_time_asked_for_and_others_do(self, three: EmbeddedCluster, api_key: ApiKey) -> None:
+    async def test_the_node_gets_nothing_for_the_time_asked_for_and_others_do(
+        self, three: EmbeddedCluster, api_key: ApiKey
+    ) -> None:
         loop = asyncio.get_running_loop()
         arrivals: list[float] = []
         answered: list[float] = []
@@ -412,9 +510,13 @@ class TestThrottle:
         # So that metadata, too, is asked of node 1.
         async with producer_of(three.address(1), metadata_max_age_ms=100, **FAST) as producer:
             await send_one_by_one(producer, [0] if api_key is ApiKey.METADATA else [0, 1], 1)
-            rule = three.on(api_key, throttle(int(self.PAUSE_SECONDS * 1000)), change_answer(note), node=1)
+            rule = three.on(
+                api_key, throttle(int(self.PAUSE_SECONDS * 1000)), change_answer(note), node=1
+            )
             if api_key is ApiKey.PRODUCE:
-                assert (await producer.send_and_wait("t", b"throttled", partition=0)).offset == 1  # the answer itself is not late
+                assert (
+                    await producer.send_and_wait("t", b"throttled", partition=0)
+                ).offset == 1  # the answer itself is not late
             await until(lambda: bool(rule.used))
             three.on(ApiKey.PRODUCE, Action(), times=None, where=arrived, node=1)
             paused = await producer.send("t", b"waits", partition=0)
@@ -425,7 +527,9 @@ class TestThrottle:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(three: EmbeddedCluster, seed: int) -> None:
+async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(
+    three: EmbeddedCluster, seed: int
+) -> None:
     rng = random.Random(seed)
     down: set[int] = set()
     frozen: set[int] = set()
@@ -447,7 +551,9 @@ async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(th
         else:
             three.move_leader("t", rng.randrange(3), node_id)
         awake = [each for each in three.node_ids if each not in down | frozen]
-        for partition in range(3):  # a controller takes the lead from a node that it does not hear of
+        for partition in range(
+            3
+        ):  # a controller takes the lead from a node that it does not hear of
             if three.leader("t", partition) in frozen:
                 three.move_leader("t", partition, rng.choice(awake))
 
@@ -484,7 +590,12 @@ async def test_a_refusal_without_a_move_backs_off(three: EmbeddedCluster) -> Non
     settings = {**FAST, "retry_backoff_ms": 50, "retry_backoff_max_ms": 50}
     async with producer_of(three.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("t", b"before", partition=0)
-        rule = three.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), change_answer(names_itself), times=None)
+        rule = three.on(
+            ApiKey.PRODUCE,
+            fail(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            change_answer(names_itself),
+            times=None,
+        )
         delivery = await producer.send("t", b"after", partition=0)
         await asyncio.sleep(0.3)
         rule.cancel()

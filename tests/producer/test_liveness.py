@@ -1,6 +1,8 @@
-"""Brokers that answer nothing: a frozen leader, a silent coordinator, a cluster that is gone. What it costs, with the time-outs that are the default.
+"""Brokers that answer nothing: a frozen leader, a silent coordinator, a cluster that is gone. What
+it costs, with the time-outs that are the default.
 
-A test that waited for ``request.timeout.ms`` (30 s) or ``socket.connection.setup.timeout.ms`` (10 s) would break its limit.
+A test that waited for ``request.timeout.ms`` (30 s) or ``socket.connection.setup.timeout.ms`` (10
+s) would break its limit.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ async def producer_of(addresses: str, **settings: Any) -> AsyncIterator[Producer
 
 
 def requests(broker: EmbeddedCluster, api_key: ApiKey, node_id: int | None = None) -> int:
-    return sum(seen.api_key == api_key and node_id in (None, seen.node_id) for seen in broker.requests)
+    return sum(
+        seen.api_key == api_key and node_id in (None, seen.node_id) for seen in broker.requests
+    )
 
 
 def stored(broker: EmbeddedCluster, partition: int = 0) -> list[bytes | None]:
@@ -63,12 +67,20 @@ async def until(condition: Callable[[], bool]) -> None:
 
 class TestFrozenLeader:
     @pytest.mark.parametrize("in_flight", [1, 5])
-    async def test_what_it_has_not_answered_goes_to_its_heir_in_order_and_once(self, three: EmbeddedCluster, in_flight: int) -> None:
-        settings: dict[str, Any] = {"batch_size": 0, "linger_ms": 0, "max_in_flight_requests_per_connection": in_flight}
+    async def test_what_it_has_not_answered_goes_to_its_heir_in_order_and_once(
+        self, three: EmbeddedCluster, in_flight: int
+    ) -> None:
+        settings: dict[str, Any] = {
+            "batch_size": 0,
+            "linger_ms": 0,
+            "max_in_flight_requests_per_connection": in_flight,
+        }
         async with producer_of(three.bootstrap_servers, **settings) as producer:
             await producer.send_and_wait("t", b"before", partition=0)
             three.freeze_node(1)
-            deliveries = [await producer.send("t", b"%d" % number, partition=0) for number in range(20)]
+            deliveries = [
+                await producer.send("t", b"%d" % number, partition=0) for number in range(20)
+            ]
             await until(lambda: producer._sender.in_flight == in_flight)
             three.move_leader("t", 0, 2)
             for delivery in deliveries:
@@ -95,7 +107,10 @@ class TestFrozenLeader:
         async with producer_of(three.bootstrap_servers) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
             three.freeze_node(1)
-            deliveries = [await producer.send("t", b"1", partition=0), await producer.send("t", b"other", partition=1)]
+            deliveries = [
+                await producer.send("t", b"1", partition=0),
+                await producer.send("t", b"other", partition=1),
+            ]
             await until(lambda: producer._sender.in_flight > 0)
             three.move_leader("t", 0, 3)
             three.on(ApiKey.METADATA, change_answer(without_first), times=None)
@@ -117,7 +132,9 @@ class TestFrozenLeader:
             assert (await delivery).offset == 1
         assert requests(three, ApiKey.PRODUCE) == 2
 
-    async def test_a_leader_that_answers_keeps_its_requests_when_another_takes_over(self, three: EmbeddedCluster) -> None:
+    async def test_a_leader_that_answers_keeps_its_requests_when_another_takes_over(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with producer_of(three.bootstrap_servers) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
             connection = producer._brokers.live(1)
@@ -135,14 +152,18 @@ class TestFrozenLeader:
             await producer.send_and_wait("new", b"value", partition=1)
             await producer.send_and_wait("t", b"value", partition=0)
 
-    async def test_a_silent_bootstrap_server_does_not_hold_up_the_start(self, three: EmbeddedCluster) -> None:
+    async def test_a_silent_bootstrap_server_does_not_hold_up_the_start(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.freeze_node(1)
         three.freeze_node(2)
         three.move_leader("t", 0, 3)
         async with producer_of(three.bootstrap_servers) as producer:
             await producer.send_and_wait("t", b"value", partition=0)
 
-    async def test_one_that_freezes_between_connection_and_metadata_does_not_either(self, three: EmbeddedCluster) -> None:
+    async def test_one_that_freezes_between_connection_and_metadata_does_not_either(
+        self, three: EmbeddedCluster
+    ) -> None:
         for node_id in (1, 2):
             three.on(ApiKey.METADATA, hold_answer(asyncio.Event()), node=node_id)
         three.move_leader("t", 0, 3)
@@ -155,7 +176,9 @@ class TestFrozenCoordinator:
     def coordinator(self, three: EmbeddedCluster) -> int:
         return three.coordinator("transaction", "id")
 
-    async def test_a_commit_goes_to_its_heir(self, three: EmbeddedCluster, coordinator: int) -> None:
+    async def test_a_commit_goes_to_its_heir(
+        self, three: EmbeddedCluster, coordinator: int
+    ) -> None:
         heir, leader = (node_id for node_id in three.node_ids if node_id != coordinator)
         async with producer_of(three.bootstrap_servers, transactional_id="id") as producer:
             await producer.init_transactions()
@@ -167,9 +190,13 @@ class TestFrozenCoordinator:
             await until(lambda: requests(three, ApiKey.FIND_COORDINATOR) >= 2)
             three.move_coordinator("transaction", "id", heir)
             await committing
-        assert [record.value for record in three.records("t", leader - 1, committed_only=True)] == [b"value"]
+        assert [record.value for record in three.records("t", leader - 1, committed_only=True)] == [
+            b"value"
+        ]
 
-    async def test_one_that_stays_coordinator_is_waited_for(self, three: EmbeddedCluster, coordinator: int) -> None:
+    async def test_one_that_stays_coordinator_is_waited_for(
+        self, three: EmbeddedCluster, coordinator: int
+    ) -> None:
         async with producer_of(three.bootstrap_servers, transactional_id="id") as producer:
             await producer.init_transactions()
             await producer.begin_transaction()
@@ -185,11 +212,18 @@ class TestFrozenCoordinator:
 
 class TestTotalOutage:
     async def test_records_of_before_arrive_when_it_is_over(self, three: EmbeddedCluster) -> None:
-        settings = {"reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+        settings = {
+            "reconnect_backoff_ms": 5,
+            "reconnect_backoff_max_ms": 20,
+            "retry_backoff_ms": 5,
+            "retry_backoff_max_ms": 20,
+        }
         async with producer_of(three.bootstrap_servers, **settings) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
             await three.stop_all()
-            deliveries = [await producer.send("t", b"%d" % number, partition=0) for number in range(1, 4)]
+            deliveries = [
+                await producer.send("t", b"%d" % number, partition=0) for number in range(1, 4)
+            ]
             await asyncio.sleep(0.1)
             assert not any(delivery.done() for delivery in deliveries)
             await three.start()
@@ -199,20 +233,30 @@ class TestTotalOutage:
 
     @pytest.mark.parametrize("dark", [True, False], ids=["silent", "refusing"])
     async def test_records_are_given_up_in_time(self, three: EmbeddedCluster, dark: bool) -> None:
-        async with producer_of(three.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=250) as producer:
+        async with producer_of(
+            three.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=250
+        ) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
             await end_all(three, dark)
             loop = asyncio.get_running_loop()
             started = loop.time()
-            deliveries = [await producer.send("t", b"lost", partition=partition) for partition in range(3)]
+            deliveries = [
+                await producer.send("t", b"lost", partition=partition) for partition in range(3)
+            ]
             for delivery in deliveries:
                 with pytest.raises(DeliveryTimeoutError):
                     await delivery
             assert 0.29 <= loop.time() - started < 1.3
 
     @pytest.mark.parametrize("dark", [True, False], ids=["silent", "refusing"])
-    @pytest.mark.parametrize("settings", [{}, {"acks": 0, "enable_idempotence": False}, {"transactional_id": "id"}], ids=["plain", "acks0", "txn"])
-    async def test_close_returns_in_time_and_leaves_no_delivery_open(self, three: EmbeddedCluster, dark: bool, settings: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        "settings",
+        [{}, {"acks": 0, "enable_idempotence": False}, {"transactional_id": "id"}],
+        ids=["plain", "acks0", "txn"],
+    )
+    async def test_close_returns_in_time_and_leaves_no_delivery_open(
+        self, three: EmbeddedCluster, dark: bool, settings: dict[str, Any]
+    ) -> None:
         producer = Producer(three.bootstrap_servers, **settings)
         async with asyncio.timeout(LIMIT_SECONDS):
             await producer.start()
@@ -222,7 +266,10 @@ class TestTotalOutage:
             for partition in range(3):
                 await producer.send_and_wait("t", b"before", partition=partition)
             await end_all(three, dark)
-            deliveries = [await producer.send("t", bytes(100_000), partition=partition) for partition in range(3)]
+            deliveries = [
+                await producer.send("t", bytes(100_000), partition=partition)
+                for partition in range(3)
+            ]
             waiting = [asyncio.create_task(producer.flush())]
             if "transactional_id" in settings:
                 waiting.append(asyncio.create_task(producer.commit_transaction()))
@@ -248,7 +295,9 @@ async def end_all(broker: EmbeddedCluster, dark: bool) -> None:
         broker.freeze_node(node_id)
 
 
-async def test_whoever_waits_for_a_node_that_left_the_cluster_hears_of_it(three: EmbeddedCluster) -> None:
+async def test_whoever_waits_for_a_node_that_left_the_cluster_hears_of_it(
+    three: EmbeddedCluster,
+) -> None:
     """Readers of partitions have no task that refreshes metadata."""
 
     def without_first(answer: MetadataResponse) -> None:

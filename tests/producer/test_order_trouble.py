@@ -204,7 +204,9 @@ async def test_calls_that_wait_do_not_go_into_the_next_transaction(broker: Embed
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(result) for result in results} == {TransactionStateError}
         assert_nothing_is_left(producer)
-    assert [record.value for record in broker.records("t", committed_only=True)] == [b"of the second"]
+    assert [record.value for record in broker.records("t", committed_only=True)] == [
+        b"of the second"
+    ]
 
 
 async def test_those_in_line_fill_large_batches(broker: EmbeddedCluster) -> None:

@@ -1,4 +1,6 @@
-"""Keys go where Java sends them; keyless records fill batches and spread over the partitions, and none is left out."""
+"""Keys go where Java sends them; keyless records fill batches and spread over the partitions, and
+none is left out.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def murmur2(data: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-# -- keys ----------------------------------------------------------------------------------------------------------
+# -- keys ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", JAVAS_HASHES)
@@ -65,7 +67,9 @@ def test_a_key_goes_where_java_sends_it(key: bytes, count: int) -> None:
 
 
 def test_the_reference_agrees_with_java() -> None:
-    assert {key: murmur2(key) for key in JAVAS_HASHES} == {key: hashed & 0xFFFFFFFF for key, hashed in JAVAS_HASHES.items()}
+    assert {key: murmur2(key) for key in JAVAS_HASHES} == {
+        key: hashed & 0xFFFFFFFF for key, hashed in JAVAS_HASHES.items()
+    }
 
 
 @settings(max_examples=500)
@@ -74,7 +78,7 @@ def test_every_key_goes_where_the_reference_says(key: bytes, count: int) -> None
     assert partition_for_key(key, count) == (murmur2(key) & 0x7FFFFFFF) % count
 
 
-# -- round robin and custom ones -----------------------------------------------------------------------------------
+# -- round robin and custom ones -------------------------------------------------------------------
 
 
 def test_partitions_is_a_number_that_knows_what_is_available() -> None:
@@ -85,9 +89,13 @@ def test_partitions_is_a_number_that_knows_what_is_available() -> None:
 
 
 class Producing:
-    """What a producer does with a partitioner: ask for each record, and once more on a new batch where the partitioner wants that."""
+    """What a producer does with a partitioner: ask for each record, and once more on a new batch
+    where the partitioner wants that.
+    """
 
-    def __init__(self, partitioner: Partitioner, partitions: Partitions, records_per_batch: int) -> None:
+    def __init__(
+        self, partitioner: Partitioner, partitions: Partitions, records_per_batch: int
+    ) -> None:
         self.partitioner = partitioner
         self.partitions = partitions
         self.records_per_batch = records_per_batch
@@ -121,7 +129,9 @@ def test_a_sticky_one_is_told_of_new_batches() -> None:
     class Switching:
         current = 0
 
-        def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        def partition(
+            self, topic: str, key: bytes | None, value: bytes | None, partitions: int
+        ) -> int:
             return self.current % partitions
 
         def on_new_batch(self, topic: str, partition: int) -> None:
@@ -137,24 +147,45 @@ def test_a_sticky_one_is_told_of_new_batches() -> None:
 def test_round_robin_ignores_keys_and_counts_each_topic_by_itself() -> None:
     partitioner = RoundRobinPartitioner()
     partitions = Partitions(3, [0, 1, 2])
-    assert [partitioner.partition("a", b"same key", b"v", partitions) for _ in range(4)] == [0, 1, 2, 0]
+    assert [partitioner.partition("a", b"same key", b"v", partitions) for _ in range(4)] == [
+        0,
+        1,
+        2,
+        0,
+    ]
     assert [partitioner.partition("b", None, None, partitions) for _ in range(2)] == [0, 1]
 
 
 def test_round_robin_keeps_to_available_partitions_unless_there_is_none() -> None:
     partitioner = RoundRobinPartitioner()
-    assert [partitioner.partition("a", None, None, Partitions(4, [1, 3])) for _ in range(4)] == [1, 3, 1, 3]
-    assert {partitioner.partition("a", None, None, Partitions(4, [])) for _ in range(4)} == {0, 1, 2, 3}
+    assert [partitioner.partition("a", None, None, Partitions(4, [1, 3])) for _ in range(4)] == [
+        1,
+        3,
+        1,
+        3,
+    ]
+    assert {partitioner.partition("a", None, None, Partitions(4, [])) for _ in range(4)} == {
+        0,
+        1,
+        2,
+        3,
+    }
 
 
-# -- sticky (KIP-794) ----------------------------------------------------------------------------------------------
+# -- sticky (KIP-794) ------------------------------------------------------------------------------
 
 
 def sticky(seed: int = 1, *, batch_size: int = 100, adaptive: bool = True) -> StickyPartition:
     return StickyPartition(batch_size, random.Random(seed), adaptive)
 
 
-def shares(choice: StickyPartition, available: list[int], queue_length: Callable[[int], int] | None, longest: int, draws: int) -> dict[int, float]:
+def shares(
+    choice: StickyPartition,
+    available: list[int],
+    queue_length: Callable[[int], int] | None,
+    longest: int,
+    draws: int,
+) -> dict[int, float]:
     counts = Counter(choice.switch(available, queue_length, longest) for _ in range(draws))
     return {partition: counts[partition] / draws for partition in available}
 
@@ -177,13 +208,18 @@ def test_it_stays_until_a_batch_of_bytes_was_used() -> None:
     lengths=st.lists(st.integers(0, 9), min_size=51, max_size=51),
     adaptive=st.booleans(),
 )
-def test_only_available_partitions_are_chosen(seed: int, available: list[int], lengths: list[int], adaptive: bool) -> None:
+def test_only_available_partitions_are_chosen(
+    seed: int, available: list[int], lengths: list[int], adaptive: bool
+) -> None:
     choice = sticky(seed, adaptive=adaptive)
     for _ in range(20):
         before = choice.current
         assert choice.switch(available) in available
         assert choice.current != before or len(available) == 1
-        assert choice.switch(available, lengths.__getitem__, max(lengths[p] for p in available)) in available
+        assert (
+            choice.switch(available, lengths.__getitem__, max(lengths[p] for p in available))
+            in available
+        )
         assert choice.current in available
 
 
@@ -229,7 +265,9 @@ def test_without_adaption_queues_don_t_matter() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_partition_starves_while_a_slow_one_gets_less(seed: int) -> None:
-    """Partition 0's broker sends a batch every 8th round, the others every 2nd: all get some, 0 gets least, and its queue stays short."""
+    """Partition 0's broker sends a batch every 8th round, the others every 2nd: all get some, 0
+    gets least, and its queue stays short.
+    """
     rng = random.Random(seed)
     choice = StickyPartition(100, rng)
     available = list(range(4))

@@ -40,7 +40,9 @@ class Asked:
         self.value: bytes | None = None
         self.partitions = Partitions(0, ())
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions) -> int:
+    def partition(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions
+    ) -> int:
         self.topic, self.key, self.value, self.partitions = topic, key, value, partitions
         return 0
 
@@ -49,19 +51,28 @@ async def test_a_partitioner_gets_objects_and_bytes_and_the_clusters_leaders() -
     asked = Asked()
     async with EmbeddedCluster(nodes=2, num_partitions=4) as broker:
         broker.create_topic("t")
-        settings: dict[str, Any] = {"partitioner": asked, "value_serializer": lambda topic, headers, data: json.dumps(data).encode()}
+        settings: dict[str, Any] = {
+            "partitioner": asked,
+            "value_serializer": lambda topic, headers, data: json.dumps(data).encode(),
+        }
         async with Producer(broker.bootstrap_servers, **settings) as producer:
             await producer.send_and_wait("t", {"name": "anna"}, b"key", headers=[("h", b"1")])
             assert (asked.topic, asked.key, asked.value) == ("t", b"key", b'{"name": "anna"}')
             record = asked.partitions.record
-            assert (record.key, record.value, list(record.headers)) == (b"key", {"name": "anna"}, [("h", b"1")])
+            assert (record.key, record.value, list(record.headers)) == (
+                b"key",
+                {"name": "anna"},
+                [("h", b"1")],
+            )
             assert asked.partitions == 4
             assert sorted(set(asked.partitions.leaders)) == [1, 2]
             leader = broker.leader("t", 0)
             assert asked.partitions.leaders[0] == leader
             await producer.send_and_wait("t", {}, b"key", partition_key=b"chooses")
             assert asked.key == b"chooses" and asked.partitions.record.partition_key == b"chooses"
-    assert [record.key for record in broker.records("t", 0)] == [b"key", b"key"], "what chooses is not stored"
+    assert [record.key for record in broker.records("t", 0)] == [b"key", b"key"], (
+        "what chooses is not stored"
+    )
 
 
 class Switching:
@@ -82,7 +93,9 @@ class Switching:
 async def test_a_sticky_partitioner_hears_of_batches_that_lingered_as_of_full_ones() -> None:
     lingered, full = Switching(), Switching()
     async with EmbeddedCluster(num_partitions=4) as broker:
-        async with Producer(broker.bootstrap_servers, partitioner=lingered, linger_ms=0) as producer:
+        async with Producer(
+            broker.bootstrap_servers, partitioner=lingered, linger_ms=0
+        ) as producer:
             places = [(await producer.send_and_wait("slow", b"v")).partition for _ in range(12)]
         async with Producer(broker.bootstrap_servers, partitioner=full, batch_size=300) as producer:
             await (await producer.send_many("fast", [b"v" * 200] * 12)).wait()
@@ -95,7 +108,9 @@ async def test_a_sticky_partitioner_moves_on_while_memory_is_short() -> None:
     """Records that wait keep the partition that was chosen for them; later ones go elsewhere."""
     switching = Switching()
     async with EmbeddedCluster(num_partitions=4) as broker:
-        async with Producer(broker.bootstrap_servers, partitioner=switching, batch_size=300, buffer_memory=700) as producer:
+        async with Producer(
+            broker.bootstrap_servers, partitioner=switching, batch_size=300, buffer_memory=700
+        ) as producer:
             for _ in range(4):
                 await asyncio.gather(*(producer.send("t", b"v" * 200) for _ in range(10)))
     assert all(broker.records("t", partition) for partition in range(4))
@@ -103,9 +118,13 @@ async def test_a_sticky_partitioner_moves_on_while_memory_is_short() -> None:
 
 
 @pytest.mark.parametrize("wrong", [ValueError("mine"), 9, -1, "0", None, True], ids=repr)
-async def test_one_record_of_many_that_finds_no_partition_fails_alone(broker: EmbeddedCluster, wrong: object) -> None:
+async def test_one_record_of_many_that_finds_no_partition_fails_alone(
+    broker: EmbeddedCluster, wrong: object
+) -> None:
     class Odd:
-        def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> Any:
+        def partition(
+            self, topic: str, key: bytes | None, value: bytes | None, partitions: int
+        ) -> Any:
             if value != b"2":
                 return 0
             if isinstance(wrong, Exception):
@@ -121,27 +140,40 @@ async def test_one_record_of_many_that_finds_no_partition_fails_alone(broker: Em
     assert [record.value for record in broker.records("t")] == [b"0", b"1", b"3"]
 
 
-# -- interceptors ------------------------------------------------------------------------------------------------
+# -- interceptors ----------------------------------------------------------------------------------
 
 
 class Witness(ProducerInterceptor):
-    """Notes every outcome that it hears of: the record's value, where it was to go, and the error."""
+    """Notes every outcome that it hears of: the record's value, where it was to go, and the
+    error.
+    """
 
     def __init__(self) -> None:
         self.refused: list[tuple[object, TopicPartition | None, type[Exception]]] = []
         self.ended: list[tuple[object, int, type[Exception] | None]] = []
 
-    def on_send_error(self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception) -> None:
+    def on_send_error(
+        self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
+    ) -> None:
         self.refused.append((record.value, topic_partition, type(error)))
 
-    def on_delivery(self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        self.ended.append((record.value, metadata.partition, None if error is None else type(error)))
+    def on_delivery(
+        self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
+    ) -> None:
+        self.ended.append(
+            (record.value, metadata.partition, None if error is None else type(error))
+        )
 
 
 async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) -> None:
     witness = Witness()
     broker.create_topic("t", 2)
-    settings: dict[str, Any] = {"interceptors": [witness], "max_block_ms": 5_000, "max_request_size": 1_000, "linger_ms": 0}
+    settings: dict[str, Any] = {
+        "interceptors": [witness],
+        "max_block_ms": 5_000,
+        "max_request_size": 1_000,
+        "linger_ms": 0,
+    }
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("t", b"stored", partition=1)
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_PARTITIONS))
@@ -157,8 +189,15 @@ async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) ->
         await producer.flush()
     with pytest.raises(ProducerClosedError):
         await producer.send("t", b"late")
-    assert [(value, error) for value, _, error in witness.ended] == [(b"stored", None), (b"failed", BrokerError), (b"first", None)]
-    assert [(value[:8] if isinstance(value, bytes) else value, place, error.__name__) for value, place, error in witness.refused] == [
+    assert [(value, error) for value, _, error in witness.ended] == [
+        (b"stored", None),
+        (b"failed", BrokerError),
+        (b"first", None),
+    ]
+    assert [
+        (value[:8] if isinstance(value, bytes) else value, place, error.__name__)
+        for value, place, error in witness.refused
+    ] == [
         (b"largelar", TopicPartition("t", 1), RecordTooLargeError.__name__),
         (b"off", TopicPartition("t", 7), "InvalidPartitionError"),
         (b"anywhere", None, RecordTooLargeError.__name__),
@@ -171,7 +210,12 @@ async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) ->
 
 async def test_interceptors_hear_of_records_that_find_no_memory(broker: EmbeddedCluster) -> None:
     witness = Witness()
-    settings: dict[str, Any] = {"interceptors": [witness], "max_block_ms": 50, "batch_size": 500, "buffer_memory": 600}
+    settings: dict[str, Any] = {
+        "interceptors": [witness],
+        "max_block_ms": 50,
+        "batch_size": 500,
+        "buffer_memory": 600,
+    }
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("t", b"known")
         held = broker.on(ApiKey.PRODUCE, hold(), times=None)
@@ -192,15 +236,25 @@ async def test_interceptors_hear_of_rows_that_are_refused(broker: EmbeddedCluste
     """Of a table, whatever refuses them, as of the records of the other calls."""
     witness = Witness()
     broker.create_topic("t", 1)
-    settings: dict[str, Any] = {"interceptors": [witness], "max_block_ms": 50, "max_request_size": 1_000, "linger_ms": 0}
+    settings: dict[str, Any] = {
+        "interceptors": [witness],
+        "max_block_ms": 50,
+        "max_request_size": 1_000,
+        "linger_ms": 0,
+    }
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.partitions_for("t")
-        for rows in ([b"stored", b"large" * 400, b"giant" * 40_000, b"stored, too"], [b"large" * 400] * 3):
+        for rows in (
+            [b"stored", b"large" * 400, b"giant" * 40_000, b"stored, too"],
+            [b"large" * 400] * 3,
+        ):
             deliveries = await producer.send_arrow("t", pa.table({"value": rows}))
             await producer.flush()
             refused = [number for number, value in enumerate(rows) if len(value) > 1_000]
             assert list(deliveries.exceptions()) == refused
-            assert [value for value, _, _ in witness.refused] == [rows[number] for number in refused]
+            assert [value for value, _, _ in witness.refused] == [
+                rows[number] for number in refused
+            ]
             witness.refused.clear()
         # No topic: none of them is looked at.
         many = [b"%d" % number for number in range(2_500)]
@@ -215,11 +269,17 @@ async def test_interceptors_hear_of_rows_that_are_refused(broker: EmbeddedCluste
     assert [value for value, _, _ in witness.ended] == [b"stored", b"stored, too"]
 
 
-# -- metadata ----------------------------------------------------------------------------------------------------
+# -- metadata --------------------------------------------------------------------------------------
 
 
 async def test_metadata_has_the_serialized_sizes(broker: EmbeddedCluster) -> None:
-    cases: list[tuple[bytes | None, bytes | None]] = [(b"k", b"value"), (None, b"v" * 300), (b"key" * 50, None), (None, None), (b"", b"")]
+    cases: list[tuple[bytes | None, bytes | None]] = [
+        (b"k", b"value"),
+        (None, b"v" * 300),
+        (b"key" * 50, None),
+        (None, None),
+        (b"", b""),
+    ]
     async with Producer(broker.bootstrap_servers, batch_size=100_000) as producer:
         deliveries = [await producer.send("t", value, key) for key, value in cases * 30]
         for delivery, (key, value) in zip(deliveries, cases * 30, strict=True):
@@ -227,7 +287,9 @@ async def test_metadata_has_the_serialized_sizes(broker: EmbeddedCluster) -> Non
             assert metadata.serialized_key_size == (-1 if key is None else len(key))
             assert metadata.serialized_value_size == (-1 if value is None else len(value))
         many = await (await producer.send_many("t", [b"x" * size for size in range(200)]))
-        assert [(one.serialized_key_size, one.serialized_value_size) for one in many] == [(-1, size) for size in range(200)]
+        assert [(one.serialized_key_size, one.serialized_value_size) for one in many] == [
+            (-1, size) for size in range(200)
+        ]
         refused = await producer.send("t", b"x" * 2_000_000)
         assert refused.exception() is not None
 
@@ -235,7 +297,12 @@ async def test_metadata_has_the_serialized_sizes(broker: EmbeddedCluster) -> Non
 async def test_sizes_survive_the_split_of_a_batch(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 1, {"max.message.bytes": "700"})
     async with Producer(broker.bootstrap_servers, batch_size=5_000) as producer:
-        deliveries = [await producer.send("t", b"x" * size, b"k" * (size % 3)) for size in range(40)]
+        deliveries = [
+            await producer.send("t", b"x" * size, b"k" * (size % 3)) for size in range(40)
+        ]
         for size, delivery in enumerate(deliveries):
             metadata = await delivery
-            assert (metadata.serialized_key_size, metadata.serialized_value_size) == (size % 3, size)
+            assert (metadata.serialized_key_size, metadata.serialized_value_size) == (
+                size % 3,
+                size,
+            )

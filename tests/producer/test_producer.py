@@ -32,7 +32,9 @@ def new_topic() -> str:
 
 async def read_back(bootstrap: str, topic: str, count: int) -> list[Read]:
     """What another client finds in the topic."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    )
     await consumer.start()
     try:
         found: list[Read] = []
@@ -40,10 +42,18 @@ async def read_back(bootstrap: str, topic: str, count: int) -> list[Read]:
             while not consumer.partitions_for_topic(topic):
                 await consumer._client.force_metadata_update()
                 await consumer._client.add_topic(topic)
-            consumer.assign([TheirPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())])
+            consumer.assign(
+                [
+                    TheirPartition(topic, p)
+                    for p in sorted(consumer.partitions_for_topic(topic) or ())
+                ]
+            )
             while len(found) < count:
                 for records in (await consumer.getmany(timeout_ms=500)).values():
-                    found += [(r.partition, r.key, r.value, tuple(r.headers), r.timestamp) for r in records]
+                    found += [
+                        (r.partition, r.key, r.value, tuple(r.headers), r.timestamp)
+                        for r in records
+                    ]
         return found
     finally:
         await consumer.stop()
@@ -52,10 +62,23 @@ async def read_back(bootstrap: str, topic: str, count: int) -> list[Read]:
 async def test_a_record_arrives_whole(bootstrap: str) -> None:
     topic = new_topic()
     async with Producer(bootstrap) as producer:
-        delivery = await producer.send(topic, b"value", b"key", timestamp_ms=1_700_000_000_123, headers=[("a", b"1"), ("a", b"2"), ("b", None)])
+        delivery = await producer.send(
+            topic,
+            b"value",
+            b"key",
+            timestamp_ms=1_700_000_000_123,
+            headers=[("a", b"1"), ("a", b"2"), ("b", None)],
+        )
         metadata = await delivery
-        assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (topic, 0, 0, 1_700_000_000_123)
-        assert delivery.done() and delivery.exception() is None and delivery.result() == await delivery
+        assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (
+            topic,
+            0,
+            0,
+            1_700_000_000_123,
+        )
+        assert (
+            delivery.done() and delivery.exception() is None and delivery.result() == await delivery
+        )
         assert (await producer.send_and_wait(topic, None)).offset == 1
     first, second = await read_back(bootstrap, topic, 2)
     assert first[1:4] == (b"key", b"value", (("a", b"1"), ("a", b"2"), ("b", None)))
@@ -65,15 +88,28 @@ async def test_a_record_arrives_whole(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_many_records_arrive_once_and_in_order(bootstrap: str, codec: str, idempotent: bool) -> None:
+async def test_many_records_arrive_once_and_in_order(
+    bootstrap: str, codec: str, idempotent: bool
+) -> None:
     topic = new_topic()
-    async with Producer(bootstrap, compression_type=codec, enable_idempotence=idempotent, batch_size=2_000, linger_ms=1) as producer:
-        deliveries = [await producer.send(topic, b"%d" % number * 5, b"key", headers=[("n", b"%d" % number)]) for number in range(3_000)]
+    async with Producer(
+        bootstrap,
+        compression_type=codec,
+        enable_idempotence=idempotent,
+        batch_size=2_000,
+        linger_ms=1,
+    ) as producer:
+        deliveries = [
+            await producer.send(topic, b"%d" % number * 5, b"key", headers=[("n", b"%d" % number)])
+            for number in range(3_000)
+        ]
         offsets = [(await delivery).offset for delivery in deliveries]
     assert offsets == list(range(3_000))
     found = await read_back(bootstrap, topic, 3_000)
     assert [value for _, _, value, _, _ in found] == [b"%d" % number * 5 for number in range(3_000)]
-    assert [headers for _, _, _, headers, _ in found] == [(("n", b"%d" % number),) for number in range(3_000)], "headers at batch boundaries too"
+    assert [headers for _, _, _, headers, _ in found] == [
+        (("n", b"%d" % number),) for number in range(3_000)
+    ], "headers at batch boundaries too"
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
@@ -115,11 +151,14 @@ async def test_a_record_larger_than_a_batch_has_a_batch_of_its_own(bootstrap: st
         sizes = [10, 20_000, 30, 400_000, 5]
         for delivery in [await producer.send(topic, b"x" * size) for size in sizes]:
             await delivery
-    assert [len(value or b"") for _, _, value, _, _ in await read_back(bootstrap, topic, 5)] == sizes
+    assert [
+        len(value or b"") for _, _, value, _, _ in await read_back(bootstrap, topic, 5)
+    ] == sizes
 
 
 async def test_keys_choose_javas_partition(broker: EmbeddedCluster) -> None:
-    # Partitions of Java's Utils.toPositive(Utils.murmur2(key)) % 7, from its hashes in Kafka's UtilsTest.
+    # Partitions of Java's Utils.toPositive(Utils.murmur2(key)) % 7, from its hashes in Kafka's
+    # UtilsTest.
     hashes = {
         b"21": -973932308,
         b"foobar": -790332482,
@@ -129,13 +168,18 @@ async def test_keys_choose_javas_partition(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=7)
     async with Producer(broker.bootstrap_servers) as producer:
         for key, java_hash in hashes.items():
-            assert (await producer.send_and_wait("t", b"x", key)).partition == (java_hash & 0x7FFFFFFF) % 7
+            assert (await producer.send_and_wait("t", b"x", key)).partition == (
+                java_hash & 0x7FFFFFFF
+            ) % 7
 
 
 async def test_keyless_records_stick_and_then_spread(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
     async with Producer(broker.bootstrap_servers, batch_size=1_000) as producer:
-        placed = [(await delivery).partition for delivery in [await producer.send("t", b"x" * 90) for _ in range(2_000)]]
+        placed = [
+            (await delivery).partition
+            for delivery in [await producer.send("t", b"x" * 90) for _ in range(2_000)]
+        ]
     changes = sum(1 for before, after in itertools.pairwise(placed) if before != after)
     assert changes < 300, "a partition is left when a batch is full, not with each record"
     assert all(300 < placed.count(partition) < 700 for partition in range(4)), "the load is even"
@@ -171,7 +215,9 @@ async def test_flush_does_not_wait_out_linger(bootstrap: str) -> None:
 
 
 async def test_a_full_batch_does_not_linger(broker: EmbeddedCluster) -> None:
-    async with Producer(broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=200_000, batch_size=1_000) as producer:
+    async with Producer(
+        broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=200_000, batch_size=1_000
+    ) as producer:
         first = await producer.send("t", b"x" * 600)
         second = await producer.send("t", b"x" * 600)
         await asyncio.wait_for(asyncio.ensure_future(_wait(first)), 10)
@@ -184,7 +230,9 @@ async def _wait(delivery: object) -> object:
 
 async def test_leaving_the_block_delivers_what_was_sent(broker: EmbeddedCluster) -> None:
     with pytest.raises(ZeroDivisionError):
-        async with Producer(broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        async with Producer(
+            broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=200_000
+        ) as producer:
             await producer.send("t", b"x")
             raise ZeroDivisionError
     assert [record.value for record in broker.records("t")] == [b"x"]
@@ -216,7 +264,9 @@ def test_the_constructor_needs_no_event_loop() -> None:
 
 
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"'linger' ?: did you mean 'linger_ms'|did you mean 'linger_ms'"):
+    with pytest.raises(
+        ConfigError, match=r"'linger' ?: did you mean 'linger_ms'|did you mean 'linger_ms'"
+    ):
         Producer(linger=5)  # type: ignore[call-arg]
     for settings, message in [
         ({"acks": 2}, "acks=2"),
@@ -248,6 +298,8 @@ async def test_serializers(broker: EmbeddedCluster) -> None:
 
     async with Producer(broker.bootstrap_servers, value_serializer=upper) as producer:
         await producer.send_and_wait("t", "hello")
-        with pytest.raises(SerializationError, match=r"value_serializer: .*upper.* can't turn a value of type int"):
+        with pytest.raises(
+            SerializationError, match=r"value_serializer: .*upper.* can't turn a value of type int"
+        ):
             await producer.send("t", 5)
     assert broker.records("t")[0].value == b"t:HELLO"

@@ -1,4 +1,6 @@
-"""What the producer's calls are given by mistake: refused at once, named, and without any effect on the producer."""
+"""What the producer's calls are given by mistake: refused at once, named, and without any effect on
+the producer.
+"""
 
 from __future__ import annotations
 
@@ -61,45 +63,180 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
         for method in ("close", "flush")
     },
     "send": [
-        ("no topic", lambda producer: delivered(producer.send(None, b"x")), InvalidTopicError, "topic=None"),
-        ("a topic of bytes", lambda producer: delivered(producer.send(b"t", b"x")), InvalidTopicError, "topic=b't'"),
-        ("a list of topics", lambda producer: delivered(producer.send(["t"], b"x")), InvalidTopicError, r"topic=\['t'\]"),
-        ("an illegal name", lambda producer: delivered(producer.send("a b", b"x")), InvalidTopicError, "topic='a b'"),
+        (
+            "no topic",
+            lambda producer: delivered(producer.send(None, b"x")),
+            InvalidTopicError,
+            "topic=None",
+        ),
+        (
+            "a topic of bytes",
+            lambda producer: delivered(producer.send(b"t", b"x")),
+            InvalidTopicError,
+            "topic=b't'",
+        ),
+        (
+            "a list of topics",
+            lambda producer: delivered(producer.send(["t"], b"x")),
+            InvalidTopicError,
+            r"topic=\['t'\]",
+        ),
+        (
+            "an illegal name",
+            lambda producer: delivered(producer.send("a b", b"x")),
+            InvalidTopicError,
+            "topic='a b'",
+        ),
         ("text for bytes", lambda producer: producer.send("t", "x"), SerializationError, "str"),
-        ("a number as key", lambda producer: producer.send("t", b"x", 5), SerializationError, "int"),
-        ("a partition of text", lambda producer: delivered(producer.send("t", b"x", partition="0")), InvalidPartitionError, "partition='0'"),
-        ("a partition below 0", lambda producer: delivered(producer.send("t", b"x", partition=-1)), InvalidPartitionError, "partition=-1"),
-        ("a switch as partition", lambda producer: delivered(producer.send("t", b"x", partition=True)), InvalidPartitionError, "partition=True"),
-        ("no such partition", lambda producer: delivered(producer.send("t", b"x", partition=9)), InvalidPartitionError, "partition=9"),
-        ("a time of seconds", lambda producer: producer.send("t", b"x", timestamp_ms=1.5), SerializationError, "timestamp_ms=1.5"),
-        ("a time before 1970", lambda producer: producer.send("t", b"x", timestamp_ms=-1), SerializationError, "timestamp_ms=-1"),
-        ("headers that are no pairs", lambda producer: producer.send("t", b"x", headers=[b"h"]), SerializationError, "header"),
-        ("headers of numbers", lambda producer: producer.send("t", b"x", headers=[("h", 5)]), SerializationError, "header"),
-        ("partition_key of text", lambda producer: producer.send("t", b"x", partition_key="k"), SerializationError, "partition_key"),
+        (
+            "a number as key",
+            lambda producer: producer.send("t", b"x", 5),
+            SerializationError,
+            "int",
+        ),
+        (
+            "a partition of text",
+            lambda producer: delivered(producer.send("t", b"x", partition="0")),
+            InvalidPartitionError,
+            "partition='0'",
+        ),
+        (
+            "a partition below 0",
+            lambda producer: delivered(producer.send("t", b"x", partition=-1)),
+            InvalidPartitionError,
+            "partition=-1",
+        ),
+        (
+            "a switch as partition",
+            lambda producer: delivered(producer.send("t", b"x", partition=True)),
+            InvalidPartitionError,
+            "partition=True",
+        ),
+        (
+            "no such partition",
+            lambda producer: delivered(producer.send("t", b"x", partition=9)),
+            InvalidPartitionError,
+            "partition=9",
+        ),
+        (
+            "a time of seconds",
+            lambda producer: producer.send("t", b"x", timestamp_ms=1.5),
+            SerializationError,
+            "timestamp_ms=1.5",
+        ),
+        (
+            "a time before 1970",
+            lambda producer: producer.send("t", b"x", timestamp_ms=-1),
+            SerializationError,
+            "timestamp_ms=-1",
+        ),
+        (
+            "headers that are no pairs",
+            lambda producer: producer.send("t", b"x", headers=[b"h"]),
+            SerializationError,
+            "header",
+        ),
+        (
+            "headers of numbers",
+            lambda producer: producer.send("t", b"x", headers=[("h", 5)]),
+            SerializationError,
+            "header",
+        ),
+        (
+            "partition_key of text",
+            lambda producer: producer.send("t", b"x", partition_key="k"),
+            SerializationError,
+            "partition_key",
+        ),
     ],
     "send_and_wait": [
-        ("wait, no topic", lambda producer: producer.send_and_wait("", b"x"), InvalidTopicError, "topic=''"),
-        ("wait, text for bytes", lambda producer: producer.send_and_wait("t", "x"), SerializationError, "str"),
+        (
+            "wait, no topic",
+            lambda producer: producer.send_and_wait("", b"x"),
+            InvalidTopicError,
+            "topic=''",
+        ),
+        (
+            "wait, text for bytes",
+            lambda producer: producer.send_and_wait("t", "x"),
+            SerializationError,
+            "str",
+        ),
     ],
     "send_many": [
-        ("many, no topic", lambda producer: delivered(producer.send_many(None, [b"x"])), InvalidTopicError, "topic=None"),
-        ("many, one of text", lambda producer: delivered(producer.send_many("t", ["x"])), SerializationError, "str"),
+        (
+            "many, no topic",
+            lambda producer: delivered(producer.send_many(None, [b"x"])),
+            InvalidTopicError,
+            "topic=None",
+        ),
+        (
+            "many, one of text",
+            lambda producer: delivered(producer.send_many("t", ["x"])),
+            SerializationError,
+            "str",
+        ),
     ],
     "send_arrow": [
-        ("rows in a list", lambda producer: producer.send_arrow("t", [b"x"]), SerializationError, "list"),
-        ("a table without values", lambda producer: producer.send_arrow("t", pa.table({"a": [1]})), SerializationError, "value"),
+        (
+            "rows in a list",
+            lambda producer: producer.send_arrow("t", [b"x"]),
+            SerializationError,
+            "list",
+        ),
+        (
+            "a table without values",
+            lambda producer: producer.send_arrow("t", pa.table({"a": [1]})),
+            SerializationError,
+            "value",
+        ),
     ],
     "partitions_for": [
-        ("partitions of no topic", lambda producer: producer.partitions_for(None), InvalidTopicError, "topic=None"),
-        ("partitions of a number", lambda producer: producer.partitions_for(5), InvalidTopicError, "topic=5"),
+        (
+            "partitions of no topic",
+            lambda producer: producer.partitions_for(None),
+            InvalidTopicError,
+            "topic=None",
+        ),
+        (
+            "partitions of a number",
+            lambda producer: producer.partitions_for(5),
+            InvalidTopicError,
+            "topic=5",
+        ),
     ],
     "send_offsets_to_transaction": [
-        ("offsets in a list", lambda producer: _offsets(producer, [TP]), SerializationError, "offsets"),
-        ("an offset of text", lambda producer: _offsets(producer, {TP: "5"}), SerializationError, "'5'"),
-        ("an offset below 0", lambda producer: _offsets(producer, {TP: -1}), SerializationError, "-1"),
-        ("a note below 0", lambda producer: _offsets(producer, {TP: OffsetAndMetadata(-1)}), SerializationError, "-1"),
+        (
+            "offsets in a list",
+            lambda producer: _offsets(producer, [TP]),
+            SerializationError,
+            "offsets",
+        ),
+        (
+            "an offset of text",
+            lambda producer: _offsets(producer, {TP: "5"}),
+            SerializationError,
+            "'5'",
+        ),
+        (
+            "an offset below 0",
+            lambda producer: _offsets(producer, {TP: -1}),
+            SerializationError,
+            "-1",
+        ),
+        (
+            "a note below 0",
+            lambda producer: _offsets(producer, {TP: OffsetAndMetadata(-1)}),
+            SerializationError,
+            "-1",
+        ),
         ("no partition", lambda producer: _offsets(producer, {"t": 5}), SerializationError, "'t'"),
-        ("a group of bytes", lambda producer: _offsets(producer, {TP: 5}, b"g"), SerializationError, "group of type bytes"),
+        (
+            "a group of bytes",
+            lambda producer: _offsets(producer, {TP: 5}, b"g"),
+            SerializationError,
+            "group of type bytes",
+        ),
         ("no group", lambda producer: _offsets(producer, {TP: 5}, ""), SerializationError, "''"),
     ],
 }
@@ -107,15 +244,29 @@ ROWS = [row for rows in WRONG.values() for row in rows]
 
 
 def test_every_method_that_takes_arguments_has_its_rows() -> None:
-    methods = {name: function for name, function in inspect.getmembers(Producer, inspect.isfunction) if not name.startswith("_")}
-    assert {name for name, function in methods.items() if len(inspect.signature(function).parameters) > 1} == set(WRONG)
+    methods = {
+        name: function
+        for name, function in inspect.getmembers(Producer, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert {
+        name
+        for name, function in methods.items()
+        if len(inspect.signature(function).parameters) > 1
+    } == set(WRONG)
 
 
 @pytest.mark.parametrize(("name", "call", "error", "text"), ROWS, ids=[row[0] for row in ROWS])
-async def test_what_is_wrong_is_named_and_changes_nothing(broker: EmbeddedCluster, name: str, call: Call, error: type[KafkaError], text: str) -> None:
+async def test_what_is_wrong_is_named_and_changes_nothing(
+    broker: EmbeddedCluster, name: str, call: Call, error: type[KafkaError], text: str
+) -> None:
     broker.create_topic("t", 1)
-    transactional_id = "x" if (name, call, error, text) in WRONG["send_offsets_to_transaction"] else None
-    async with Producer(broker.bootstrap_servers, transactional_id=transactional_id, max_block_ms=500) as producer:
+    transactional_id = (
+        "x" if (name, call, error, text) in WRONG["send_offsets_to_transaction"] else None
+    )
+    async with Producer(
+        broker.bootstrap_servers, transactional_id=transactional_id, max_block_ms=500
+    ) as producer:
         if transactional_id is not None:
             with pytest.raises(TransactionStateError):
                 await call(producer)
@@ -134,7 +285,9 @@ async def test_what_is_wrong_is_named_and_changes_nothing(broker: EmbeddedCluste
 
 
 @pytest.mark.parametrize("limit", [0, 0.5, 10_000, None])
-async def test_a_limit_may_be_any_number_from_0_on(broker: EmbeddedCluster, limit: float | None) -> None:
+async def test_a_limit_may_be_any_number_from_0_on(
+    broker: EmbeddedCluster, limit: float | None
+) -> None:
     producer = Producer(broker.bootstrap_servers)
     await producer.start()
     await producer.flush(timeout_ms=limit)

@@ -1,4 +1,6 @@
-"""The log tells of changes: one line when trouble begins, one when it is over, nothing for each retry."""
+"""The log tells of changes: one line when trouble begins, one when it is over, nothing for each
+retry.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,25 @@ from aioprod import DeliveryTimeoutError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, drop_before, fail
 
-FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 10, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 10}
+FAST = {
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 10,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 10,
+}
 
 
 def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
-    return Producer(broker.bootstrap_servers, **{"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 10_000, **FAST, **settings})  # type: ignore[arg-type]
+    return Producer(
+        broker.bootstrap_servers,
+        **{  # type: ignore[arg-type]
+            "linger_ms": 0,
+            "delivery_timeout_ms": 20_000,
+            "request_timeout_ms": 10_000,
+            **FAST,
+            **settings,
+        },
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +41,11 @@ def all_levels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == level and not record.name.startswith("aioprod.testing")]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno == level and not record.name.startswith("aioprod.testing")
+    ]
 
 
 async def until(happens: Callable[[], bool]) -> None:
@@ -36,17 +56,28 @@ async def until(happens: Callable[[], bool]) -> None:
 
 async def failed_tries(producer: Producer, node_id: int, count: int) -> None:
     """Wait until a broker could not be reached so often."""
-    await until(lambda: (link := producer._brokers._links.get(node_id)) is not None and link.failures >= count)
+    await until(
+        lambda: (
+            (link := producer._brokers._links.get(node_id)) is not None and link.failures >= count
+        )
+    )
 
 
-async def test_an_undisturbed_producer_says_nothing(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_undisturbed_producer_says_nothing(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     async with quick(broker) as producer:
         for number in range(20):
             await producer.send_and_wait(f"t{number % 3}", b"x")
-    assert lines(caplog, logging.INFO) + lines(caplog, logging.WARNING) + lines(caplog, logging.ERROR) == []
+    assert (
+        lines(caplog, logging.INFO) + lines(caplog, logging.WARNING) + lines(caplog, logging.ERROR)
+        == []
+    )
 
 
-async def test_a_broker_that_is_down_is_said_once_and_once_that_it_is_back(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_is_down_is_said_once_and_once_that_it_is_back(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"x")
         await broker.stop_node(1)
@@ -70,7 +101,9 @@ async def test_a_broker_that_is_down_is_said_once_and_once_that_it_is_back(broke
     assert lines(caplog, logging.ERROR) == []
 
 
-async def test_an_idle_producer_says_no_more_than_a_busy_one(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_idle_producer_says_no_more_than_a_busy_one(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """Here only metadata asks for the broker."""
     async with quick(broker, metadata_max_age_ms=20) as producer:
         await producer.send_and_wait("t", b"x")
@@ -83,9 +116,13 @@ async def test_an_idle_producer_says_no_more_than_a_busy_one(broker: EmbeddedClu
     assert len(lines(caplog, logging.INFO)) <= 1
 
 
-async def test_starting_again_from_the_bootstrap_servers_adds_one_line_a_time(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_starting_again_from_the_bootstrap_servers_adds_one_line_a_time(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """All brokers are forgotten meanwhile; that it is back is said nevertheless (KIP-899)."""
-    async with quick(broker, metadata_max_age_ms=20, metadata_recovery_rebootstrap_trigger_ms=30) as producer:
+    async with quick(
+        broker, metadata_max_age_ms=20, metadata_recovery_rebootstrap_trigger_ms=30
+    ) as producer:
         await producer.send_and_wait("t", b"x")
         await broker.stop_node(1)
         await until(lambda: len(lines(caplog, logging.INFO)) >= 2)
@@ -96,7 +133,9 @@ async def test_starting_again_from_the_bootstrap_servers_adds_one_line_a_time(br
     assert "broker 1" in lines(caplog, logging.INFO)[-1]
 
 
-async def test_one_of_three_brokers_being_down_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_of_three_brokers_being_down_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", 3)
         async with quick(broker) as producer:
@@ -110,20 +149,37 @@ async def test_one_of_three_brokers_being_down_is_said_once(caplog: pytest.LogCa
     assert all("broker 2" in line for line in lines(caplog, logging.WARNING))
 
 
-async def test_a_lost_connection_that_is_made_again_at_once_is_not_worth_a_line(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lost_connection_that_is_made_again_at_once_is_not_worth_a_line(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, drop_before(), times=5)
         await producer.send_and_wait("t", b"x")
-    assert lines(caplog, logging.INFO) + lines(caplog, logging.WARNING) + lines(caplog, logging.ERROR) == []
+    assert (
+        lines(caplog, logging.INFO) + lines(caplog, logging.WARNING) + lines(caplog, logging.ERROR)
+        == []
+    )
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
-async def test_retries_are_not_logged(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+async def test_retries_are_not_logged(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode
+) -> None:
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, fail(code), times=10)
         await producer.send_and_wait("t", b"x")
         assert producer.metrics()["record-retry-total"] == 10
-    assert lines(caplog, logging.INFO) + lines(caplog, logging.WARNING) + lines(caplog, logging.ERROR) == []
+    assert (
+        lines(caplog, logging.INFO) + lines(caplog, logging.WARNING) + lines(caplog, logging.ERROR)
+        == []
+    )
 
 
 async def test_metadata_that_a_broker_refuses_is_said_once_and_once_that_it_is_fresh_again(
@@ -161,7 +217,9 @@ async def test_records_that_are_given_up_are_said_once_per_topic_until_they_are_
     assert lines(caplog, logging.ERROR) == []
 
 
-async def test_a_broker_that_is_down_for_longer_than_the_delivery_timeout(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_is_down_for_longer_than_the_delivery_timeout(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     async with quick(broker, delivery_timeout_ms=100, request_timeout_ms=50) as producer:
         await producer.send_and_wait("t", b"x")
         await broker.stop_node(1)
@@ -177,12 +235,17 @@ async def test_a_broker_that_is_down_for_longer_than_the_delivery_timeout(broker
                 except DeliveryTimeoutError:
                     continue
     warnings, infos = lines(caplog, logging.WARNING), lines(caplog, logging.INFO)
-    assert [("broker 1" in line, "'t'" in line) for line in warnings] == [(True, False), (False, True)]
+    assert [("broker 1" in line, "'t'" in line) for line in warnings] == [
+        (True, False),
+        (False, True),
+    ]
     assert sorted("broker 1" in line for line in infos) == [False, True]
     assert lines(caplog, logging.ERROR) == []
 
 
-async def test_fire_and_forget_does_not_fill_the_log(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_fire_and_forget_does_not_fill_the_log(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nobody looks at the deliveries; hundreds of batches fail."""
     async with quick(broker, batch_size=100) as producer:
         await producer.send_and_wait("t", b"x")
@@ -194,7 +257,9 @@ async def test_fire_and_forget_does_not_fill_the_log(broker: EmbeddedCluster, ca
     assert len(caplog.records) < 10
 
 
-async def test_closing_while_the_broker_is_away_is_quiet(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_closing_while_the_broker_is_away_is_quiet(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """Closing while the broker is away is quick and quiet."""
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"x")
@@ -207,7 +272,9 @@ async def test_closing_while_the_broker_is_away_is_quiet(broker: EmbeddedCluster
     assert lines(caplog, logging.INFO) + lines(caplog, logging.ERROR) == []
 
 
-async def test_a_sequence_that_is_refused_is_said_once_for_all_batches_behind_it(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_sequence_that_is_refused_is_said_once_for_all_batches_behind_it(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     async with quick(broker, batch_size=100) as producer:
         await producer.send_and_wait("t", b"x")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), times=4)
@@ -218,7 +285,9 @@ async def test_a_sequence_that_is_refused_is_said_once_for_all_batches_behind_it
     assert all("t-0" in line and "epoch" in line for line in lines(caplog, logging.INFO))
 
 
-async def test_a_coordinator_that_is_not_ready_is_said_once(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_coordinator_that_is_not_ready_is_said_once(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=10)
     async with quick(broker, transactional_id="tx") as producer:
         async with producer.transaction():

@@ -1,4 +1,6 @@
-"""What a producer says of itself: each figure moves in the situation that it is there for, and observers hear what happens."""
+"""What a producer says of itself: each figure moves in the situation that it is there for, and
+observers hear what happens.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObse
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, drop_before, fail, hold, throttle
 
-FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+FAST = {
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+}
 
 
 def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
@@ -30,17 +37,28 @@ async def send_all(producer: Producer, values: list[bytes], topic: str = "t") ->
         await delivery
 
 
-# -- figures -------------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 async def test_records_batches_and_requests(broker: EmbeddedCluster) -> None:
     async with quick(broker, linger_ms=5) as producer:
         await producer.send_and_wait("t", b"first")
         await send_all(producer, [b"x" * 100] * 50)
-        seen, of_topic, of_node = producer.metrics(), producer.metrics_by_topic()["t"], producer.metrics_by_node()[1]
-    assert seen["record-send-total"] == seen["record-acknowledged-total"] == of_topic["record-send-total"] == 51
+        seen, of_topic, of_node = (
+            producer.metrics(),
+            producer.metrics_by_topic()["t"],
+            producer.metrics_by_node()[1],
+        )
+    assert (
+        seen["record-send-total"]
+        == seen["record-acknowledged-total"]
+        == of_topic["record-send-total"]
+        == 51
+    )
     assert seen["record-send-rate"] > 0 and of_topic["record-acknowledged-rate"] > 0
-    assert seen["record-error-total"] == seen["record-retry-total"] == seen["batch-split-total"] == 0
+    assert (
+        seen["record-error-total"] == seen["record-retry-total"] == seen["batch-split-total"] == 0
+    )
     assert seen["batch-size-max"] > 5_000 > seen["batch-size-avg"] > 70
     assert seen["compression-rate-avg"] == pytest.approx(1.0)
     assert 100 < seen["record-size-avg"] < 115
@@ -59,16 +77,24 @@ async def test_compression(broker: EmbeddedCluster) -> None:
         assert 0 < producer.metrics_by_topic()["t"]["compression-rate"] < 0.2
 
 
-@pytest.mark.parametrize(("trouble", "answers"), [(fail(ErrorCode.NOT_ENOUGH_REPLICAS), 3), (drop_before(), 1)], ids=["answer", "connection"])
+@pytest.mark.parametrize(
+    ("trouble", "answers"),
+    [(fail(ErrorCode.NOT_ENOUGH_REPLICAS), 3), (drop_before(), 1)],
+    ids=["answer", "connection"],
+)
 async def test_retries(broker: EmbeddedCluster, trouble: object, answers: int) -> None:
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, trouble, times=2)  # type: ignore[arg-type]
         await producer.send_and_wait("t", b"x")
         seen, of_topic = producer.metrics(), producer.metrics_by_topic()["t"]
-    assert [seen[f"record-{name}-total"] for name in ("send", "retry", "acknowledged", "error")] == [3, 2, 1, 0]
+    assert [
+        seen[f"record-{name}-total"] for name in ("send", "retry", "acknowledged", "error")
+    ] == [3, 2, 1, 0]
     assert seen["record-retry-rate"] > 0
     assert of_topic["record-retry-total"] == 2
-    assert (seen["request-total"], seen["response-total"]) == (3, answers), "a request that breaks has no answer and no latency"
+    assert (seen["request-total"], seen["response-total"]) == (3, answers), (
+        "a request that breaks has no answer and no latency"
+    )
 
 
 async def test_errors(broker: EmbeddedCluster) -> None:
@@ -102,7 +128,10 @@ async def test_throttling(broker: EmbeddedCluster) -> None:
         broker.on(ApiKey.PRODUCE, throttle(40), times=1)
         await producer.send_and_wait("t", b"x")
         seen = producer.metrics()
-        assert (seen["produce-throttle-time-max"], producer.metrics_by_node()[1]["produce-throttle-time-max"]) == (40, 40)
+        assert (
+            seen["produce-throttle-time-max"],
+            producer.metrics_by_node()[1]["produce-throttle-time-max"],
+        ) == (40, 40)
         assert seen["produce-throttle-time-avg"] == 20
 
 
@@ -110,7 +139,10 @@ async def test_requests_in_flight_and_memory_in_use(broker: EmbeddedCluster) -> 
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"first")
         idle = producer.metrics()
-        assert (idle["requests-in-flight"], idle["buffer-available-bytes"]) == (0, idle["buffer-total-bytes"])
+        assert (idle["requests-in-flight"], idle["buffer-available-bytes"]) == (
+            0,
+            idle["buffer-total-bytes"],
+        )
         answer = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(answer), times=1)
         delivery = await producer.send("t", b"x")
@@ -159,7 +191,11 @@ async def test_connections(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"x")
         seen = producer.metrics()
-        assert seen["connection-count"] == seen["connection-creation-total"] - seen["connection-close-total"] >= 1
+        assert (
+            seen["connection-count"]
+            == seen["connection-creation-total"] - seen["connection-close-total"]
+            >= 1
+        )
         made = seen["connection-creation-total"]
         broker.on(ApiKey.PRODUCE, drop_before(), times=1)
         await producer.send_and_wait("t", b"x")
@@ -205,7 +241,7 @@ async def test_figures_before_the_start_and_after_the_end(broker: EmbeddedCluste
     assert producer.metrics()["record-send-total"] == 1
 
 
-# -- observers -----------------------------------------------------------------------------------------------------------
+# -- observers -------------------------------------------------------------------------------------
 
 
 class Recorder(ProducerObserver):
@@ -227,7 +263,9 @@ class Recorder(ProducerObserver):
     def on_request(self, event: RequestDone) -> None:
         self.heard.append(event)
 
-    def on_connection(self, node_id: int, address: str, opened: bool, error: Exception | None) -> None:
+    def on_connection(
+        self, node_id: int, address: str, opened: bool, error: Exception | None
+    ) -> None:
         self.heard.append((node_id, address, opened, error))
 
     def close(self) -> None:
@@ -243,15 +281,40 @@ async def test_an_observer_hears_a_batchs_way(broker: EmbeddedCluster) -> None:
         assert started.metrics()["record-send-total"] == 1
         assert (1, broker.bootstrap_servers, True, None) in heard.heard
     (sent,), (request,), (done,) = heard.of(BatchSent), heard.of(RequestDone), heard.of(BatchDone)
-    assert isinstance(sent, BatchSent) and isinstance(request, RequestDone) and isinstance(done, BatchDone)
-    assert (sent.topic, sent.partition, sent.node_id, sent.records, sent.attempt) == ("t", 0, 1, 1, 1)
-    assert (done.topic, done.partition, done.records, done.batch_bytes, done.attempts, done.error) == ("t", 0, 1, sent.batch_bytes, 1, None)
+    assert (
+        isinstance(sent, BatchSent)
+        and isinstance(request, RequestDone)
+        and isinstance(done, BatchDone)
+    )
+    assert (sent.topic, sent.partition, sent.node_id, sent.records, sent.attempt) == (
+        "t",
+        0,
+        1,
+        1,
+        1,
+    )
+    assert (
+        done.topic,
+        done.partition,
+        done.records,
+        done.batch_bytes,
+        done.attempts,
+        done.error,
+    ) == ("t", 0, 1, sent.batch_bytes, 1, None)
     assert done.latency_s >= done.queue_time_s == sent.queue_time_s
     assert done.latency_s >= request.latency_s > 0
     assert (request.node_id, request.api, request.error) == (1, "Produce", None)
     assert heard.heard[-1] == "closed"
-    opened = [event for event in heard.heard if isinstance(event, tuple) and len(event) == 4 and event[2] is True]
-    ended = [event for event in heard.heard if isinstance(event, tuple) and len(event) == 4 and event[2] is False]
+    opened = [
+        event
+        for event in heard.heard
+        if isinstance(event, tuple) and len(event) == 4 and event[2] is True
+    ]
+    ended = [
+        event
+        for event in heard.heard
+        if isinstance(event, tuple) and len(event) == 4 and event[2] is False
+    ]
     assert len(opened) == len(ended)
 
 
@@ -270,7 +333,9 @@ async def test_an_observer_hears_of_trouble(broker: EmbeddedCluster) -> None:
     assert str(batches[1].error) == str(refused.value)
 
 
-async def test_an_observer_hears_of_what_a_closing_producer_gives_up(broker: EmbeddedCluster) -> None:
+async def test_an_observer_hears_of_what_a_closing_producer_gives_up(
+    broker: EmbeddedCluster,
+) -> None:
     heard = Recorder()
     answer = asyncio.Event()
     async with quick(broker, observers=[heard]) as producer:
@@ -300,11 +365,15 @@ class Broken(ProducerObserver):
     on_batch_done = on_request = on_start = on_batch_sent  # type: ignore[assignment]
 
 
-async def test_a_broken_observer_disturbs_nothing(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_observer_disturbs_nothing(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     async with quick(broker, observers=[Broken()], batch_size=200) as producer:
         await send_all(producer, [b"%06d" % number for number in range(200)])
     assert len(broker.records("t")) == 200
-    assert len([record for record in caplog.records if "Broken" in record.message]) == 4, "once for each method"
+    assert len([record for record in caplog.records if "Broken" in record.message]) == 4, (
+        "once for each method"
+    )
 
 
 async def start_then_fail(producer: Producer) -> None:
@@ -312,8 +381,12 @@ async def start_then_fail(producer: Producer) -> None:
         await producer.start()
 
 
-@pytest.mark.parametrize("use", [start_then_fail, Producer.close], ids=["start fails", "never started"])
-async def test_an_observer_is_closed_in_any_case(use: Callable[[Producer], Awaitable[None]]) -> None:
+@pytest.mark.parametrize(
+    "use", [start_then_fail, Producer.close], ids=["start fails", "never started"]
+)
+async def test_an_observer_is_closed_in_any_case(
+    use: Callable[[Producer], Awaitable[None]],
+) -> None:
     heard = Recorder()
     producer = Producer("127.0.0.1:1", observers=[heard])
     await use(producer)

@@ -1,4 +1,6 @@
-"""Every call of the producer in each state that it can be in: a result or an error, and never a wait without end."""
+"""Every call of the producer in each state that it can be in: a result or an error, and never a
+wait without end.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ CALLS: dict[str, Call] = {
     "send_arrow": lambda producer: producer.send_arrow("t", pa.table({"value": [b"x"]})),
     "init_transactions": lambda producer: producer.init_transactions(),
     "begin_transaction": lambda producer: producer.begin_transaction(),
-    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g"),
+    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction(
+        {TopicPartition("t", 0): 1}, "g"
+    ),
     "prepare_transaction": lambda producer: producer.prepare_transaction(),
     "commit_transaction": lambda producer: producer.commit_transaction(),
     "abort_transaction": lambda producer: producer.abort_transaction(),
@@ -63,7 +67,12 @@ CALLS: dict[str, Call] = {
 LOOKING = {"metrics", "metrics_by_topic", "metrics_by_node"}
 LIFE = {"start", "stop", "close"}
 SENDING = {"send", "send_and_wait", "send_many", "send_arrow"}
-ENDING = {"send_offsets_to_transaction", "prepare_transaction", "commit_transaction", "abort_transaction"}
+ENDING = {
+    "send_offsets_to_transaction",
+    "prepare_transaction",
+    "commit_transaction",
+    "abort_transaction",
+}
 BEGINNING = {"init_transactions", "begin_transaction", "transaction"}
 FINE = None
 
@@ -73,17 +82,32 @@ def row(*parts: tuple[set[str], type[KafkaError] | None]) -> dict[str, type[Kafk
     return {name: outcome for names, outcome in ((LOOKING, FINE), *parts) for name in names}
 
 
-NOT_STARTED = row((LIFE | {"flush"}, FINE), ({"partitions_for"} | SENDING | ENDING | BEGINNING, ProducerClosedError))
+NOT_STARTED = row(
+    (LIFE | {"flush"}, FINE),
+    ({"partitions_for"} | SENDING | ENDING | BEGINNING, ProducerClosedError),
+)
 CLOSED = {**NOT_STARTED, "start": ProducerClosedError}
 ELSEWHERE = row(({*CALLS} - LOOKING, WrongEventLoopError))
 TABLE: dict[str, dict[str, type[KafkaError] | None]] = {
     "new": NOT_STARTED,
     "starting": NOT_STARTED,
     "start failed": NOT_STARTED,
-    "started": row((LIFE | BEGINNING | {"flush", "partitions_for"}, FINE), (SENDING | ENDING, TransactionStateError)),
-    "started without transactions": row((LIFE | SENDING | {"flush", "partitions_for"}, FINE), (BEGINNING | ENDING, TransactionStateError)),
-    "in transaction": row((LIFE | SENDING | ENDING | {"flush", "partitions_for"}, FINE), (BEGINNING, TransactionStateError)),
-    "fenced": row((LIFE | {"flush"}, FINE), ({"partitions_for"} | SENDING | ENDING | BEGINNING, ProducerFencedError)),
+    "started": row(
+        (LIFE | BEGINNING | {"flush", "partitions_for"}, FINE),
+        (SENDING | ENDING, TransactionStateError),
+    ),
+    "started without transactions": row(
+        (LIFE | SENDING | {"flush", "partitions_for"}, FINE),
+        (BEGINNING | ENDING, TransactionStateError),
+    ),
+    "in transaction": row(
+        (LIFE | SENDING | ENDING | {"flush", "partitions_for"}, FINE),
+        (BEGINNING, TransactionStateError),
+    ),
+    "fenced": row(
+        (LIFE | {"flush"}, FINE),
+        ({"partitions_for"} | SENDING | ENDING | BEGINNING, ProducerFencedError),
+    ),
     "closing": CLOSED,
     "closed": CLOSED,
     "closed during start": CLOSED,
@@ -94,7 +118,12 @@ TABLE: dict[str, dict[str, type[KafkaError] | None]] = {
 
 
 def made(broker: EmbeddedCluster, transactional_id: str | None = "x") -> Producer:
-    return Producer(broker.bootstrap_servers, transactional_id=transactional_id, max_block_ms=2_000, retry_backoff_ms=1)
+    return Producer(
+        broker.bootstrap_servers,
+        transactional_id=transactional_id,
+        max_block_ms=2_000,
+        retry_backoff_ms=1,
+    )
 
 
 async def brought_to(state: str, broker: EmbeddedCluster, background: asyncio.TaskGroup) -> Made:
@@ -102,7 +131,9 @@ async def brought_to(state: str, broker: EmbeddedCluster, background: asyncio.Ta
     if state == "new":
         pass
     elif state == "start failed":
-        broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), times=1)
+        broker.on(
+            ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), times=1
+        )
         with pytest.raises(KafkaError):
             await producer.start()
     elif state in ("starting", "closed during start"):
@@ -154,7 +185,9 @@ async def outcome_of(call: Awaitable[object]) -> type[BaseException] | None:
     return None
 
 
-async def called(state: str, producer: Producer, call: Call, release: Callable[[], object]) -> type[BaseException] | None:
+async def called(
+    state: str, producer: Producer, call: Call, release: Callable[[], object]
+) -> type[BaseException] | None:
     async with asyncio.timeout(LIMIT_S):
         if state == "in another loop":
             return await asyncio.to_thread(asyncio.run, outcome_of(call(producer)))
@@ -176,7 +209,11 @@ async def in_state(state: str, broker: EmbeddedCluster) -> AsyncIterator[Made]:
 
 
 def test_the_table_is_whole() -> None:
-    methods = {name for name, _ in inspect.getmembers(Producer, inspect.isfunction) if not name.startswith("_")}
+    methods = {
+        name
+        for name, _ in inspect.getmembers(Producer, inspect.isfunction)
+        if not name.startswith("_")
+    }
     assert methods == set(CALLS)
     assert all(set(outcomes) == methods for outcomes in TABLE.values())
 
@@ -205,9 +242,14 @@ async def test_each_call_in_a_forked_child(broker: EmbeddedCluster) -> None:
         answer = await asyncio.wait_for(asyncio.to_thread(_read_all, reading), LIMIT_S)
         await asyncio.to_thread(os.waitpid, child, 0)
         await producer.send_and_wait("t", b"after")
-    expected = {name: outcome.__name__ if outcome is not None else "None" for name, outcome in TABLE["in a forked child"].items()}
+    expected = {
+        name: outcome.__name__ if outcome is not None else "None"
+        for name, outcome in TABLE["in a forked child"].items()
+    }
     assert dict(line.split() for line in answer.splitlines()) == expected
-    assert [record.value for record in broker.records("t")] == [b"before", b"after"], "the parent's connections are as they were"
+    assert [record.value for record in broker.records("t")] == [b"before", b"after"], (
+        "the parent's connections are as they were"
+    )
 
 
 def _in_child(producer: Producer, writing: int) -> None:
@@ -216,7 +258,9 @@ def _in_child(producer: Producer, writing: int) -> None:
         loop = asyncio.new_event_loop()
         for name, call in CALLS.items():
             outcome = loop.run_until_complete(asyncio.wait_for(outcome_of(call(producer)), LIMIT_S))
-            os.write(writing, f"{name} {outcome.__name__ if outcome is not None else None}\n".encode())
+            os.write(
+                writing, f"{name} {outcome.__name__ if outcome is not None else None}\n".encode()
+            )
     finally:
         os._exit(0)
 
@@ -226,7 +270,7 @@ def _read_all(reading: int) -> str:
         return pipe.read()
 
 
-# -- closing -------------------------------------------------------------------------------------------------------------
+# -- closing ---------------------------------------------------------------------------------------
 
 
 async def test_the_earliest_limit_of_several_closes_counts(broker: EmbeddedCluster) -> None:
@@ -248,7 +292,9 @@ async def test_the_earliest_limit_of_several_closes_counts(broker: EmbeddedClust
 
 
 @pytest.mark.parametrize("lengthening", [60_000, None])
-async def test_a_later_limit_does_not_lengthen_an_earlier_one(broker: EmbeddedCluster, lengthening: float | None) -> None:
+async def test_a_later_limit_does_not_lengthen_an_earlier_one(
+    broker: EmbeddedCluster, lengthening: float | None
+) -> None:
     producer = made(broker, None)
     await producer.start()
     rule = broker.on_every(ApiKey.PRODUCE, hold())
@@ -272,16 +318,25 @@ async def test_a_delivery_is_awaited_in_the_producers_loop(broker: EmbeddedClust
 
         await asyncio.to_thread(asyncio.run, wait())
         await producer.flush()
-        await asyncio.to_thread(asyncio.run, outcome_of(delivery))  # what is known can be looked at anywhere
+        await asyncio.to_thread(
+            asyncio.run, outcome_of(delivery)
+        )  # what is known can be looked at anywhere
 
 
-async def test_sends_of_another_thread_are_refused_on_the_fast_path_too(broker: EmbeddedCluster) -> None:
+async def test_sends_of_another_thread_are_refused_on_the_fast_path_too(
+    broker: EmbeddedCluster,
+) -> None:
     """It asks once a millisecond: more would make it slower."""
     clock = iter(range(1_000_000))
-    async with Producer(broker.bootstrap_servers, linger_ms=60_000, clock=lambda: float(next(clock))) as producer:
+    async with Producer(
+        broker.bootstrap_servers, linger_ms=60_000, clock=lambda: float(next(clock))
+    ) as producer:
         await producer.partitions_for("t")
         for _ in range(3):
             await producer.send("t", b"x")
         for _ in range(3):
-            assert await asyncio.to_thread(asyncio.run, outcome_of(producer.send("t", b"of another"))) is WrongEventLoopError
+            assert (
+                await asyncio.to_thread(asyncio.run, outcome_of(producer.send("t", b"of another")))
+                is WrongEventLoopError
+            )
     assert [record.value for record in broker.records("t")] == [b"x"] * 3

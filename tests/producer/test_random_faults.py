@@ -1,4 +1,6 @@
-"""Seeded random trouble: what is acknowledged is stored exactly once, at the reported offset, in the order of the sends."""
+"""Seeded random trouble: what is acknowledged is stored exactly once, at the reported offset, in
+the order of the sends.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def random_action(rng: random.Random, answers_get_lost: bool) -> Action:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_acknowledged_means_stored_once_and_in_order(broker: EmbeddedCluster, seed: int) -> None:
+async def test_acknowledged_means_stored_once_and_in_order(
+    broker: EmbeddedCluster, seed: int
+) -> None:
     rng = random.Random(seed)
     broker.create_topic("t", num_partitions=3)
     sent: dict[int, list[tuple[bytes, RecordMetadata | KafkaError]]] = {0: [], 1: [], 2: []}
@@ -53,12 +57,18 @@ async def test_acknowledged_means_stored_once_and_in_order(broker: EmbeddedClust
     async with producer:
         for burst in range(8):
             for _ in range(rng.randrange(3)):
-                broker.on(ApiKey.PRODUCE, random_action(rng, answers_get_lost=seed % 2 == 0), times=rng.randrange(1, 4))
+                broker.on(
+                    ApiKey.PRODUCE,
+                    random_action(rng, answers_get_lost=seed % 2 == 0),
+                    times=rng.randrange(1, 4),
+                )
             waiting = []
             for number in range(rng.randrange(1, 120)):
                 partition = rng.randrange(3)
                 value = b"%d-%d" % (burst, number)
-                waiting.append((partition, value, await producer.send("t", value, partition=partition)))
+                waiting.append(
+                    (partition, value, await producer.send("t", value, partition=partition))
+                )
                 if rng.random() < 0.05:
                     await asyncio.sleep(rng.uniform(0, 0.005))
             async with asyncio.timeout(25):
@@ -70,16 +80,22 @@ async def test_acknowledged_means_stored_once_and_in_order(broker: EmbeddedClust
         assert producer._pool.available == producer.config.buffer_memory
         assert not producer._accumulator.incomplete
     for partition, outcomes in sent.items():
-        check_partition(seed, [record.value or b"" for record in broker.records("t", partition)], outcomes)
+        check_partition(
+            seed, [record.value or b"" for record in broker.records("t", partition)], outcomes
+        )
 
 
-def check_partition(seed: int, log: list[bytes], outcomes: list[tuple[bytes, RecordMetadata | KafkaError]]) -> None:
+def check_partition(
+    seed: int, log: list[bytes], outcomes: list[tuple[bytes, RecordMetadata | KafkaError]]
+) -> None:
     assert len(log) == len(set(log)), f"seed {seed}: a record is stored twice"
     places = {value: offset for offset, value in enumerate(log)}
     for value, result in outcomes:
         if isinstance(result, RecordMetadata):
             assert value in places, f"seed {seed}: {value!r} was acknowledged and is lost"
             # -1: the broker knew the batch as a duplicate and not its place any more.
-            assert result.offset in (-1, places[value]), f"seed {seed}: {value!r} is not where the acknowledgement says"
+            assert result.offset in (-1, places[value]), (
+                f"seed {seed}: {value!r} is not where the acknowledgement says"
+            )
     stored_in_send_order = [places[value] for value, _ in outcomes if value in places]
     assert stored_in_send_order == sorted(stored_in_send_order), f"seed {seed}: order changed"

@@ -1,7 +1,9 @@
-"""Cuts, lost acknowledgements and stalls between a producer and real Kafka 4.1 and 3.9: nothing is lost, doubled, reordered or half committed.
+"""Cuts, lost acknowledgements and stalls between a producer and real Kafka 4.1 and 3.9: nothing is
+lost, doubled, reordered or half committed.
 
-Read back by clients that nobody here wrote. Times are short, so that each test sees many faults. A stall may be longer than request_timeout_ms: then
-requests arrive late, behind those of a newer connection.
+Read back by clients that nobody here wrote. Times are short, so that each test sees many faults. A
+stall may be longer than request_timeout_ms: then requests arrive late, behind those of a newer
+connection.
 """
 
 from __future__ import annotations
@@ -24,7 +26,17 @@ from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from fault_proxy import CutAnswer, CutRequest, Fault, FaultProxy, Hold, Plan, RandomFaults, SingleBytes, Stall
+from fault_proxy import (
+    CutAnswer,
+    CutRequest,
+    Fault,
+    FaultProxy,
+    Hold,
+    Plan,
+    RandomFaults,
+    SingleBytes,
+    Stall,
+)
 from raw_client import RawClient
 from raw_transactions import V1, TransactionalClient, ask_until
 
@@ -92,12 +104,24 @@ def proxied(request: pytest.FixtureRequest) -> Iterator[ProxiedKafka]:
             yield ProxiedKafka(request.param, kafka, listening)
 
 
-def read_with_confluent(servers: str, topic: str, isolation: str = "read_uncommitted") -> list[list[tuple[int, bytes]]]:
+def read_with_confluent(
+    servers: str, topic: str, isolation: str = "read_uncommitted"
+) -> list[list[tuple[int, bytes]]]:
     """Offset and value of all that there is to read, by partition."""
-    settings = {"isolation.level": isolation, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
+    settings = {
+        "isolation.level": isolation,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "enable.auto.commit": False,
+    }
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", **settings})
     try:
-        consumer.assign([ConfluentPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+        consumer.assign(
+            [
+                ConfluentPartition(topic, partition, OFFSET_BEGINNING)
+                for partition in range(PARTITIONS)
+            ]
+        )
         found: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
         at_end: set[int] = set()
         deadline = time.monotonic() + LIMIT_S
@@ -122,10 +146,14 @@ Outcome = RecordMetadata | KafkaError
 
 def enough(proxy: FaultProxy) -> bool:
     """Whether so much has happened that a test which saw no harm from it proves something."""
-    return proxy.done[CutAnswer, ApiKey.PRODUCE] >= 8 and all(proxy.count(kind) >= 5 for kind in (CutRequest, Stall, SingleBytes))
+    return proxy.done[CutAnswer, ApiKey.PRODUCE] >= 8 and all(
+        proxy.count(kind) >= 5 for kind in (CutRequest, Stall, SingleBytes)
+    )
 
 
-async def send_until_enough(proxy: FaultProxy, producer: Producer, topic: str, partition: int) -> list[tuple[bytes, Delivery]]:
+async def send_until_enough(
+    proxy: FaultProxy, producer: Producer, topic: str, partition: int
+) -> list[tuple[bytes, Delivery]]:
     """Send to one partition as fast as the buffer allows."""
     sent: list[tuple[bytes, Delivery]] = []
     while not enough(proxy):
@@ -144,26 +172,48 @@ async def outcomes(sent: list[tuple[bytes, Delivery]]) -> list[tuple[bytes, Outc
     return ended
 
 
-async def load(proxied: ProxiedKafka, topic: str, faults: Plan, **settings: Any) -> list[list[tuple[bytes, Outcome]]]:
-    """Send to all partitions at once, through enough trouble; returns each record's outcome, by partition."""
-    async with proxied.proxy() as proxy, Producer(proxied.bootstrap_servers, **{**FAST, **settings}) as producer:
+async def load(
+    proxied: ProxiedKafka, topic: str, faults: Plan, **settings: Any
+) -> list[list[tuple[bytes, Outcome]]]:
+    """Send to all partitions at once, through enough trouble; returns each record's outcome, by
+    partition.
+    """
+    async with (
+        proxied.proxy() as proxy,
+        Producer(proxied.bootstrap_servers, **{**FAST, **settings}) as producer,
+    ):
         await producer.partitions_for(topic)
         proxy.plan = faults
         async with asyncio.timeout(LIMIT_S):
-            sent = await asyncio.gather(*(send_until_enough(proxy, producer, topic, partition) for partition in range(PARTITIONS)))
+            sent = await asyncio.gather(
+                *(
+                    send_until_enough(proxy, producer, topic, partition)
+                    for partition in range(PARTITIONS)
+                )
+            )
             ended = [await outcomes(each) for each in sent]
         proxy.plan = None
         assert producer._pool.available == producer.config.buffer_memory
         assert not producer._accumulator.incomplete
-        tell(proxied, proxy, f"{sum(map(len, sent))} records, {producer._sender._producer.bumps} new epochs")
+        tell(
+            proxied,
+            proxy,
+            f"{sum(map(len, sent))} records, {producer._sender._producer.bumps} new epochs",
+        )
     return ended
 
 
 def tell(proxied: ProxiedKafka, proxy: FaultProxy, what: str) -> None:
     """For who runs the tests with -s, or reads of a failure."""
-    faults = ", ".join(f"{kind.__name__} {proxy.count(kind)}" for kind in (CutRequest, CutAnswer, Stall, SingleBytes))
+    faults = ", ".join(
+        f"{kind.__name__} {proxy.count(kind)}"
+        for kind in (CutRequest, CutAnswer, Stall, SingleBytes)
+    )
     lost = proxy.done[CutAnswer, ApiKey.PRODUCE]
-    print(f"Kafka {proxied.version}: {what}, {proxy.passed[ApiKey.PRODUCE]} produce requests, {faults}; {lost} lost acknowledgements")
+    print(
+        f"Kafka {proxied.version}: {what}, {proxy.passed[ApiKey.PRODUCE]} produce requests, "
+        f"{faults}; {lost} lost acknowledgements"
+    )
 
 
 async def read(proxied: ProxiedKafka, topic: str) -> list[list[tuple[int, bytes]]]:
@@ -172,15 +222,26 @@ async def read(proxied: ProxiedKafka, topic: str) -> list[list[tuple[int, bytes]
 
 async def test_five_in_flight_lose_double_and_reorder_nothing(proxied: ProxiedKafka) -> None:
     topic = proxied.new_topic("idempotent")
-    ended = await load(proxied, topic, RandomFaults(seed=1, probability=0.08, longest_stall_s=0.12), request_timeout_ms=80)
+    ended = await load(
+        proxied,
+        topic,
+        RandomFaults(seed=1, probability=0.08, longest_stall_s=0.12),
+        request_timeout_ms=80,
+    )
     for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
-        acknowledged = [(result.offset, value) for value, result in outcomes_here if isinstance(result, RecordMetadata)]
+        acknowledged = [
+            (result.offset, value)
+            for value, result in outcomes_here
+            if isinstance(result, RecordMetadata)
+        ]
         assert len(acknowledged) == len(outcomes_here), "nothing was to be given up"
         assert log == acknowledged
 
 
 async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -> None:
-    """Their time is up while nobody knows whether they are stored: a new epoch follows (KIP-360), and old requests still arrive."""
+    """Their time is up while nobody knows whether they are stored: a new epoch follows (KIP-360),
+    and old requests still arrive.
+    """
     topic = proxied.new_topic("impatient")
     faults = RandomFaults(seed=2, probability=0.08, longest_stall_s=0.3)
     ended = await load(proxied, topic, faults, request_timeout_ms=60, delivery_timeout_ms=120)
@@ -190,9 +251,16 @@ async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -
         assert len(offsets) == len(log), "a record is stored twice"
         for value, result in outcomes_here:
             if isinstance(result, RecordMetadata):
-                assert offsets.get(value) == result.offset, f"{value!r} is not where the acknowledgement says"
-            else:  # behind one that was given up the broker knows nothing of the next: for a request's time it is asked again (rule 7)
-                refused = isinstance(result, BrokerError) and result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                assert offsets.get(value) == result.offset, (
+                    f"{value!r} is not where the acknowledgement says"
+                )
+            else:
+                # behind one that was given up the broker knows nothing of the next: for a request's
+                # time it is asked again (rule 7)
+                refused = (
+                    isinstance(result, BrokerError)
+                    and result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                )
                 assert refused or isinstance(result, DeliveryTimeoutError)
         stored = [offsets[value] for value, _ in outcomes_here if value in offsets]
         assert stored == sorted(stored) and len(stored) == len(log)
@@ -202,16 +270,20 @@ async def test_one_request_in_flight_keeps_order_without_idempotence(proxied: Pr
     """Records may be doubled, which is what acks=1 promises; none is lost or overtaken."""
     topic = proxied.new_topic("acks-1")
     settings = {"acks": 1, "enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
-    ended = await load(proxied, topic, RandomFaults(seed=3, probability=0.08, longest_stall_s=0.02), **settings)
+    ended = await load(
+        proxied, topic, RandomFaults(seed=3, probability=0.08, longest_stall_s=0.02), **settings
+    )
     for outcomes_here, log in zip(ended, await read(proxied, topic), strict=True):
         at = dict(log)
         for value, result in outcomes_here:
             assert isinstance(result, RecordMetadata) and at[result.offset] == value
-        assert list(dict.fromkeys(value for _, value in log)) == [value for value, _ in outcomes_here]
+        assert list(dict.fromkeys(value for _, value in log)) == [
+            value for value, _ in outcomes_here
+        ]
         assert len(log) > len(outcomes_here), "no acknowledgement was lost: this proves nothing"
 
 
-# -- transactions --------------------------------------------------------------------------------------------------------
+# -- transactions ----------------------------------------------------------------------------------
 
 
 FENCED_BY_ITSELF = "not begun: fenced by a late copy"
@@ -219,7 +291,9 @@ FENCED_BY_ITSELF = "not begun: fenced by a late copy"
 
 @dataclass
 class Told:
-    """What the application was told: the values of committed transactions by partition, the offset committed last, how each transaction ended."""
+    """What the application was told: the values of committed transactions by partition, the offset
+    committed last, how each transaction ended.
+    """
 
     committed: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
     offset: int = -1
@@ -229,13 +303,18 @@ class Told:
 async def write(producer: Producer, topic: str, number: int, rng: random.Random, told: Told) -> str:
     """Write to all partitions, and commit or abort, or leave it in the middle."""
     await producer.begin_transaction()
-    values = [[b"%d %d %s" % (number, index, PADDING) for index in range(rng.randrange(1, 40))] for _ in range(PARTITIONS)]
+    values = [
+        [b"%d %d %s" % (number, index, PADDING) for index in range(rng.randrange(1, 40))]
+        for _ in range(PARTITIONS)
+    ]
     for partition, its_values in enumerate(values):
         for value in its_values:
             await producer.send(topic, value, partition=partition)
     if with_offset := rng.random() < 0.3:
         await producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, topic)
-    end = rng.choice(("committed", "committed", "committed", "aborted", "aborted after a flush", "left"))
+    end = rng.choice(
+        ("committed", "committed", "committed", "aborted", "aborted after a flush", "left")
+    )
     if end == "aborted after a flush":
         await producer.flush()
     if end == "committed":
@@ -248,7 +327,9 @@ async def write(producer: Producer, topic: str, number: int, rng: random.Random,
     return end
 
 
-async def one_transaction(producer: Producer, topic: str, number: int, rng: random.Random, told: Told) -> bool:
+async def one_transaction(
+    producer: Producer, topic: str, number: int, rng: random.Random, told: Told
+) -> bool:
     """Returns False where it was left in the middle."""
     try:
         end = await write(producer, topic, number, rng, told)
@@ -264,7 +345,9 @@ async def one_transaction(producer: Producer, topic: str, number: int, rng: rand
 
 
 def transaction_faults(seed: int) -> Plan:
-    """Late copies of everything but InitProducerId: no client can tell its own late one from another producer that takes over."""
+    """Late copies of everything but InitProducerId: no client can tell its own late one from
+    another producer that takes over.
+    """
     faults = RandomFaults(seed, probability=0.12, longest_stall_s=0.12)
 
     def plan(api_key: int, size: int) -> Fault | None:
@@ -275,13 +358,17 @@ def transaction_faults(seed: int) -> Plan:
 
 
 async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told:
-    """Transactions through enough trouble; where one is left in the middle, a new producer takes over."""
+    """Transactions through enough trouble; where one is left in the middle, a new producer takes
+    over.
+    """
     rng, told, number, producers = random.Random(seed), Told(), 0, 0
     plan = transaction_faults(seed)
     async with proxied.proxy() as proxy, asyncio.timeout(LIMIT_S):
         while not enough(proxy):
             proxy.plan = None
-            producer = Producer(proxied.bootstrap_servers, transactional_id=topic, request_timeout_ms=80, **FAST)
+            producer = Producer(
+                proxied.bootstrap_servers, transactional_id=topic, request_timeout_ms=80, **FAST
+            )
             await producer.start()
             proxy.plan = plan
             producers += 1
@@ -291,11 +378,15 @@ async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told
                     number += 1
                     whole = await one_transaction(producer, topic, number, rng, told)
                 assert producer._transactions is not None
-                assert producer._transactions.produce_adds_partitions is proxied.version.startswith("4."), "the transaction protocol"
+                assert producer._transactions.produce_adds_partitions is proxied.version.startswith(
+                    "4."
+                ), "the transaction protocol"
             finally:
                 await producer.close(timeout_ms=0)
         proxy.plan = None
-        async with Producer(proxied.bootstrap_servers, transactional_id=topic) as last:  # ends what is open
+        async with Producer(
+            proxied.bootstrap_servers, transactional_id=topic
+        ) as last:  # ends what is open
             await last.init_transactions()
         tell(proxied, proxy, f"{number} transactions {dict(told.ends)} by {producers} producers")
     return told
@@ -303,7 +394,12 @@ async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told
 
 async def follow_with_aiokafka(servers: str, topic: str, seen: list[list[bytes]]) -> None:
     """Add to ``seen`` what a reader of committed records gets while it is written."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", isolation_level="read_committed", enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+    )
     await consumer.start()
     try:
         consumer.assign([AiokafkaPartition(topic, partition) for partition in range(PARTITIONS)])
@@ -329,13 +425,18 @@ async def test_transactions_are_seen_whole_and_once_or_not_at_all(proxied: Proxi
     try:
         told = await run_transactions(proxied, topic, seed=4)
         if proxied.version.startswith("4."):
-            assert not [end for end in told.ends if end.startswith("failed")]  # without KIP-890, late records may cost a transaction
+            assert not [
+                end for end in told.ends if end.startswith("failed")
+            ]  # without KIP-890, late records may cost a transaction
             assert not told.ends[FENCED_BY_ITSELF]
-        # Before Kafka 4.0 that may be where EndTxn had no answer either, and the late copy comes just between the two requests behind it.
+        # Before Kafka 4.0 that may be where EndTxn had no answer either, and the late copy comes
+        # just between the two requests behind it.
         assert told.ends[FENCED_BY_ITSELF] <= 1
         seen = await asyncio.to_thread(read_with_confluent, servers, topic, "read_committed")
         assert [[value for _, value in each] for each in seen] == told.committed
-        assert sum(map(len, await read(proxied, topic))) > sum(map(len, seen)), "nothing was written in vain: this proves nothing"
+        assert sum(map(len, await read(proxied, topic))) > sum(map(len, seen)), (
+            "nothing was written in vain: this proves nothing"
+        )
         if told.offset >= 0:
             assert await asyncio.to_thread(committed_offset, servers, topic) == told.offset
         async with asyncio.timeout(LIMIT_S):
@@ -349,17 +450,29 @@ async def test_transactions_are_seen_whole_and_once_or_not_at_all(proxied: Proxi
 
 @pytest.mark.parametrize("proxied", KAFKA_VERSIONS[1:], indirect=True)
 @pytest.mark.parametrize("commit", [True, False])
-async def test_a_late_copy_that_opens_a_transaction_does_not_fence_its_producer(proxied: ProxiedKafka, commit: bool) -> None:
-    """Kafka 3.9 fences the epoch that asks for the next one while a transaction is open, and does not remember it."""
+async def test_a_late_copy_that_opens_a_transaction_does_not_fence_its_producer(
+    proxied: ProxiedKafka, commit: bool
+) -> None:
+    """Kafka 3.9 fences the epoch that asks for the next one while a transaction is open, and does
+    not remember it.
+    """
     topic, gate = proxied.new_topic("reopened"), asyncio.Event()
 
     def plan(api_key: int, size: int) -> Fault | None:
         if api_key == ApiKey.ADD_PARTITIONS_TO_TXN and not proxy.done[CutAnswer, api_key]:
             return CutAnswer()
         ended = bool(proxy.passed[ApiKey.END_TXN])
-        return Hold(gate) if ended and not proxy.count(Hold) and api_key == ApiKey.INIT_PRODUCER_ID else None
+        return (
+            Hold(gate)
+            if ended and not proxy.count(Hold) and api_key == ApiKey.INIT_PRODUCER_ID
+            else None
+        )
 
-    async with proxied.proxy() as proxy, asyncio.timeout(LIMIT_S), Producer(proxied.bootstrap_servers, transactional_id=topic, **FAST) as producer:
+    async with (
+        proxied.proxy() as proxy,
+        asyncio.timeout(LIMIT_S),
+        Producer(proxied.bootstrap_servers, transactional_id=topic, **FAST) as producer,
+    ):
         await producer.init_transactions()
         proxy.plan = plan
         await producer.begin_transaction()
@@ -375,5 +488,7 @@ async def test_a_late_copy_that_opens_a_transaction_does_not_fence_its_producer(
         async with producer.transaction():
             await producer.send_and_wait(topic, b"second", partition=0)
         assert producer._sender._producer.identity == (late.producer_id, late.epoch + 2)
-    seen = await asyncio.to_thread(read_with_confluent, proxied.kafka.bootstrap_servers, topic, "read_committed")
+    seen = await asyncio.to_thread(
+        read_with_confluent, proxied.kafka.bootstrap_servers, topic, "read_committed"
+    )
     assert [value for _, value in seen[0]] == ([b"first"] if commit else []) + [b"second"]

@@ -1,4 +1,6 @@
-"""The schedule finds exactly the queues that a look at all of them would find, whatever happens to them in between."""
+"""The schedule finds exactly the queues that a look at all of them would find, whatever happens to
+them in between.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LEADERS = st.integers(-1, 2)
 
 
 class ScheduleMachine(RuleBasedStateMachine):
-    """Queues with made-up batches; a batch is due at a time of its own, or at once while somebody is in a hurry."""
+    """Queues with made-up batches; a batch is due at a time of its own, or at once while somebody
+    is in a hurry.
+    """
 
     @initialize()
     def start(self) -> None:
@@ -102,20 +106,30 @@ class ScheduleMachine(RuleBasedStateMachine):
     def what_is_due_is_found(self) -> None:
         self.advance()
         for leader in range(-1, 3):
-            expected = {queue.tp.partition for queue in self.queues if queue.leader == leader and self.is_due(queue)}
+            expected = {
+                queue.tp.partition
+                for queue in self.queues
+                if queue.leader == leader and self.is_due(queue)
+            }
             assert {queue.tp.partition for queue in self.schedule.due(leader, self.now)} == expected
             assert not expected or leader in self.schedule.leaders()
-        waiting = [self.due_at(queue) for queue in self.queues if queue.batches and not self.is_due(queue)]
+        waiting = [
+            self.due_at(queue) for queue in self.queues if queue.batches and not self.is_due(queue)
+        ]
         # Looking too early is harmless, too late is not.
         assert self.woken_for <= min(waiting, default=NEVER)
 
 
-ScheduleMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+ScheduleMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None
+)
 TestSchedule = ScheduleMachine.TestCase
 
 
 def made(count: int) -> tuple[Schedule, list[PartitionQueue], list[float]]:
-    """Queues of leader 1 with two batches each, due at once; and when the schedule wanted to be asked again."""
+    """Queues of leader 1 with two batches each, due at once; and when the schedule wanted to be
+    asked again.
+    """
     wakes: list[float] = []
     schedule = Schedule(lambda queue: 0.0, wakes.append)
     topic = Topic("t", StickyPartition(100, random.Random(0)), Codec.NONE, None)

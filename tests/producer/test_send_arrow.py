@@ -1,4 +1,6 @@
-"""Arrow tables to Kafka: the records are those that send would have written, each row has its own outcome, and nothing is lost or doubled."""
+"""Arrow tables to Kafka: the records are those that send would have written, each row has its own
+outcome, and nothing is lost or doubled.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ LIMIT_S = 30.0
 __all__ = ["where"]
 
 
-# -- what arrives --------------------------------------------------------------------------------------------------------
+# -- what arrives ----------------------------------------------------------------------------------
 
 
 def mixed_rows(count: int) -> list[dict[str, Any]]:
@@ -56,7 +58,14 @@ def mixed_rows(count: int) -> list[dict[str, Any]]:
         {
             "value": rng.choice([None, b"", b"%d" % number, b"v" * rng.randrange(300)]),
             "key": rng.choice([None, b"", b"%d" % (number % 50), b"k" * rng.randrange(100)]),
-            "headers": rng.choice([None, [], [("h", b"1"), ("h", None)], [(f"name-{number}", b"x" * rng.randrange(100))]]),
+            "headers": rng.choice(
+                [
+                    None,
+                    [],
+                    [("h", b"1"), ("h", None)],
+                    [(f"name-{number}", b"x" * rng.randrange(100))],
+                ]
+            ),
             "timestamp": rng.choice([None, NOW, NOW + number, NOW - number]),
             "partition": rng.choice([None, None, number % 4]),
         }
@@ -65,18 +74,40 @@ def mixed_rows(count: int) -> list[dict[str, Any]]:
 
 
 def as_table(rows: list[dict[str, Any]]) -> pa.Table:
-    types = {"value": pa.binary(), "key": pa.binary(), "headers": pa.map_(pa.string(), pa.binary()), "timestamp": pa.int64(), "partition": pa.int16()}
-    return pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()})
+    types = {
+        "value": pa.binary(),
+        "key": pa.binary(),
+        "headers": pa.map_(pa.string(), pa.binary()),
+        "timestamp": pa.int64(),
+        "partition": pa.int16(),
+    }
+    return pa.table(
+        {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
+    )
 
 
-async def test_the_records_are_those_that_send_would_have_written(broker: EmbeddedCluster, where: str) -> None:
+async def test_the_records_are_those_that_send_would_have_written(
+    broker: EmbeddedCluster, where: str
+) -> None:
     rows = mixed_rows(2_000)
-    rows = [row if row["key"] is not None or row["partition"] is not None else {**row, "key": b"any"} for row in rows]
+    rows = [
+        row if row["key"] is not None or row["partition"] is not None else {**row, "key": b"any"}
+        for row in rows
+    ]
     for topic in ("by-send", "by-arrow"):
         broker.create_topic(topic, num_partitions=4)
-    async with Producer(broker.bootstrap_servers, clock=lambda: NOW / 1000, batch_size=5_000) as producer:
+    async with Producer(
+        broker.bootstrap_servers, clock=lambda: NOW / 1000, batch_size=5_000
+    ) as producer:
         for row in rows:
-            await producer.send("by-send", row["value"], row["key"], row["partition"], row["timestamp"], row["headers"] or ())
+            await producer.send(
+                "by-send",
+                row["value"],
+                row["key"],
+                row["partition"],
+                row["timestamp"],
+                row["headers"] or (),
+            )
         deliveries = await producer.send_arrow("by-arrow", as_table(rows))
         await deliveries.wait()
         await producer.flush()
@@ -86,7 +117,9 @@ async def test_the_records_are_those_that_send_would_have_written(broker: Embedd
         assert broker.records("by-arrow", partition) == expected
 
 
-async def test_rows_come_behind_what_was_sent_before_and_before_what_is_sent_after(broker: EmbeddedCluster) -> None:
+async def test_rows_come_behind_what_was_sent_before_and_before_what_is_sent_after(
+    broker: EmbeddedCluster,
+) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=50, batch_size=2_000) as producer:
         deliveries: list[Any] = []
         for start in range(0, 400, 100):
@@ -97,38 +130,58 @@ async def test_rows_come_behind_what_was_sent_before_and_before_what_is_sent_aft
     assert [number_of(record) for record in broker.records("t")] == list(range(400))
 
 
-async def test_rows_without_keys_go_to_all_partitions_in_full_batches(broker: EmbeddedCluster) -> None:
+async def test_rows_without_keys_go_to_all_partitions_in_full_batches(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t", num_partitions=3)
-    async with Producer(broker.bootstrap_servers, batch_size=4_000, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+    async with Producer(
+        broker.bootstrap_servers, batch_size=4_000, linger_ms=60_000, delivery_timeout_ms=120_000
+    ) as producer:
         deliveries = await producer.send_arrow("t", pa.table({"value": numbered(5_000)}))
         async with asyncio.timeout(LIMIT_S):
             places = await deliveries
         metrics = producer.metrics()
     found = [broker.records("t", partition) for partition in range(3)]
     assert all(len(records) > 500 for records in found)
-    assert sorted(number_of(record) for records in found for record in records) == list(range(5_000))
-    assert all(number_of(found[place.partition][place.offset]) == row for row, place in enumerate(places))
-    assert metrics["batch-size-avg"] > 3_600, "linger_ms=60000 is not waited for, and the batches are full"
+    assert sorted(number_of(record) for records in found for record in records) == list(
+        range(5_000)
+    )
+    assert all(
+        number_of(found[place.partition][place.offset]) == row for row, place in enumerate(places)
+    )
+    assert metrics["batch-size-avg"] > 3_600, (
+        "linger_ms=60000 is not waited for, and the batches are full"
+    )
 
 
 async def test_keys_can_be_ignored(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=4)
-    async with Producer(broker.bootstrap_servers, partitioner_ignore_keys=True, batch_size=1_000) as producer:
-        places = await (await producer.send_arrow("t", pa.table({"value": numbered(1_000), "key": [b"the same key"] * 1_000})))
+    async with Producer(
+        broker.bootstrap_servers, partitioner_ignore_keys=True, batch_size=1_000
+    ) as producer:
+        places = await (
+            await producer.send_arrow(
+                "t", pa.table({"value": numbered(1_000), "key": [b"the same key"] * 1_000})
+            )
+        )
     assert len({place.partition for place in places}) > 1
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 async def test_batches_are_compressed(broker: EmbeddedCluster, codec: str) -> None:
     values = numbered(20_000)
-    async with Producer(broker.bootstrap_servers, compression_type=codec, batch_size=16_384) as producer:
+    async with Producer(
+        broker.bootstrap_servers, compression_type=codec, batch_size=16_384
+    ) as producer:
         for _ in range(2):  # in the second round the topic is known to shrink
             await (await producer.send_arrow("t", pa.table({"value": values}))).wait()
         assert producer.metrics()["compression-rate-avg"] < 0.3
     assert [record.value for record in broker.records("t")] == values * 2
 
 
-async def test_many_rows_are_encoded_beside_the_loop(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_rows_are_encoded_beside_the_loop(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[threading.Thread] = []
 
     def watched(*args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -144,14 +197,16 @@ async def test_many_rows_are_encoded_beside_the_loop(broker: EmbeddedCluster, mo
         assert threading.main_thread() not in seen[1:]
 
 
-# -- outcomes ------------------------------------------------------------------------------------------------------------
+# -- outcomes --------------------------------------------------------------------------------------
 
 
 async def test_each_row_has_its_delivery(broker: EmbeddedCluster, where: str) -> None:
     broker.create_topic("t", num_partitions=5)
     keys = [b"%d" % (number % 97) for number in range(3_000)]
     async with Producer(broker.bootstrap_servers, batch_size=1_000) as producer:
-        deliveries = await producer.send_arrow("t", pa.table({"value": numbered(3_000), "key": keys}))
+        deliveries = await producer.send_arrow(
+            "t", pa.table({"value": numbered(3_000), "key": keys})
+        )
         assert isinstance(deliveries, Deliveries) and len(deliveries) == 3_000
         places = await deliveries
         assert deliveries.done() and deliveries.exceptions() == {}
@@ -161,15 +216,23 @@ async def test_each_row_has_its_delivery(broker: EmbeddedCluster, where: str) ->
     found = [broker.records("t", partition) for partition in range(5)]
     for row, place in enumerate(places):
         record = found[place.partition][place.offset]
-        assert (number_of(record), record.key, record.timestamp) == (row, keys[row], place.timestamp)
+        assert (number_of(record), record.key, record.timestamp) == (
+            row,
+            keys[row],
+            place.timestamp,
+        )
 
 
 async def test_places_have_the_timestamps_of_the_rows(broker: EmbeddedCluster) -> None:
     times = [datetime(2026, 1, 1, 0, 0, second % 60, 5_000, UTC) for second in range(100)]
     async with Producer(broker.bootstrap_servers) as producer:
-        places = await (await producer.send_arrow("t", pa.table({"value": numbered(100), "timestamp": times})))
+        places = await (
+            await producer.send_arrow("t", pa.table({"value": numbered(100), "timestamp": times}))
+        )
     assert [place.timestamp for place in places] == [int(time.timestamp() * 1000) for time in times]
-    assert [record.timestamp for record in broker.records("t")] == [place.timestamp for place in places]
+    assert [record.timestamp for record in broker.records("t")] == [
+        place.timestamp for place in places
+    ]
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -178,9 +241,14 @@ async def test_a_row_that_is_too_large_fails_alone(broker: EmbeddedCluster, keye
     values[7] = b"x" * 5_000_000  # as its columns tell already
     values[20] = b"x" * 9_990  # with what a record and a batch have besides
     values[21] = b"000021" + b"x" * 9_800  # just not
-    columns = {"value": values, **({"key": [b"%d" % (number % 9) for number in range(50)]} if keyed else {})}
+    columns = {
+        "value": values,
+        **({"key": [b"%d" % (number % 9) for number in range(50)]} if keyed else {}),
+    }
     broker.create_topic("t", num_partitions=3)
-    async with Producer(broker.bootstrap_servers, max_request_size=10_000, batch_size=1_000) as producer:
+    async with Producer(
+        broker.bootstrap_servers, max_request_size=10_000, batch_size=1_000
+    ) as producer:
         deliveries = await producer.send_arrow("t", pa.table(columns))
         await producer.flush()
         with pytest.raises(RecordTooLargeError, match=r"row 7 .*max_request_size"):
@@ -190,15 +258,21 @@ async def test_a_row_that_is_too_large_fails_alone(broker: EmbeddedCluster, keye
         assert all(isinstance(error, RecordTooLargeError) for error in found.values())
         assert "max_request_size=10000" in str(found[20])
         assert producer.metrics()["record-error-total"] == 2
-    assert sorted(number_of(record) for record in broker.records("t")) == [row for row in range(50) if row not in (7, 20)]
+    assert sorted(number_of(record) for record in broker.records("t")) == [
+        row for row in range(50) if row not in (7, 20)
+    ]
 
 
 async def test_rows_for_partitions_that_are_not_there_fail_alone(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=2)
     partitions = [0, 5, 1, None, -1, 0]
     async with Producer(broker.bootstrap_servers) as producer:
-        deliveries = await producer.send_arrow("t", pa.table({"value": numbered(6), "partition": partitions}))
-        with pytest.raises(InvalidPartitionError, match="partition=5 of topic 't': it has partitions 0 to 1"):
+        deliveries = await producer.send_arrow(
+            "t", pa.table({"value": numbered(6), "partition": partitions})
+        )
+        with pytest.raises(
+            InvalidPartitionError, match="partition=5 of topic 't': it has partitions 0 to 1"
+        ):
             await deliveries
         assert list(deliveries.exceptions()) == [1, 4]
         assert deliveries[0].result().partition == deliveries[5].result().partition == 0
@@ -211,7 +285,9 @@ async def test_a_partition_may_be_new(broker: EmbeddedCluster) -> None:
         await producer.send_and_wait("t", b"x")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         await asyncio.to_thread(_add_partitions, admin, "t", 3)
-        places = await (await producer.send_arrow("t", pa.table({"value": numbered(2), "partition": [2, 1]})))
+        places = await (
+            await producer.send_arrow("t", pa.table({"value": numbered(2), "partition": [2, 1]}))
+        )
     assert [place.partition for place in places] == [2, 1]
 
 
@@ -220,14 +296,27 @@ def _add_partitions(admin: AdminClient, topic: str, total: int) -> None:
         future.result(LIMIT_S)
 
 
-async def test_where_the_topic_cannot_be_had_all_rows_fail_with_one_wait(broker: EmbeddedCluster) -> None:
-    refusals = {"secret": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "slow": ErrorCode.LEADER_NOT_AVAILABLE}
+async def test_where_the_topic_cannot_be_had_all_rows_fail_with_one_wait(
+    broker: EmbeddedCluster,
+) -> None:
+    refusals = {
+        "secret": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "slow": ErrorCode.LEADER_NOT_AVAILABLE,
+    }
     async with Producer(broker.bootstrap_servers, max_block_ms=200) as producer:
-        for topic, expected in (("not legal", InvalidTopicError), ("secret", BrokerError), ("slow", MetadataTimeoutError)):
+        for topic, expected in (
+            ("not legal", InvalidTopicError),
+            ("secret", BrokerError),
+            ("slow", MetadataTimeoutError),
+        ):
             broker.clear_rules()
-            broker.on(ApiKey.METADATA, fail(refusals.get(topic, ErrorCode.NONE), topic=topic), times=None)
+            broker.on(
+                ApiKey.METADATA, fail(refusals.get(topic, ErrorCode.NONE), topic=topic), times=None
+            )
             async with asyncio.timeout(5):
-                deliveries = await producer.send_arrow(topic, pa.table({"value": numbered(5_000), "key": numbered(5_000)}))
+                deliveries = await producer.send_arrow(
+                    topic, pa.table({"value": numbered(5_000), "key": numbered(5_000)})
+                )
             assert deliveries.done() and len(deliveries) == 5_000
             assert {type(error) for error in deliveries.exceptions().values()} == {expected}
             with pytest.raises(expected):
@@ -235,19 +324,27 @@ async def test_where_the_topic_cannot_be_had_all_rows_fail_with_one_wait(broker:
         assert producer.metrics()["record-error-total"] == 15_000
 
 
-async def test_what_is_no_table_of_records_is_raised_before_anything_is_sent(broker: EmbeddedCluster) -> None:
+async def test_what_is_no_table_of_records_is_raised_before_anything_is_sent(
+    broker: EmbeddedCluster,
+) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
-        for wrong in ([b"v"], pa.table({"key": [b"k"]}), pa.table({"value": [b"v"] * 5_000, "timestamp": [*range(4_999), -1]})):
+        for wrong in (
+            [b"v"],
+            pa.table({"key": [b"k"]}),
+            pa.table({"value": [b"v"] * 5_000, "timestamp": [*range(4_999), -1]}),
+        ):
             with pytest.raises(SerializationError):
                 await producer.send_arrow("t", wrong)
         with pytest.raises(InvalidPartitionError, match="4294967296 not in range"):
             await producer.send_arrow("t", pa.table({"value": [b"v"], "partition": [2**32]}))
-        assert len(await producer.send_arrow("t", pa.table({"value": pa.array([], pa.binary())}))) == 0
+        assert (
+            len(await producer.send_arrow("t", pa.table({"value": pa.array([], pa.binary())}))) == 0
+        )
         assert_nothing_held(producer)
     assert "t" not in broker.topics
 
 
-# -- who has to see each record ------------------------------------------------------------------------------------------
+# -- who has to see each record --------------------------------------------------------------------
 
 
 class Marking(ProducerInterceptor):
@@ -257,7 +354,9 @@ class Marking(ProducerInterceptor):
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         return record._replace(headers=[*record.headers, ("seen", b"yes")])
 
-    def on_delivery(self, record: ProducerRecord, metadata: object, error: KafkaError | None) -> None:
+    def on_delivery(
+        self, record: ProducerRecord, metadata: object, error: KafkaError | None
+    ) -> None:
         self.delivered.append(record)
 
 
@@ -266,7 +365,13 @@ async def test_interceptors_see_each_row(broker: EmbeddedCluster, text: bool) ->
     marking = Marking()
     kind = pa.struct([("value", pa.string() if text else pa.binary()), ("name", pa.string())])
     headers = pa.array([[{"name": "h", "value": "1" if text else b"1"}], None, []], pa.list_(kind))
-    columns = {"value": ["a", None, "c"], "key": [b"k", None, b""], "timestamp": [NOW, NOW + 1, None], "partition": [1, None, -1], "headers": headers}
+    columns = {
+        "value": ["a", None, "c"],
+        "key": [b"k", None, b""],
+        "timestamp": [NOW, NOW + 1, None],
+        "partition": [1, None, -1],
+        "headers": headers,
+    }
     broker.create_topic("t", num_partitions=2)
     async with Producer(broker.bootstrap_servers, interceptors=[marking]) as producer:
         deliveries = await producer.send_arrow("t", pa.table(columns))
@@ -274,7 +379,12 @@ async def test_interceptors_see_each_row(broker: EmbeddedCluster, text: bool) ->
             await deliveries
         assert list(deliveries.exceptions()) == [2]
     first = broker.records("t", 1)[0]
-    assert (first.value, first.key, first.timestamp, list(first.headers)) == (b"a", b"k", NOW, [("h", b"1"), ("seen", b"yes")])
+    assert (first.value, first.key, first.timestamp, list(first.headers)) == (
+        b"a",
+        b"k",
+        NOW,
+        [("h", b"1"), ("seen", b"yes")],
+    )
     assert {record.value for record in marking.delivered} == {b"a", None}
 
 
@@ -289,22 +399,31 @@ async def test_serializers_have_nothing_to_do(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, value_serializer=StringSerializer()) as producer:
         with pytest.raises(ConfigError, match="value_serializer"):
             await producer.send_arrow("t", pa.table({"value": ["text"]}))
-    async with Producer(broker.bootstrap_servers, key_serializer=BytesSerializer(), value_serializer=BytesSerializer()) as producer:
+    async with Producer(
+        broker.bootstrap_servers,
+        key_serializer=BytesSerializer(),
+        value_serializer=BytesSerializer(),
+    ) as producer:
         await (await producer.send_arrow("t", pa.table({"value": ["text"]})))
     assert broker.records("t")[0].value == b"text"
 
 
-async def test_the_extra_is_named_where_pyarrow_is_missing(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_extra_is_named_where_pyarrow_is_missing(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in list(sys.modules):
         if name.startswith("aioprod.") and "arrow" in name:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     async with Producer(broker.bootstrap_servers) as producer:
-        with pytest.raises(ImportError, match=r"send_arrow needs the extra arrow, as in pip install 'aioprod\[arrow\]'"):
+        with pytest.raises(
+            ImportError,
+            match=r"send_arrow needs the extra arrow, as in pip install 'aioprod\[arrow\]'",
+        ):
             await producer.send_arrow("t", None)
 
 
-# -- real Kafka ----------------------------------------------------------------------------------------------------------
+# -- real Kafka ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
@@ -312,10 +431,14 @@ async def test_another_client_reads_it_from_real_kafka(kafka: str, codec: str) -
     topic = f"arrow-{os.getpid()}-{time.time_ns()}"
     count = 50_000
     keys = [None if number % 5 == 0 else b"key-%d" % (number % 1_000) for number in range(count)]
-    headers = [[("n", b"%d" % number), ("null", None)] if number % 3 else None for number in range(count)]
+    headers = [
+        [("n", b"%d" % number), ("null", None)] if number % 3 else None for number in range(count)
+    ]
     times = [NOW + number // 100 - number % 7 for number in range(count)]
     columns = {
-        "value": pa.array([None if number % 11 == 0 else b"%06d" % number for number in range(count)]),
+        "value": pa.array(
+            [None if number % 11 == 0 else b"%06d" % number for number in range(count)]
+        ),
         "key": pa.array(keys),
         "headers": pa.array(headers, pa.map_(pa.string(), pa.binary())),
         "timestamp": pa.array(times, pa.timestamp("ms", "UTC")),
@@ -323,7 +446,10 @@ async def test_another_client_reads_it_from_real_kafka(kafka: str, codec: str) -
     admin = AdminClient({"bootstrap.servers": kafka})
     await asyncio.to_thread(admin.create_topics([NewTopic(topic, 3, 1)])[topic].result, LIMIT_S)
     async with Producer(kafka, compression_type=codec) as producer:
-        by_key = {key: (await producer.send_and_wait(topic, b"key", key)).partition for key in (b"key-1", b"key-2", b"key-3")}
+        by_key = {
+            key: (await producer.send_and_wait(topic, b"key", key)).partition
+            for key in (b"key-1", b"key-2", b"key-3")
+        }
         places = await (await producer.send_arrow(topic, pa.table(columns)))
     found = await asyncio.to_thread(_read, kafka, topic, count + len(by_key))
     for row, place in enumerate(places):
@@ -334,15 +460,28 @@ async def test_another_client_reads_it_from_real_kafka(kafka: str, codec: str) -
         assert message.timestamp()[1] == times[row] == place.timestamp
         assert by_key.get(keys[row] or b"", place.partition) == place.partition
     for partition in range(3):
-        rows = [row for row, place in enumerate(places) if place.partition == partition and keys[row] is not None]
+        rows = [
+            row
+            for row, place in enumerate(places)
+            if place.partition == partition and keys[row] is not None
+        ]
         offsets = [places[row].offset for row in rows]
         assert offsets == sorted(offsets)
 
 
 def _read(servers: str, topic: str, count: int) -> dict[tuple[int, int], Any]:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, "check.crcs": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
+    )
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
+        consumer.assign(
+            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)]
+        )
         found: dict[tuple[int, int], Any] = {}
         deadline = time.monotonic() + LIMIT_S
         while len(found) < count and time.monotonic() < deadline:

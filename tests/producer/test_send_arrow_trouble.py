@@ -1,4 +1,6 @@
-"""send_arrow where memory is short, brokers fail, callers are cancelled and transactions end: nothing is lost, doubled or left behind."""
+"""send_arrow where memory is short, brokers fail, callers are cancelled and transactions end:
+nothing is lost, doubled or left behind.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,21 @@ async def waits_for_memory(producer: Producer) -> None:
             await asyncio.sleep(0.001)
 
 
-# -- memory --------------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_it_waits_for_room_and_keeps_the_order(broker: EmbeddedCluster, where: str, keyed: bool) -> None:
+async def test_it_waits_for_room_and_keeps_the_order(
+    broker: EmbeddedCluster, where: str, keyed: bool
+) -> None:
     broker.create_topic("t", num_partitions=3 if keyed else 1)
-    columns = {"value": numbered(5_000), **({"key": [b"%d" % (number % 50) for number in range(5_000)]} if keyed else {})}
-    async with Producer(broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000) as producer:
+    columns = {
+        "value": numbered(5_000),
+        **({"key": [b"%d" % (number % 50) for number in range(5_000)]} if keyed else {}),
+    }
+    async with Producer(
+        broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000
+    ) as producer:
         await producer.partitions_for("t")
         released = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(released), times=None)
@@ -65,15 +74,21 @@ async def test_it_waits_for_room_and_keeps_the_order(broker: EmbeddedCluster, wh
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_without_memory_in_time_all_rows_that_are_left_fail(broker: EmbeddedCluster, keyed: bool) -> None:
+async def test_without_memory_in_time_all_rows_that_are_left_fail(
+    broker: EmbeddedCluster, keyed: bool
+) -> None:
     keys = [b"%d" % (number % 50) for number in range(5_000)]
     broker.create_topic("t", num_partitions=3)
-    async with Producer(broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000, max_block_ms=100) as producer:
+    async with Producer(
+        broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000, max_block_ms=100
+    ) as producer:
         await producer.partitions_for("t")
         released = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(released), times=None)
         async with asyncio.timeout(5):
-            deliveries = await producer.send_arrow("t", pa.table({"value": numbered(5_000), **({"key": keys} if keyed else {})}))
+            deliveries = await producer.send_arrow(
+                "t", pa.table({"value": numbered(5_000), **({"key": keys} if keyed else {})})
+            )
         assert len(deliveries) == 5_000
         broker.clear_rules()
         released.set()
@@ -85,7 +100,9 @@ async def test_without_memory_in_time_all_rows_that_are_left_fail(broker: Embedd
         with pytest.raises(BufferExhaustedError, match="max_block_ms"):
             await deliveries
         assert_nothing_held(producer)
-    assert sorted(number_of(record) for record in broker.records("t")) == [row for row in range(5_000) if row not in found]
+    assert sorted(number_of(record) for record in broker.records("t")) == [
+        row for row in range(5_000) if row not in found
+    ]
 
 
 def test_others_are_found_by_their_number() -> None:
@@ -102,14 +119,20 @@ def test_others_are_found_by_their_number() -> None:
     asyncio.run(check())
 
 
-# -- trouble -------------------------------------------------------------------------------------------------------------
+# -- trouble ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_a_batch_that_is_too_large_for_the_topic_is_sent_in_parts(broker: EmbeddedCluster, keyed: bool) -> None:
+async def test_a_batch_that_is_too_large_for_the_topic_is_sent_in_parts(
+    broker: EmbeddedCluster, keyed: bool
+) -> None:
     broker.create_topic("t", num_partitions=2, configs={"max.message.bytes": "700"})
     times = [NOW + number % 7 for number in range(2_000)]
-    columns = {"value": numbered(2_000, 30), "timestamp": times, **({"key": [b"%d" % (number % 50) for number in range(2_000)]} if keyed else {})}
+    columns = {
+        "value": numbered(2_000, 30),
+        "timestamp": times,
+        **({"key": [b"%d" % (number % 50) for number in range(2_000)]} if keyed else {}),
+    }
     async with Producer(broker.bootstrap_servers, batch_size=20_000) as producer:
         deliveries = await producer.send_arrow("t", pa.table(columns))
         async with asyncio.timeout(LIMIT_S):
@@ -118,21 +141,34 @@ async def test_a_batch_that_is_too_large_for_the_topic_is_sent_in_parts(broker: 
         assert_nothing_held(producer)
         assert [await delivery for delivery in deliveries] == places
     found = [broker.records("t", partition) for partition in range(2)]
-    assert [(number_of(found[place.partition][place.offset]), place.timestamp) for place in places] == list(enumerate(times))
+    assert [
+        (number_of(found[place.partition][place.offset]), place.timestamp) for place in places
+    ] == list(enumerate(times))
     for records in found:
-        assert [number_of(record) for record in records] == sorted({number_of(record) for record in records})
+        assert [number_of(record) for record in records] == sorted(
+            {number_of(record) for record in records}
+        )
 
 
 async def test_a_lost_answer_doubles_nothing(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=2)
-    async with Producer(broker.bootstrap_servers, batch_size=2_000, retry_backoff_ms=1, reconnect_backoff_ms=1) as producer:
+    async with Producer(
+        broker.bootstrap_servers, batch_size=2_000, retry_backoff_ms=1, reconnect_backoff_ms=1
+    ) as producer:
         await producer.partitions_for("t")
         for _ in range(3):
             broker.on(ApiKey.PRODUCE, drop_after(), times=1)
-            deliveries = await producer.send_arrow("t", pa.table({"value": numbered(2_000), "key": [b"%d" % (n % 50) for n in range(2_000)]}))
+            deliveries = await producer.send_arrow(
+                "t",
+                pa.table(
+                    {"value": numbered(2_000), "key": [b"%d" % (n % 50) for n in range(2_000)]}
+                ),
+            )
             async with asyncio.timeout(LIMIT_S):
                 await deliveries.wait()
-    assert sorted(number_of(record) for record in broker.records("t")) == sorted([*range(2_000)] * 3)
+    assert sorted(number_of(record) for record in broker.records("t")) == sorted(
+        [*range(2_000)] * 3
+    )
     for partition in range(2):
         found = [number_of(record) for record in broker.records("t", partition)]
         third = len(found) // 3
@@ -140,39 +176,70 @@ async def test_a_lost_answer_doubles_nothing(broker: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_under_trouble_nothing_is_lost_doubled_or_reordered(broker: EmbeddedCluster, where: str, seed: int) -> None:
+async def test_under_trouble_nothing_is_lost_doubled_or_reordered(
+    broker: EmbeddedCluster, where: str, seed: int
+) -> None:
     rng = random.Random(seed)
     broker.create_topic("t", num_partitions=3, configs={"max.message.bytes": "900"})
     async with Producer(
-        broker.bootstrap_servers, batch_size=1_500, buffer_memory=rng.choice([10_000, 1 << 20]), linger_ms=1, retry_backoff_ms=2,
-        retry_backoff_max_ms=10, reconnect_backoff_ms=2, reconnect_backoff_max_ms=10, rng=rng, compression_type=rng.choice(["none", "zstd"]),
-    ) as producer:  # fmt: skip
+        broker.bootstrap_servers,
+        batch_size=1_500,
+        buffer_memory=rng.choice([10_000, 1 << 20]),
+        linger_ms=1,
+        retry_backoff_ms=2,
+        retry_backoff_max_ms=10,
+        reconnect_backoff_ms=2,
+        reconnect_backoff_max_ms=10,
+        rng=rng,
+        compression_type=rng.choice(["none", "zstd"]),
+    ) as producer:
         deliveries: list[Any] = []
         while len(deliveries) < 1_500:
-            trouble = rng.choice([drop_after(), delay(0.01), fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), fail(ErrorCode.NOT_ENOUGH_REPLICAS)])
+            trouble = rng.choice(
+                [
+                    drop_after(),
+                    delay(0.01),
+                    fail(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+                    fail(ErrorCode.NOT_ENOUGH_REPLICAS),
+                ]
+            )
             broker.on(ApiKey.PRODUCE, trouble, times=rng.randrange(1, 3))
             numbers = range(len(deliveries), len(deliveries) + rng.randrange(1, 400))
             values = [b"%06d" % number + rng.randbytes(15).hex().encode() for number in numbers]
             if rng.random() < 0.2:
-                deliveries += [await producer.send("t", value, b"%d" % (number % 20)) for number, value in zip(numbers, values, strict=True)]
+                deliveries += [
+                    await producer.send("t", value, b"%d" % (number % 20))
+                    for number, value in zip(numbers, values, strict=True)
+                ]
             else:
                 keys = [b"%d" % (number % 20) for number in numbers]
-                deliveries += await producer.send_arrow("t", pa.table({"value": values, "key": keys}))
+                deliveries += await producer.send_arrow(
+                    "t", pa.table({"value": values, "key": keys})
+                )
         async with asyncio.timeout(LIMIT_S):
             places = [await delivery for delivery in deliveries]
         assert_nothing_held(producer)
-    found = [[number_of(record) for record in broker.records("t", partition)] for partition in range(3)]
+    found = [
+        [number_of(record) for record in broker.records("t", partition)] for partition in range(3)
+    ]
     assert all(numbers == sorted(set(numbers)) for numbers in found)
     assert [found[place.partition][place.offset] for place in places] == list(range(len(places)))
     assert sum(map(len, found)) == len(places)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_rows_that_the_broker_refuses_are_told_by_their_number(broker: EmbeddedCluster, keyed: bool) -> None:
+async def test_rows_that_the_broker_refuses_are_told_by_their_number(
+    broker: EmbeddedCluster, keyed: bool
+) -> None:
     broker.create_topic("t", num_partitions=3)
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD, topic="t", partition=1), times=None)
-    columns = {"value": numbered(1_000), **({"key": [b"%d" % number for number in range(1_000)]} if keyed else {})}
-    async with Producer(broker.bootstrap_servers, batch_size=1_000, enable_idempotence=False) as producer:
+    columns = {
+        "value": numbered(1_000),
+        **({"key": [b"%d" % number for number in range(1_000)]} if keyed else {}),
+    }
+    async with Producer(
+        broker.bootstrap_servers, batch_size=1_000, enable_idempotence=False
+    ) as producer:
         deliveries = await producer.send_arrow("t", pa.table(columns))
         with pytest.raises(BrokerError, match="INVALID_RECORD"):
             await deliveries
@@ -182,16 +249,22 @@ async def test_rows_that_the_broker_refuses_are_told_by_their_number(broker: Emb
         assert all((deliveries[row].exception() is None) == (row in stored) for row in range(1_000))
 
 
-async def test_cancelling_at_each_point_leaves_nothing_behind(broker: EmbeddedCluster, where: str) -> None:
+async def test_cancelling_at_each_point_leaves_nothing_behind(
+    broker: EmbeddedCluster, where: str
+) -> None:
     broker.create_topic("t", num_partitions=2)
     keys = [b"%d" % number for number in range(200)]
-    async with Producer(broker.bootstrap_servers, batch_size=300, buffer_memory=2_000, linger_ms=0) as producer:
+    async with Producer(
+        broker.bootstrap_servers, batch_size=300, buffer_memory=2_000, linger_ms=0
+    ) as producer:
 
         async def scenario(number: int) -> None:
             topic = "t" if number % 2 else f"new-{number}"
             broker.on(ApiKey.PRODUCE, delay(0.001), times=2)
             values = [b"%06d-%d" % (row, number) + b"x" * 50 for row in range(200)]
-            await (await producer.send_arrow(topic, pa.table({"value": values, "key": keys}))).wait()
+            await (
+                await producer.send_arrow(topic, pa.table({"value": values, "key": keys}))
+            ).wait()
 
         async def check(number: int, cancelled: bool) -> None:
             await producer.flush()
@@ -201,11 +274,13 @@ async def test_cancelling_at_each_point_leaves_nothing_behind(broker: EmbeddedCl
         for topic in broker.topics:
             stored = [record.value for record in broker.records(topic)]
             assert len(stored) == len(set(stored)), "a row is taken once or not at all"
-        places = await (await producer.send_arrow("t", pa.table({"value": numbered(200), "key": keys})))
+        places = await (
+            await producer.send_arrow("t", pa.table({"value": numbered(200), "key": keys}))
+        )
         assert len(places) == 200
 
 
-# -- the producer's state ------------------------------------------------------------------------------------------------
+# -- the producer's state --------------------------------------------------------------------------
 
 
 async def test_a_closed_producer_takes_nothing(broker: EmbeddedCluster, where: str) -> None:
@@ -228,8 +303,12 @@ async def test_a_closed_producer_takes_nothing(broker: EmbeddedCluster, where: s
 
 async def test_in_a_transaction(broker: EmbeddedCluster, where: str) -> None:
     broker.create_topic("t", num_partitions=3)
-    table = pa.table({"value": numbered(2_000), "key": [b"%d" % (number % 50) for number in range(2_000)]})
-    async with Producer(broker.bootstrap_servers, transactional_id="arrow", batch_size=2_000) as producer:
+    table = pa.table(
+        {"value": numbered(2_000), "key": [b"%d" % (number % 50) for number in range(2_000)]}
+    )
+    async with Producer(
+        broker.bootstrap_servers, transactional_id="arrow", batch_size=2_000
+    ) as producer:
         with pytest.raises(TransactionStateError):
             await producer.send_arrow("t", table)
         async with producer.transaction():
@@ -248,7 +327,9 @@ async def test_in_a_transaction(broker: EmbeddedCluster, where: str) -> None:
         async with producer.transaction():
             await producer.send_arrow("t", table)
         assert_nothing_held(producer)
-    assert sorted(number_of(record) for record in broker.records("t", committed_only=True)) == sorted([*range(2_000)] * 2)
+    assert sorted(
+        number_of(record) for record in broker.records("t", committed_only=True)
+    ) == sorted([*range(2_000)] * 2)
 
 
 async def test_memory_that_is_not_there_fails_the_transaction(broker: EmbeddedCluster) -> None:

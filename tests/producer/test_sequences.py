@@ -8,13 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.producer.batch import Identity, ProducerBatch
-from aioprod.producer.sequences import MAX_EPOCH, MAX_SEQUENCE, MAX_UNRESOLVED, PartitionSequence, ProducerState, increment_sequence
+from aioprod.producer.sequences import (
+    MAX_EPOCH,
+    MAX_SEQUENCE,
+    MAX_UNRESOLVED,
+    PartitionSequence,
+    ProducerState,
+    increment_sequence,
+)
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import TopicPartition
 
 
 def java_increment(sequence: int, increment: int) -> int:
-    """The rule of Kafka's DefaultRecordBatch.incrementSequence, in 32-bit arithmetic without overflow."""
+    """The rule of Kafka's DefaultRecordBatch.incrementSequence, in 32-bit arithmetic without
+    overflow.
+    """
     if sequence > MAX_SEQUENCE - increment:
         return increment - (MAX_SEQUENCE - sequence) - 1
     return sequence + increment
@@ -36,7 +45,11 @@ def batches(count: int) -> list[ProducerBatch]:
         writer = RecordBatchWriter(0)
         writer.append(0, None, b"x")
         writer.append(0, None, b"y")
-        made.append(ProducerBatch(TopicPartition("t", 0), writer, limit=100, leased=0, created_at=0.0, order=(order,)))
+        made.append(
+            ProducerBatch(
+                TopicPartition("t", 0), writer, limit=100, leased=0, created_at=0.0, order=(order,)
+            )
+        )
     return made
 
 
@@ -58,7 +71,9 @@ async def test_consecutive_sequences_and_at_most_five_unresolved() -> None:
 
 
 async def test_the_first_batch_of_an_identity_travels_alone() -> None:
-    """A broker without state takes any first sequence: a second batch could be stored before a first that was refused for a moment."""
+    """A broker without state takes any first sequence: a second batch could be stored before a
+    first that was refused for a moment.
+    """
     _, partition = started()
     first, second = batches(2)
     assert partition.may_send(first)
@@ -109,7 +124,9 @@ async def test_a_hole_bumps_the_epoch_once_for_all_partitions() -> None:
 
 
 async def test_what_may_be_stored_keeps_its_sequence_behind_a_doubtful_hole() -> None:
-    """The first batch expired without an answer: it may be stored, so the second may be too and must go again unchanged."""
+    """The first batch expired without an answer: it may be stored, so the second may be too and
+    must go again unchanged.
+    """
     _, partition = started()
     confirm(partition)
     first, second = batches(2)
@@ -144,4 +161,7 @@ async def test_behind_a_certain_hole_batches_get_new_sequences_in_order() -> Non
     assert partition.may_send(second)
     partition.stored(second)
     assert partition.may_send(third)
-    assert [(batch.identity, batch.base_sequence) for batch in (second, third)] == [(Identity((7, 1)), 0), (Identity((7, 1)), 2)]
+    assert [(batch.identity, batch.base_sequence) for batch in (second, third)] == [
+        (Identity((7, 1)), 0),
+        (Identity((7, 1)), 2),
+    ]

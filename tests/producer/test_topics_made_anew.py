@@ -9,7 +9,13 @@ import pytest
 from aioprod import DeliveryTimeoutError, Producer
 from aioprod.testing import EmbeddedCluster
 
-FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "linger_ms": 0, "delivery_timeout_ms": 600, "request_timeout_ms": 300}
+FAST = {
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "linger_ms": 0,
+    "delivery_timeout_ms": 600,
+    "request_timeout_ms": 300,
+}
 
 
 async def metadata_with(producer: Producer, topic: str, partitions: int) -> None:
@@ -20,7 +26,9 @@ async def metadata_with(producer: Producer, topic: str, partitions: int) -> None
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
-async def test_a_topic_that_was_made_anew_takes_records(broker: EmbeddedCluster, partitions: int) -> None:
+async def test_a_topic_that_was_made_anew_takes_records(
+    broker: EmbeddedCluster, partitions: int
+) -> None:
     broker.create_topic("t", num_partitions=3)
     async with Producer(broker.bootstrap_servers, **FAST) as producer:  # type: ignore[arg-type]
         for partition in range(3):
@@ -28,7 +36,9 @@ async def test_a_topic_that_was_made_anew_takes_records(broker: EmbeddedCluster,
         broker.delete_topic("t")
         broker.create_topic("t", num_partitions=partitions)
         await metadata_with(producer, "t", partitions)
-        placed = [await producer.send_and_wait("t", b"new", b"key-%d" % number) for number in range(40)]
+        placed = [
+            await producer.send_and_wait("t", b"new", b"key-%d" % number) for number in range(40)
+        ]
         assert {metadata.partition for metadata in placed} == set(range(partitions))
     assert len(broker.records("t")) == 40
 

@@ -1,4 +1,6 @@
-"""What users of other clients suffered from, and must not find here. The numbers are those of the project's list of such bugs."""
+"""What users of other clients suffered from, and must not find here. The numbers are those of the
+project's list of such bugs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.testing import EmbeddedCluster, drop_after, fail, hold
 
-FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+FAST: dict[str, Any] = {
+    "linger_ms": 0,
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+}
 LIMIT_SECONDS = 10.0
 
 
@@ -50,14 +58,19 @@ async def until(happens: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-# -- 3: sequences wrap ------------------------------------------------------------------------------------------------------
+# -- 3: sequences wrap -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trouble", ["none", "refused", "answers lost", "too large"])
 async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedCluster, trouble: str) -> None:
     """aiokafka wraps to -2147483647, which a broker refuses."""
-    broker.create_topic("t", configs={"max.message.bytes": "150"} if trouble == "too large" else None)
-    async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, batch_size=400, **FAST) as producer:
+    broker.create_topic(
+        "t", configs={"max.message.bytes": "150"} if trouble == "too large" else None
+    )
+    async with (
+        asyncio.timeout(LIMIT_SECONDS),
+        Producer(broker.bootstrap_servers, batch_size=400, **FAST) as producer,
+    ):
         await until(lambda: producer._sender._producer.identity is not None)
         await producer.partitions_for("t")
         sequence = producer._accumulator.topics["t"].queues[0].sequence
@@ -78,27 +91,44 @@ async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedCluster, troubl
     assert expected == 91 - 21
 
 
-# -- 4: one hole, one bump -----------------------------------------------------------------------------------------------------
+# -- 4: one hole, one bump -------------------------------------------------------------------------
 
 
-async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zero(broker: EmbeddedCluster) -> None:
-    """KAFKA-12152: where only one partition starts anew, all others are refused next, and bump again."""
+async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zero(
+    broker: EmbeddedCluster,
+) -> None:
+    """KAFKA-12152: where only one partition starts anew, all others are refused next, and bump
+    again.
+    """
     broker.create_topic("t", num_partitions=3)
-    async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, batch_size=120, **FAST) as producer:
+    async with (
+        asyncio.timeout(LIMIT_SECONDS),
+        Producer(broker.bootstrap_servers, batch_size=120, **FAST) as producer,
+    ):
         for partition in range(3):
             await producer.send_and_wait("t", b"first", partition=partition)
-        broker.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, topic="t", partition=1), times=1)
-        for delivery in [await producer.send("t", b"%03d" % number, partition=number % 3) for number in range(180)]:
+        broker.on(
+            ApiKey.PRODUCE,
+            fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, topic="t", partition=1),
+            times=1,
+        )
+        for delivery in [
+            await producer.send("t", b"%03d" % number, partition=number % 3)
+            for number in range(180)
+        ]:
             await delivery
         assert producer._sender._producer.bumps == 1
     for partition in range(3):
-        assert stored(broker, partition=partition) == [b"first", *[b"%03d" % number for number in range(partition, 180, 3)]]
+        assert stored(broker, partition=partition) == [
+            b"first",
+            *[b"%03d" % number for number in range(partition, 180, 3)],
+        ]
         epochs = [header.producer_epoch for header in headers_of(broker, partition)]
         assert epochs == sorted(epochs) and set(epochs) == {0, 1}
         assert headers_of(broker, partition)[epochs.index(1)].base_sequence == 0
 
 
-# -- 8: tasks that are cancelled from outside -----------------------------------------------------------------------------------------
+# -- 8: tasks that are cancelled from outside ------------------------------------------------------
 
 
 async def test_a_metadata_task_that_is_gone_makes_sends_raise(broker: EmbeddedCluster) -> None:
@@ -107,10 +137,14 @@ async def test_a_metadata_task_that_is_gone_makes_sends_raise(broker: EmbeddedCl
         producer = Producer(broker.bootstrap_servers, **FAST)
         await producer.start()
         await producer.send_and_wait("t", b"x")
-        rule = broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE, topic="new"), times=None)
+        rule = broker.on(
+            ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE, topic="new"), times=None
+        )
         waiting = asyncio.ensure_future(producer.send("new", b"x"))
         await until(lambda: rule.used > 0)
-        (metadata,) = [task for task in asyncio.all_tasks() if task.get_name() == "aioprod-metadata"]
+        (metadata,) = [
+            task for task in asyncio.all_tasks() if task.get_name() == "aioprod-metadata"
+        ]
         metadata.cancel()
         async with asyncio.timeout(1):
             for sending in (waiting, producer.send("t", b"y"), producer.send("new", b"z")):
@@ -119,25 +153,30 @@ async def test_a_metadata_task_that_is_gone_makes_sends_raise(broker: EmbeddedCl
             await producer.close()
 
 
-# -- 13: timestamps ----------------------------------------------------------------------------------------------------------
+# -- 13: timestamps --------------------------------------------------------------------------------
 
 
 async def test_each_record_of_a_batch_has_its_own_timestamp(broker: EmbeddedCluster) -> None:
     """aiokafka gives all of them the first one's."""
     async with Producer(broker.bootstrap_servers, linger_ms=20) as producer:
         await producer.partitions_for("t")
-        deliveries = [await producer.send("t", b"x", timestamp_ms=timestamp) for timestamp in (1_000, 2_000, 1_500)]
+        deliveries = [
+            await producer.send("t", b"x", timestamp_ms=timestamp)
+            for timestamp in (1_000, 2_000, 1_500)
+        ]
         assert len({id(delivery.batch) for delivery in deliveries}) == 1
         assert [(await delivery).timestamp for delivery in deliveries] == [1_000, 2_000, 1_500]
     assert [record.timestamp for record in broker.records("t")] == [1_000, 2_000, 1_500]
 
 
-# -- 17 and 21: no clock, no polling -------------------------------------------------------------------------------------------
+# -- 17 and 21: no clock, no polling ---------------------------------------------------------------
 
 
 @contextmanager
 def time_stands_still() -> Iterator[None]:
-    """No timer of the event loop comes due any more, and its clock shows the same for ever. A test that hangs then is cancelled."""
+    """No timer of the event loop comes due any more, and its clock shows the same for ever. A test
+    that hangs then is cancelled.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -154,7 +193,12 @@ def time_stands_still() -> Iterator[None]:
 
 async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedCluster) -> None:
     """aiokafka's stop() never ended under freezegun: it compared times in a loop."""
-    producer = Producer(broker.bootstrap_servers, clock=lambda: 1_700_000_000.0, linger_ms=60_000, delivery_timeout_ms=120_000)
+    producer = Producer(
+        broker.bootstrap_servers,
+        clock=lambda: 1_700_000_000.0,
+        linger_ms=60_000,
+        delivery_timeout_ms=120_000,
+    )
     await producer.start()
     with time_stands_still():
         first = await producer.send("t", b"1")
@@ -166,7 +210,9 @@ async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedClu
 
 
 async def test_a_single_record_waits_for_no_timer(broker: EmbeddedCluster) -> None:
-    """confluent-kafka's futures wait for the next poll: here nothing but the answer wakes whoever waits."""
+    """confluent-kafka's futures wait for the next poll: here nothing but the answer wakes whoever
+    waits.
+    """
     async with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"first")
         with time_stands_still():
@@ -175,42 +221,68 @@ async def test_a_single_record_waits_for_no_timer(broker: EmbeddedCluster) -> No
     assert len(stored(broker)) == 21
 
 
-# -- 18: headers ---------------------------------------------------------------------------------------------------------------
+# -- 18: headers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_headers_survive_the_borders_of_batches(broker: EmbeddedCluster, seed: int) -> None:
     """aiokafka called itself again without them where a batch was full."""
     rng = random.Random(seed)
-    many = [[(rng.choice("abc"), rng.choice([None, b"", rng.randbytes(rng.randrange(40))])) for _ in range(rng.randrange(5))] for _ in range(200)]
-    async with Producer(broker.bootstrap_servers, batch_size=rng.choice([100, 300]), buffer_memory=2_000, linger_ms=0) as producer:
+    many = [
+        [
+            (rng.choice("abc"), rng.choice([None, b"", rng.randbytes(rng.randrange(40))]))
+            for _ in range(rng.randrange(5))
+        ]
+        for _ in range(200)
+    ]
+    async with Producer(
+        broker.bootstrap_servers,
+        batch_size=rng.choice([100, 300]),
+        buffer_memory=2_000,
+        linger_ms=0,
+    ) as producer:
         for number, headers in enumerate(many):
             await producer.send("t", b"%d" % number, rng.choice([None, b"key"]), headers=headers)
     assert [list(record.headers) for record in broker.records("t")] == many, f"seed {seed}"
     assert len(headers_of(broker)) > 10
 
 
-# -- 20: a poisoned record ----------------------------------------------------------------------------------------------------
+# -- 20: a poisoned record -------------------------------------------------------------------------
 
 
-async def test_a_poisoned_record_in_many_leaves_the_others_exactly_once(broker: EmbeddedCluster) -> None:
+async def test_a_poisoned_record_in_many_leaves_the_others_exactly_once(
+    broker: EmbeddedCluster,
+) -> None:
     """confluent's AIOProducer wrote the others again with each flush, and its monitor died."""
-    poison: list[Any] = [object(), ProducerRecord("t", b"x", headers=[("\ud800", b"")]), ProducerRecord("t", b"x", timestamp_ms=-1), "text"]
+    poison: list[Any] = [
+        object(),
+        ProducerRecord("t", b"x", headers=[("\ud800", b"")]),
+        ProducerRecord("t", b"x", timestamp_ms=-1),
+        "text",
+    ]
     records: list[Any] = [b"%02d" % number for number in range(40)]
     for place, bad in zip((0, 13, 27, 43), poison, strict=True):
         records.insert(place, bad)
-    async with asyncio.timeout(LIMIT_SECONDS), Producer(broker.bootstrap_servers, batch_size=100) as producer:
+    async with (
+        asyncio.timeout(LIMIT_SECONDS),
+        Producer(broker.bootstrap_servers, batch_size=100) as producer,
+    ):
         deliveries = await producer.send_many("t", records)
         for _ in range(3):
             await producer.flush()
         outcomes = [delivery.exception() for delivery in deliveries]
-        assert [place for place, error in enumerate(outcomes) if error is not None] == [0, 13, 27, 43]
+        assert [place for place, error in enumerate(outcomes) if error is not None] == [
+            0,
+            13,
+            27,
+            43,
+        ]
         assert all(isinstance(outcomes[place], SerializationError) for place in (0, 13, 27, 43))
         await producer.send_and_wait("t", b"later")
     assert stored(broker) == [b"%02d" % number for number in range(40)] + [b"later"]
 
 
-# -- 24: rejected sends ---------------------------------------------------------------------------------------------------------
+# -- 24: rejected sends ----------------------------------------------------------------------------
 
 
 REJECTED: list[tuple[type[KafkaError], dict[str, Any]]] = [
@@ -220,10 +292,23 @@ REJECTED: list[tuple[type[KafkaError], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("expected", "arguments"), REJECTED, ids=lambda part: part.__name__ if isinstance(part, type) else "")
-async def test_rejected_sends_leave_no_memory_behind(broker: EmbeddedCluster, expected: type[KafkaError], arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("expected", "arguments"),
+    REJECTED,
+    ids=lambda part: part.__name__ if isinstance(part, type) else "",
+)
+async def test_rejected_sends_leave_no_memory_behind(
+    broker: EmbeddedCluster, expected: type[KafkaError], arguments: dict[str, Any]
+) -> None:
     """confluent-kafka lost the headers of each record that found no room."""
-    async with Producer(broker.bootstrap_servers, max_request_size=1_500, buffer_memory=1_600, batch_size=500, max_block_ms=0, **FAST) as producer:
+    async with Producer(
+        broker.bootstrap_servers,
+        max_request_size=1_500,
+        buffer_memory=1_600,
+        batch_size=500,
+        max_block_ms=0,
+        **FAST,
+    ) as producer:
         # max_block_ms=0 gives metadata no time: it is known before the record needs it.
         await until(lambda: producer._sender._producer.identity is not None)
         producer._metadata.touch("t")
@@ -248,17 +333,23 @@ async def test_rejected_sends_leave_no_memory_behind(broker: EmbeddedCluster, ex
         finally:
             tracemalloc.stop()
             answer.set()
-        # The producer may make one more connection meanwhile, with its buffer of 64 KiB, since the broker is silent.
+        # The producer may make one more connection meanwhile, with its buffer of 64 KiB, since the
+        # broker is silent.
         assert growth < 100_000, "less than 20 bytes a record: its header alone has more"
         for delivery in kept:
             await delivery
-        assert producer._pool.available == producer.config.buffer_memory and producer._pool.waiting == 0
+        assert (
+            producer._pool.available == producer.config.buffer_memory
+            and producer._pool.waiting == 0
+        )
 
 
-# -- 26: nothing runs idle, nothing outlives ---------------------------------------------------------------------------------------
+# -- 26: nothing runs idle, nothing outlives -------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["idle", "no broker", "silent broker", "no answer", "no room", "no leader"])
+@pytest.mark.parametrize(
+    "state", ["idle", "no broker", "silent broker", "no answer", "no room", "no leader"]
+)
 async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
     """kafka-python's new loop was busy with two brokers, and went on after close."""
     async with EmbeddedCluster(nodes=2) as broker:
@@ -280,7 +371,10 @@ async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
         else:
             broker.on(ApiKey.PRODUCE, hold(asyncio.Event()), times=None)
         count = {"idle": 0, "no room": 10}.get(state, 1)
-        sends = [asyncio.ensure_future(producer.send("t", b"x" * 10_000, partition=0)) for _ in range(count)]
+        sends = [
+            asyncio.ensure_future(producer.send("t", b"x" * 10_000, partition=0))
+            for _ in range(count)
+        ]
         await asyncio.sleep(0.02)
         runs = 0
         run_once = producer._sender._run_once
@@ -298,7 +392,9 @@ async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
         await asyncio.wait(sends) if sends else None
         for sent in sends:
             assert isinstance(sent.exception() or sent.result().exception(), ProducerClosedError)
-    assert runs <= 50 and asked <= 20, "a few for each pause of 50 ms or more; a loop that spins makes thousands"
+    assert runs <= 50 and asked <= 20, (
+        "a few for each pause of 50 ms or more; a loop that spins makes thousands"
+    )
 
 
 async def test_no_timer_outlives_the_producer(broker: EmbeddedCluster) -> None:
@@ -314,7 +410,7 @@ async def test_no_timer_outlives_the_producer(broker: EmbeddedCluster) -> None:
     assert timers() == before
 
 
-# -- 10 and aiokafka#943: cost per record --------------------------------------------------------------------------------------------
+# -- 10 and aiokafka#943: cost per record ----------------------------------------------------------
 
 
 @contextmanager
@@ -323,7 +419,11 @@ def calls_counted() -> Iterator[list[int]]:
     counter = [0]
 
     def note(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and "/aioprod/" in frame.f_code.co_filename and "/testing/" not in frame.f_code.co_filename:
+        if (
+            event == "call"
+            and "/aioprod/" in frame.f_code.co_filename
+            and "/testing/" not in frame.f_code.co_filename
+        ):
             counter[0] += 1
 
     sys.setprofile(note)
@@ -333,7 +433,9 @@ def calls_counted() -> Iterator[list[int]]:
         sys.setprofile(None)
 
 
-async def calls_a_record(broker: EmbeddedCluster, known: list[str], topic: str, records: int = 2_000) -> float:
+async def calls_a_record(
+    broker: EmbeddedCluster, known: list[str], topic: str, records: int = 2_000
+) -> float:
     async with Producer(broker.bootstrap_servers, rng=random.Random(1)) as producer:
         await asyncio.gather(*(producer.partitions_for(name) for name in {*known, topic}))
         await producer.send_and_wait(topic, b"first")
@@ -360,18 +462,26 @@ async def test_the_number_of_tasks_does_not_change_the_work_of_a_record() -> Non
     """aiokafka's waiters share one future: 20 times the cost with 8,000 tasks."""
 
     async def calls(tasks: int) -> float:
-        async with EmbeddedCluster() as broker, Producer(broker.bootstrap_servers, buffer_memory=32_768, batch_size=4_096) as producer:
+        async with (
+            EmbeddedCluster() as broker,
+            Producer(broker.bootstrap_servers, buffer_memory=32_768, batch_size=4_096) as producer,
+        ):
             await producer.send_and_wait("t", b"first")
             with calls_counted() as counter:
-                await asyncio.gather(*(producer.send_and_wait("t", b"x" * 100) for _ in range(tasks)))
+                await asyncio.gather(
+                    *(producer.send_and_wait("t", b"x" * 100) for _ in range(tasks))
+                )
             assert len(stored(broker)) == tasks + 1
         return counter[0] / tasks
 
-    few, many = await calls(600), await calls(6_000)  # with fewer, nobody would have to wait for memory
+    few, many = (
+        await calls(600),
+        await calls(6_000),
+    )  # with fewer, nobody would have to wait for memory
     assert many < few * 2, f"{many} calls a record with 6,000 tasks, {few} with 600"
 
 
-# -- 29: closing and flushing while all goes wrong ----------------------------------------------------------------------------------------
+# -- 29: closing and flushing while all goes wrong -------------------------------------------------
 
 
 async def test_flush_and_close_end_though_every_produce_fails(broker: EmbeddedCluster) -> None:
@@ -388,7 +498,9 @@ async def test_flush_and_close_end_though_every_produce_fails(broker: EmbeddedCl
     assert producer._pool.available == producer.config.buffer_memory
 
 
-async def test_a_send_during_close_is_refused_and_hangs_no_later_flush(broker: EmbeddedCluster) -> None:
+async def test_a_send_during_close_is_refused_and_hangs_no_later_flush(
+    broker: EmbeddedCluster,
+) -> None:
     """franz-go 1.21.4: produce during Close hung a later Flush."""
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers, **FAST)
@@ -399,7 +511,11 @@ async def test_a_send_during_close_is_refused_and_hangs_no_later_flush(broker: E
         pending = await producer.send("t", b"second")
         closing = asyncio.ensure_future(producer.close())
         await asyncio.sleep(0)
-        for late in (producer.send("t", b"late"), producer.send("new", b"late"), producer.send_many("t", [b"late"])):
+        for late in (
+            producer.send("t", b"late"),
+            producer.send("new", b"late"),
+            producer.send_many("t", [b"late"]),
+        ):
             with pytest.raises(ProducerClosedError):
                 await late
         answer.set()

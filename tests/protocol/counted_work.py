@@ -1,8 +1,8 @@
 """Counts what reading costs: lines of Python, and the bytes and numbers that calls in C go through.
 
 Time says little on a busy machine. Counted are each line of aioprod's modules that runs, and
-through stand-ins for the primitives that they use, each byte that is sliced, copied, compared, summed up
-or decompressed, and each element of each array that numpy makes or looks at.
+through stand-ins for the primitives that they use, each byte that is sliced, copied, compared,
+summed up or decompressed, and each element of each array that numpy makes or looks at.
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ from aioprod.protocol.record_writer import RecordBatchWriter
 
 BASE = 1_700_000_000_000
 
-timestamps = st.one_of(st.just(BASE), st.integers(BASE - 200, BASE + 2_000_000), st.integers(0, 4_000_000_000_000))
+timestamps = st.one_of(
+    st.just(BASE), st.integers(BASE - 200, BASE + 2_000_000), st.integers(0, 4_000_000_000_000)
+)
 headers = st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=4)
 
 
@@ -48,5 +50,7 @@ def handmade(
 
 def record(*parts: bytes | int) -> bytes:
     """A record of these parts, with the right length in front; numbers as varints."""
-    rest = b"\0" + b"".join(part if isinstance(part, bytes) else encode_varint(part) for part in parts)
+    rest = b"\0" + b"".join(
+        part if isinstance(part, bytes) else encode_varint(part) for part in parts
+    )
     return encode_varint(len(rest)) + rest

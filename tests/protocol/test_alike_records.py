@@ -1,4 +1,6 @@
-"""Records alike are read many at once, and steady ones faster than others: what comes out is what the reading one by one makes of the same bytes."""
+"""Records alike are read many at once, and steady ones faster than others: what comes out is what
+the reading one by one makes of the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from aioprod.protocol.steady_records import SteadyRecords
 
 BASE = 1_700_000_000_000
 Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
-Row = tuple[int, int, bytes | None, bytes | None, int]  # offset delta, timestamp delta, key, value, number of headers
+Row = tuple[
+    int, int, bytes | None, bytes | None, int
+]  # offset delta, timestamp delta, key, value, number of headers
 
 
 def varint(number: int) -> bytes:
@@ -35,7 +39,15 @@ def field(data: bytes | None) -> bytes:
 
 def record(row: Row) -> bytes:
     offset, timestamp, key, value, headers = row
-    body = b"\0" + varint(timestamp) + varint(offset) + field(key) + field(value) + varint(headers) + (varint(1) + b"h" + field(b"x")) * headers
+    body = (
+        b"\0"
+        + varint(timestamp)
+        + varint(offset)
+        + field(key)
+        + field(value)
+        + varint(headers)
+        + (varint(1) + b"h" + field(b"x")) * headers
+    )
     return varint(len(body)) + body
 
 
@@ -58,7 +70,9 @@ def empty(count: int) -> Columns:
 def one_by_one(data: bytes, monkeypatch: pytest.MonkeyPatch) -> RecordColumns:
     with monkeypatch.context() as patch:
         patch.setattr(AlikeRecords, "fill", lambda self, *columns: (0, 0))
-        patch.setattr(SteadyRecords, "fill", lambda self, index, position, delta, most: (index, position))
+        patch.setattr(
+            SteadyRecords, "fill", lambda self, index, position, delta, most: (index, position)
+        )
         return read_columns(data, 0, read_header(data))
 
 
@@ -90,7 +104,13 @@ def rows_of_stretches(draw: st.DrawFn) -> list[Row]:
             timestamp += step
             fill = number % 251
             rows.append(
-                (offset + number, timestamp, None if key is None else bytes([fill]) * key, None if value is None else bytes([fill]) * value, headers)
+                (
+                    offset + number,
+                    timestamp,
+                    None if key is None else bytes([fill]) * key,
+                    None if value is None else bytes([fill]) * value,
+                    headers,
+                )
             )
     return rows
 
@@ -110,17 +130,28 @@ def test_stretches_of_records_alike(rows: list[Row]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(1, 120), st.sampled_from([None, 0, 5, 100]), st.data())
-def test_broken_bytes_come_to_what_they_come_to_one_by_one(count: int, size: int | None, data: st.DataObject) -> None:
-    body = bytearray(b"".join(record((n, n // 3, None, None if size is None else bytes([n]) * size, 0)) for n in range(count)))
+def test_broken_bytes_come_to_what_they_come_to_one_by_one(
+    count: int, size: int | None, data: st.DataObject
+) -> None:
+    body = bytearray(
+        b"".join(
+            record((n, n // 3, None, None if size is None else bytes([n]) * size, 0))
+            for n in range(count)
+        )
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(body) - 1))
         body[place] = data.draw(st.integers(0, 255))
     cut = data.draw(st.sampled_from([0, 0, 1, 7]))
-    same_result(batch([(n, 0, None, None, 0) for n in range(count)], bytes(body[: len(body) - cut])))
+    same_result(
+        batch([(n, 0, None, None, 0) for n in range(count)], bytes(body[: len(body) - cut]))
+    )
 
 
 def test_offset_deltas_of_two_and_three_bytes_are_read_in_stretches() -> None:
-    rows: list[Row] = [(number, number // 50, None, b"%06d" % number, 0) for number in range(20_000)]
+    rows: list[Row] = [
+        (number, number // 50, None, b"%06d" % number, 0) for number in range(20_000)
+    ]
     data = batch(rows)
     body = data[61:]
     timestamps, _, values, _ = columns = empty(len(rows))
@@ -139,7 +170,9 @@ def test_headers_of_one_size_are_read_in_stretches_and_equal_ones_are_shared() -
 
 def test_records_of_all_sizes_are_left_to_the_other_ways() -> None:
     rng = random.Random(3)
-    body = b"".join(record((number, 0, None, rng.randbytes(rng.randint(0, 90)), 0)) for number in range(500))
+    body = b"".join(
+        record((number, 0, None, rng.randbytes(rng.randint(0, 90)), 0)) for number in range(500)
+    )
     index, _ = AlikeRecords(body, BASE, HeaderBlocks()).fill(*empty(500))
     assert index < SHORTEST
 
@@ -163,13 +196,26 @@ def test_records_whose_numbers_take_as_many_bytes_are_steady(
     for number in range(count):
         size = rng.choice(key_sizes)
         key = None if size is None else rng.randbytes(size)
-        rows.append((first + number, rng.choice(timestamps), key, rng.randbytes(rng.choice(sizes)), rng.choice([0, 0, 1, 3])))
+        rows.append(
+            (
+                first + number,
+                rng.choice(timestamps),
+                key,
+                rng.randbytes(rng.choice(sizes)),
+                rng.choice([0, 0, 1, 3]),
+            )
+        )
     body = b"".join(map(record, rows))
     columns = empty(count)
     index, position = SteadyRecords(body, BASE, columns, HeaderBlocks()).fill(0, 0, first, 1_000)
     assert count - 1 <= index <= count, "the last one may be too short for what is read at once"
     assert position == len(b"".join(map(record, rows[:index])))
-    stamps, keys, values, headers = columns[0][:index], columns[1][:index], columns[2][:index], columns[3][:index]
+    stamps, keys, values, headers = (
+        columns[0][:index],
+        columns[1][:index],
+        columns[2][:index],
+        columns[3][:index],
+    )
     assert stamps == [BASE + row[1] for row in rows[:index]]
     assert (keys, values) == ([row[2] for row in rows[:index]], [row[3] for row in rows[:index]])
     assert [len(some) for some in headers] == [row[4] for row in rows[:index]]
@@ -177,15 +223,27 @@ def test_records_whose_numbers_take_as_many_bytes_are_steady(
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 300), st.booleans())
-def test_records_of_any_kind_in_any_order_come_to_what_they_come_to_one_by_one(seed: int, count: int, broken: bool) -> None:
+def test_records_of_any_kind_in_any_order_come_to_what_they_come_to_one_by_one(
+    seed: int, count: int, broken: bool
+) -> None:
     rng = random.Random(seed)
     rows: list[Row] = []
     offset, kinds = rng.choice([0, 50, 8_100]), rng.sample(range(6), 3)
     for _ in range(count):
         kind = rng.choice(kinds)
         key = rng.randbytes(rng.choice([0, 5, 63, 64])) if kind in (1, 2) else None
-        value = None if kind == 3 else rng.randbytes(rng.randint(0, 150)) if kind < 5 else bytes(8_192)
-        rows.append((offset, rng.choice([0, 1, 64, -1, 8_192]), key, value, rng.choice([0, 1, 2]) if kind == 4 else 0))
+        value = (
+            None if kind == 3 else rng.randbytes(rng.randint(0, 150)) if kind < 5 else bytes(8_192)
+        )
+        rows.append(
+            (
+                offset,
+                rng.choice([0, 1, 64, -1, 8_192]),
+                key,
+                value,
+                rng.choice([0, 1, 2]) if kind == 4 else 0,
+            )
+        )
         offset += 1 if rng.random() < 0.98 else rng.randint(2, 90)
     body = bytearray(b"".join(map(record, rows)))
     for _ in range(rng.randint(1, 3) if broken else 0):

@@ -1,4 +1,6 @@
-"""Batches read as columns are what the reader of single records makes of them, also where they are garbage."""
+"""Batches read as columns are what the reader of single records makes of them, also where they are
+garbage.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,14 @@ records = st.tuples(
 )
 
 
-def packed(body: bytes, count: int, *, last_delta: int = 1000, attributes: int = 0, base_offset: int = 50) -> bytes:
+def packed(
+    body: bytes, count: int, *, last_delta: int = 1000, attributes: int = 0, base_offset: int = 50
+) -> bytes:
     """A batch around whatever bytes are given, compressed as the attributes say."""
     body = compress(Codec(attributes & 7), body)
-    return handmade(body, count=count, last_delta=last_delta, attributes=attributes, base_offset=base_offset)
+    return handmade(
+        body, count=count, last_delta=last_delta, attributes=attributes, base_offset=base_offset
+    )
 
 
 def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
@@ -40,7 +46,9 @@ def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
         for array in (arrays.keys, arrays.values, arrays.headers):
             if array is not None:
                 array.validate(full=True)
-        told: list[Any] = [None] * len(arrays.offsets) if arrays.headers is None else arrays.headers.to_pylist()
+        told: list[Any] = (
+            [None] * len(arrays.offsets) if arrays.headers is None else arrays.headers.to_pylist()
+        )
         found += map(
             Record,
             arrays.offsets.tolist(),
@@ -54,33 +62,60 @@ def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
 
 
 def one_by_one(data: bytes) -> list[Record]:
-    return [record for header, place in iter_batches(data) for record in read_batch_records(data, place, header)]
+    return [
+        record
+        for header, place in iter_batches(data)
+        for record in read_batch_records(data, place, header)
+    ]
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.lists(records, min_size=1, max_size=12), st.sampled_from(Codec)), max_size=5), st.integers(1, 100_000))
-def test_batches_of_all_kinds_are_the_same_records(batches: list[tuple[list[Any], Codec]], portion: int) -> None:
+@given(
+    st.lists(
+        st.tuples(st.lists(records, min_size=1, max_size=12), st.sampled_from(Codec)), max_size=5
+    ),
+    st.integers(1, 100_000),
+)
+def test_batches_of_all_kinds_are_the_same_records(
+    batches: list[tuple[list[Any], Codec]], portion: int
+) -> None:
     data = b"".join(batch_of(*batch) for batch in batches)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrow_reader, "PORTION_BYTES", portion)
         assert as_columns(data) == one_by_one(data)
-        assert as_columns(data, include_headers=False) == [Record(r.offset, r.timestamp, 0, r.key, r.value, ()) for r in one_by_one(data)]
+        assert as_columns(data, include_headers=False) == [
+            Record(r.offset, r.timestamp, 0, r.key, r.value, ()) for r in one_by_one(data)
+        ]
 
 
 def test_thousands_of_records_whose_numbers_grow() -> None:
     """Lengths, offset and timestamp deltas of one, two and three bytes."""
-    rows = [(BASE + n * n % 70_000, b"k%d" % n, b"v" * (n % 300), [("h", b"%d" % n)] * (n % 3)) for n in range(9000)]
+    rows = [
+        (BASE + n * n % 70_000, b"k%d" % n, b"v" * (n % 300), [("h", b"%d" % n)] * (n % 3))
+        for n in range(9000)
+    ]
     data = batch_of(rows) + batch_of(rows[4000:], Codec.LZ4)
     assert as_columns(data) == one_by_one(data)
 
 
-runs_of_one_length = st.lists(st.tuples(st.sampled_from([0, 1, 52, 53, 54, 100, 8180, 8190]), st.integers(1, 120)), min_size=1, max_size=6)
+runs_of_one_length = st.lists(
+    st.tuples(st.sampled_from([0, 1, 52, 53, 54, 100, 8180, 8190]), st.integers(1, 120)),
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(deadline=None)
-@given(runs_of_one_length, st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), max_size=2))
-def test_long_rows_of_records_of_one_length(runs: list[tuple[int, int]], changes: list[tuple[int, int]]) -> None:
-    rows: list[Any] = [(BASE, None, bytes(size), []) for size, repeats in runs for _ in range(repeats)]
+@given(
+    runs_of_one_length,
+    st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), max_size=2),
+)
+def test_long_rows_of_records_of_one_length(
+    runs: list[tuple[int, int]], changes: list[tuple[int, int]]
+) -> None:
+    rows: list[Any] = [
+        (BASE, None, bytes(size), []) for size, repeats in runs for _ in range(repeats)
+    ]
     body = bytearray(batch_of(rows)[61:])
     for at, byte in changes:
         body[at % len(body)] = byte
@@ -91,7 +126,11 @@ def test_long_rows_of_records_of_one_length(runs: list[tuple[int, int]], changes
 def test_few_records(count: int) -> None:
     data = packed(b"".join(record(0, delta, -1, -1, 0) for delta in range(count)), count)
     assert as_columns(data) == one_by_one(data)
-    assert [arrays.headers.type for arrays in read_arrays(data, list(iter_batches(data))) if arrays.headers is not None] == [HEADERS_TYPE]
+    assert [
+        arrays.headers.type
+        for arrays in read_arrays(data, list(iter_batches(data)))
+        if arrays.headers is not None
+    ] == [HEADERS_TYPE]
 
 
 def test_no_batches_are_no_portion() -> None:
@@ -101,30 +140,53 @@ def test_no_batches_are_no_portion() -> None:
 def test_log_append_time_replaces_the_timestamps_of_its_batches_only() -> None:
     body = record(7, 0, -1, -1, 0) + record(8, 1, -1, -1, 0)
     data = packed(body, 2, attributes=0x08) + packed(body, 2)
-    assert [(r.timestamp - BASE, r.timestamp_type) for r in as_columns(data)] == [(9, 1), (9, 1), (7, 0), (8, 0)]
+    assert [(r.timestamp - BASE, r.timestamp_type) for r in as_columns(data)] == [
+        (9, 1),
+        (9, 1),
+        (7, 0),
+        (8, 0),
+    ]
 
 
 def test_offsets_have_gaps_after_compaction() -> None:
     deltas = [3, 4, 70, 71, 9000, 9001, 70_000]
-    data = packed(b"".join(record(0, delta, -1, -1, 0) for delta in deltas), len(deltas), last_delta=70_005)
+    data = packed(
+        b"".join(record(0, delta, -1, -1, 0) for delta in deltas), len(deltas), last_delta=70_005
+    )
     assert [r.offset for r in as_columns(data)] == [50 + delta for delta in deltas]
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(-(1 << 62) + 1, (1 << 62) - 1), min_size=1))
 def test_timestamp_deltas_of_any_size(deltas: list[int]) -> None:
-    data = packed(b"".join(record(delta, index, -1, -1, 0) for index, delta in enumerate(deltas)), len(deltas))
-    assert [r.timestamp - BASE for r in as_columns(data)] == deltas == [r.timestamp - BASE for r in one_by_one(data)]
+    data = packed(
+        b"".join(record(delta, index, -1, -1, 0) for index, delta in enumerate(deltas)), len(deltas)
+    )
+    assert (
+        [r.timestamp - BASE for r in as_columns(data)]
+        == deltas
+        == [r.timestamp - BASE for r in one_by_one(data)]
+    )
 
 
 def test_longer_varints_than_needed_are_read() -> None:
-    body = b"\0" + b"\x82\x80\x00" + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00" + b"\x80\x00" + b"\x82\x80\x00v" + b"\x80\x00"
+    body = (
+        b"\0"
+        + b"\x82\x80\x00"
+        + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00"
+        + b"\x80\x00"
+        + b"\x82\x80\x00v"
+        + b"\x80\x00"
+    )
     data = packed(encode_varint(len(body)) + body, 1)
     assert as_columns(data) == one_by_one(data) == [Record(50, BASE + 1, 0, b"", b"v", ())]
 
 
 def test_a_batch_is_named_that_is_wrong() -> None:
-    good, bad = packed(record(0, 0, -1, -1, 0), 1), packed(record(0, 0, -1, -2, 0), 1, base_offset=700)
+    good, bad = (
+        packed(record(0, 0, -1, -1, 0), 1),
+        packed(record(0, 0, -1, -2, 0), 1, base_offset=700),
+    )
     with pytest.raises(CorruptRecordError, match="batch at offset 700: negative length"):
         as_columns(good + good + bad + good)
 
@@ -132,7 +194,8 @@ def test_a_batch_is_named_that_is_wrong() -> None:
 BROKEN = {
     "fewer records than the header says": packed(record(0, 0, -1, 1, b"v", 0), 2),
     "more bytes than records": packed(record(0, 0, -1, 1, b"v", 0) * 2, 1),
-    "records behind the end of the batch": packed(record(0, 0, -1, 900, b"v", 0), 1) + packed(record(0, 0, -1, 1, b"v" * 900, 0), 1),
+    "records behind the end of the batch": packed(record(0, 0, -1, 900, b"v", 0), 1)
+    + packed(record(0, 0, -1, 1, b"v" * 900, 0), 1),
     "a negative record length": packed(encode_varint(-8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
     "a wrong record length": packed(encode_varint(8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
     "a key of length -2": packed(record(0, 0, -2, 1, b"v", 0), 1),
@@ -149,7 +212,9 @@ BROKEN = {
     "a header's name that isn't UTF-8": packed(record(0, 0, -1, -1, 1, 1, b"\xff", -1), 1),
     "a header's value of length -2": packed(record(0, 0, -1, -1, 1, 1, b"n", -2), 1),
     "a header's value longer than the batch": packed(record(0, 0, -1, -1, 1, 1, b"n", 900), 1),
-    "an unknown codec": packed(record(0, 0, -1, -1, 0), 1)[:22] + b"\6" + packed(record(0, 0, -1, -1, 0), 1)[23:],
+    "an unknown codec": packed(record(0, 0, -1, -1, 0), 1)[:22]
+    + b"\6"
+    + packed(record(0, 0, -1, -1, 0), 1)[23:],
     "a wrong checksum": packed(record(0, 0, -1, 1, b"v", 0), 1)[:-1] + b"\1",
     "a count that would take all memory": packed(record(0, 0, -1, -1, 0), (1 << 31) - 1),
 }
@@ -180,9 +245,14 @@ def test_any_bytes_as_records(body: bytes, count: int, codec: Codec, last_delta:
 
 
 @settings(deadline=None)
-@given(st.lists(records, min_size=1, max_size=5), st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 255)), min_size=1, max_size=3))
+@given(
+    st.lists(records, min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 255)), min_size=1, max_size=3),
+)
 @example([(BASE, b"k", b"v", [])], [(0, 0)])
-def test_changed_bytes_with_a_right_checksum(rows: list[Any], changes: list[tuple[int, int]]) -> None:
+def test_changed_bytes_with_a_right_checksum(
+    rows: list[Any], changes: list[tuple[int, int]]
+) -> None:
     built = batch_of(rows)
     body = bytearray(built[61:])
     for at, byte in changes:
@@ -204,6 +274,10 @@ assert "pandas" not in sys.modules
 
 
 def test_a_control_batch_is_read_like_any_other() -> None:
-    data = packed(record(0, 0, 4, struct.pack(">hh", 0, 1), 6, struct.pack(">hi", 0, 3), 0), 1, attributes=0x30)
+    data = packed(
+        record(0, 0, 4, struct.pack(">hh", 0, 1), 6, struct.pack(">hi", 0, 3), 0),
+        1,
+        attributes=0x30,
+    )
     assert read_header(data).is_control
     assert as_columns(data) == one_by_one(data)

@@ -1,4 +1,6 @@
-"""Arrow rows as records: the bytes are those that the writer makes of the same records one by one."""
+"""Arrow rows as records: the bytes are those that the writer makes of the same records one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,28 @@ Headers = list[tuple[str, bytes | None]] | None
 Row = tuple[bytes | None, bytes | None, Headers, int | None]
 
 # Around the lengths at which a varint gets longer, of the value itself and of the whole record.
-lengths = st.sampled_from([0, 1, *range(50, 68), *range(8170, 8196), 16_383, 16_384]) | st.integers(0, 300)
-data = st.none() | st.builds(lambda length, byte: bytes([byte]) * length, lengths, st.integers(0, 255))
-headers = st.none() | st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=3)
-distances = st.sampled_from([0, 1, 63, 64, 65, 8191, 8192, 8193, 1 << 20, 1 << 40]) | st.integers(0, 100_000)
-timestamps = st.none() | st.builds(lambda distance, sign: NOW + sign * distance, distances, st.sampled_from([-1, 1])) | st.integers(0, 2**62 - 1)
+lengths = st.sampled_from([0, 1, *range(50, 68), *range(8170, 8196), 16_383, 16_384]) | st.integers(
+    0, 300
+)
+data = st.none() | st.builds(
+    lambda length, byte: bytes([byte]) * length, lengths, st.integers(0, 255)
+)
+headers = st.none() | st.lists(
+    st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=3
+)
+distances = st.sampled_from([0, 1, 63, 64, 65, 8191, 8192, 8193, 1 << 20, 1 << 40]) | st.integers(
+    0, 100_000
+)
+timestamps = (
+    st.none()
+    | st.builds(lambda distance, sign: NOW + sign * distance, distances, st.sampled_from([-1, 1]))
+    | st.integers(0, 2**62 - 1)
+)
 rows_of_all_kinds = st.lists(st.tuples(data, data, headers, timestamps), min_size=1, max_size=40)
 columns_of_use = st.sets(st.sampled_from(["key", "headers", "timestamp"]))
-binary_types = st.sampled_from([pa.binary(), pa.large_binary(), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary())])
+binary_types = st.sampled_from(
+    [pa.binary(), pa.large_binary(), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary())]
+)
 
 
 def bodies_by_writer(rows: Sequence[Row], now: int = NOW) -> tuple[bytes, int, int]:
@@ -47,7 +63,9 @@ def bodies_by_writer(rows: Sequence[Row], now: int = NOW) -> tuple[bytes, int, i
     return writer.build()[HEADER_SIZE:], writer.base_timestamp, writer.max_timestamp
 
 
-def check_against_writer(rows: Sequence[Row], batches: Sequence[EncodedRecords], limit: int) -> None:
+def check_against_writer(
+    rows: Sequence[Row], batches: Sequence[EncodedRecords], limit: int
+) -> None:
     start = 0
     for batch in batches:
         taken = rows[start : start + batch.count]
@@ -60,10 +78,17 @@ def check_against_writer(rows: Sequence[Row], batches: Sequence[EncodedRecords],
 
 
 def headers_of(rows: Sequence[Row]) -> list[Any]:
-    return [None if row[2] is None else [{"key": name, "value": value} for name, value in row[2]] for row in rows]
+    return [
+        None if row[2] is None else [{"key": name, "value": value} for name, value in row[2]]
+        for row in rows
+    ]
 
 
-def table_of(rows: Sequence[Row], columns: set[str], types: tuple[pa.DataType, pa.DataType] = (pa.binary(), pa.binary())) -> pa.Table:
+def table_of(
+    rows: Sequence[Row],
+    columns: set[str],
+    types: tuple[pa.DataType, pa.DataType] = (pa.binary(), pa.binary()),
+) -> pa.Table:
     arrays = {"value": pa.array([row[1] for row in rows], types[1])}
     if "key" in columns:
         arrays["key"] = pa.array([row[0] for row in rows], types[0])
@@ -74,9 +99,13 @@ def table_of(rows: Sequence[Row], columns: set[str], types: tuple[pa.DataType, p
     return pa.table(arrays)
 
 
-def encoded(table: pa.Table, limit: int = UNLIMITED, max_rows: int = 1 << 20, max_bytes: int = 1 << 26) -> list[EncodedRecords]:
+def encoded(
+    table: pa.Table, limit: int = UNLIMITED, max_rows: int = 1 << 20, max_bytes: int = 1 << 26
+) -> list[EncodedRecords]:
     batches: list[EncodedRecords] = []
-    for first_row, window in windows(record_table(table), max_rows=max_rows, max_bytes=max_bytes, max_row_bytes=UNLIMITED):
+    for first_row, window in windows(
+        record_table(table), max_rows=max_rows, max_bytes=max_bytes, max_row_bytes=UNLIMITED
+    ):
         assert window is not None
         assert first_row == sum(batch.count for batch in batches)
         batches += encode(window, [window.num_rows], limit=limit, timestamp=NOW)
@@ -84,7 +113,12 @@ def encoded(table: pa.Table, limit: int = UNLIMITED, max_rows: int = 1 << 20, ma
 
 
 def only_those(columns: set[str], row: Row) -> Row:
-    return row[0] if "key" in columns else None, row[1], row[2] if "headers" in columns else None, row[3] if "timestamp" in columns else None
+    return (
+        row[0] if "key" in columns else None,
+        row[1],
+        row[2] if "headers" in columns else None,
+        row[3] if "timestamp" in columns else None,
+    )
 
 
 @given(
@@ -109,18 +143,27 @@ def test_the_bytes_are_those_of_the_writer(
 ) -> None:
     whole = table_of(rows, columns, types)
     # In two chunks, and with rows in front and behind that are sliced off.
-    table = pa.concat_tables([whole.slice(0, cut), whole.slice(cut), whole]).slice(skipped, len(rows))
+    table = pa.concat_tables([whole.slice(0, cut), whole.slice(cut), whole]).slice(
+        skipped, len(rows)
+    )
     expected = [only_those(columns, row) for row in (rows * 2)[skipped : skipped + len(rows)]]
     check_against_writer(expected, encoded(table, limit, max_rows, max_bytes), limit)
 
 
 @given(rows=rows_of_all_kinds, ends=st.sets(st.integers(1, 39)))
 def test_no_batch_goes_past_an_end(rows: list[Row], ends: set[int]) -> None:
-    ((_, window),) = windows(record_table(table_of(rows, {"key"})), max_rows=1 << 20, max_bytes=1 << 26, max_row_bytes=UNLIMITED)
+    ((_, window),) = windows(
+        record_table(table_of(rows, {"key"})),
+        max_rows=1 << 20,
+        max_bytes=1 << 26,
+        max_row_bytes=UNLIMITED,
+    )
     wanted = [*sorted(end for end in ends if end < len(rows)), len(rows)]
     batches = list(encode(window, wanted, limit=UNLIMITED, timestamp=NOW))
     check_against_writer([only_those({"key"}, row) for row in rows], batches, UNLIMITED)
-    assert [batch.count for batch in batches] == [end - start for start, end in zip([0, *wanted], wanted, strict=False)]
+    assert [batch.count for batch in batches] == [
+        end - start for start, end in zip([0, *wanted], wanted, strict=False)
+    ]
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x" * 40, b"x" * 49, b"x" * 50, b"x" * 51], ids=repr)
@@ -134,7 +177,11 @@ def test_offset_deltas_of_one_two_and_three_bytes(key: bytes | None, value: byte
 
 @pytest.mark.parametrize("length", [1 << 20, (1 << 20) + 1, 1 << 21])
 def test_lengths_of_four_bytes(length: int) -> None:
-    rows: list[Row] = [(b"k" * length, b"v", None, None), (b"k", b"v" * length, None, None), (None, None, [("h" * length, b"w" * length)], None)]
+    rows: list[Row] = [
+        (b"k" * length, b"v", None, None),
+        (b"k", b"v" * length, None, None),
+        (None, None, [("h" * length, b"w" * length)], None),
+    ]
     check_against_writer(rows, encoded(table_of(rows, {"key", "headers"})), UNLIMITED)
 
 
@@ -156,7 +203,11 @@ def test_a_record_over_the_limit_travels_alone() -> None:
 def test_a_window_is_no_larger_than_asked_but_for_one_row() -> None:
     sizes = [10] * 100 + [100_000] + [10] * 100 + [2000] * 50
     table = record_table(pa.table({"value": [bytes(size) for size in sizes]}))
-    found = [window for _, window in windows(table, max_rows=90, max_bytes=5000, max_row_bytes=UNLIMITED) if window]
+    found = [
+        window
+        for _, window in windows(table, max_rows=90, max_bytes=5000, max_row_bytes=UNLIMITED)
+        if window
+    ]
     assert sum(window.num_rows for window in found) == len(sizes)
     assert max(window.num_rows for window in found) == 90
     assert all(window.nbytes <= 5000 or window.num_rows == 1 for window in found)
@@ -166,39 +217,73 @@ def test_nothing_comes_in_place_of_a_row_that_is_too_large() -> None:
     table = record_table(pa.table({"value": [bytes(size) for size in (10, 20, 5000, 10, 5000)]}))
     found = list(windows(table, max_rows=90, max_bytes=1000, max_row_bytes=4000))
     assert [first_row for first_row, window in found if window is None] == [2, 4]
-    assert [row for first_row, window in found if window for row in range(first_row, first_row + window.num_rows)] == [0, 1, 3]
+    assert [
+        row
+        for first_row, window in found
+        if window
+        for row in range(first_row, first_row + window.num_rows)
+    ] == [0, 1, 3]
 
 
 def test_no_rows_make_no_batches() -> None:
-    assert encoded(pa.table({"value": pa.array([], pa.binary()), "headers": pa.array([], HEADERS)})) == []
+    assert (
+        encoded(pa.table({"value": pa.array([], pa.binary()), "headers": pa.array([], HEADERS)}))
+        == []
+    )
 
 
-# -- types -----------------------------------------------------------------------------------------------------------
+# -- types -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(), pa.string_view(),
-        pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_binary()),
+        pa.binary(),
+        pa.string(),
+        pa.large_binary(),
+        pa.large_string(),
+        pa.binary_view(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int32(), pa.large_binary()),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_values_and_keys_of_any_type_of_text_or_bytes(kind: pa.DataType) -> None:
-    rows: list[Row] = [(b"k1", b"v1", None, None), (None, None, None, None), (b"", b"", None, None), ("ä€".encode(), b"x" * 99, None, None)]
-    texts = [[None if field is None else field.decode() for field in (row[0], row[1])] for row in rows]
+    rows: list[Row] = [
+        (b"k1", b"v1", None, None),
+        (None, None, None, None),
+        (b"", b"", None, None),
+        ("ä€".encode(), b"x" * 99, None, None),
+    ]
+    texts = [
+        [None if field is None else field.decode() for field in (row[0], row[1])] for row in rows
+    ]
     columns = {"key": [text[0] for text in texts], "value": [text[1] for text in texts]}
     if pa.types.is_dictionary(kind):
-        table = pa.table({name: pa.array(column, kind.value_type).dictionary_encode().cast(kind) for name, column in columns.items()})
+        table = pa.table(
+            {
+                name: pa.array(column, kind.value_type).dictionary_encode().cast(kind)
+                for name, column in columns.items()
+            }
+        )
     else:
-        table = pa.table({name: pa.array(column, pa.string()).cast(kind) for name, column in columns.items()})
+        table = pa.table(
+            {name: pa.array(column, pa.string()).cast(kind) for name, column in columns.items()}
+        )
     check_against_writer(rows, encoded(table), UNLIMITED)
     check_against_writer(rows[1:], encoded(table.slice(1)), UNLIMITED)
 
 
 def test_bytes_of_a_fixed_size() -> None:
-    rows: list[Row] = [(b"0123", b"4567", None, None), (None, b"89ab", None, None), (b"cdef", None, None, None)]
-    check_against_writer(rows, encoded(table_of(rows, {"key"}, (pa.binary(4), pa.binary(4)))), UNLIMITED)
+    rows: list[Row] = [
+        (b"0123", b"4567", None, None),
+        (None, b"89ab", None, None),
+        (b"cdef", None, None, None),
+    ]
+    check_against_writer(
+        rows, encoded(table_of(rows, {"key"}, (pa.binary(4), pa.binary(4)))), UNLIMITED
+    )
 
 
 def test_a_record_batch_is_taken_as_well() -> None:
@@ -208,7 +293,9 @@ def test_a_record_batch_is_taken_as_well() -> None:
 
 def test_columns_without_a_type_hold_only_nulls() -> None:
     nulls = pa.nulls(3)
-    table = record_table(pa.table(dict.fromkeys(["key", "value", "headers", "timestamp", "partition"], nulls)))
+    table = record_table(
+        pa.table(dict.fromkeys(["key", "value", "headers", "timestamp", "partition"], nulls))
+    )
     assert table.schema.names == ["value"]
     check_against_writer([(None, None, None, None)] * 3, encoded(table), UNLIMITED)
 
@@ -227,14 +314,25 @@ def test_columns_without_a_type_hold_only_nulls() -> None:
 )
 def test_headers_of_all_forms(kind: pa.DataType) -> None:
     rows: list[Row] = [
-        (None, b"1", [("a", b"1"), ("a", b"")], None), (None, b"2", None, None), (None, b"3", [], None),
-        (None, b"4", [("ä", None)], None), (None, b"5", [(f"h{number}", b"x" * number) for number in range(70)], None),
-    ]  # fmt: skip
+        (None, b"1", [("a", b"1"), ("a", b"")], None),
+        (None, b"2", None, None),
+        (None, b"3", [], None),
+        (None, b"4", [("ä", None)], None),
+        (None, b"5", [(f"h{number}", b"x" * number) for number in range(70)], None),
+    ]
     if pa.types.is_map(kind):
         column = pa.array([row[2] for row in rows], pa.map_(pa.string(), pa.binary())).cast(kind)
     else:
         name = ({field.name for field in kind.value_type} - {"value"}).pop()
-        column = pa.array([None if row[2] is None else [{name: header[0], "value": header[1]} for header in row[2]] for row in rows], kind)
+        column = pa.array(
+            [
+                None
+                if row[2] is None
+                else [{name: header[0], "value": header[1]} for header in row[2]]
+                for row in rows
+            ],
+            kind,
+        )
     table = pa.table({"value": [row[1] for row in rows], "headers": column})
     check_against_writer(rows, encoded(table), UNLIMITED)
     check_against_writer(rows[1:4], encoded(table.slice(1, 3)), UNLIMITED)
@@ -242,9 +340,13 @@ def test_headers_of_all_forms(kind: pa.DataType) -> None:
 
 def test_what_lies_under_a_null_list_is_no_header() -> None:
     entries = pa.array([{"key": name, "value": b""} for name in "abcd"], HEADERS.value_type)
-    hidden = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), entries, mask=pa.array([True, False]))
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 2, 4], pa.int32()), entries, mask=pa.array([True, False])
+    )
     rows: list[Row] = [(None, b"1", None, None), (None, b"2", [("c", b""), ("d", b"")], None)]
-    check_against_writer(rows, encoded(pa.table({"value": [b"1", b"2"], "headers": hidden})), UNLIMITED)
+    check_against_writer(
+        rows, encoded(pa.table({"value": [b"1", b"2"], "headers": hidden})), UNLIMITED
+    )
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -268,16 +370,32 @@ def test_columns_past_two_gibibytes(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("w+b") as file:
         file.truncate(far + 100)
         with mmap.mmap(file.fileno(), far + 100) as memory:
-            buffers = [None, pa.py_buffer(struct.pack("=4q", 0, far, far + 10, far + 30)), pa.py_buffer(memory)]
+            buffers = [
+                None,
+                pa.py_buffer(struct.pack("=4q", 0, far, far + 10, far + 30)),
+                pa.py_buffer(memory),
+            ]
             values = pa.Array.from_buffers(pa.large_binary(), 3, buffers)
             batches = encoded(pa.table({"value": values.slice(1)}))
-            found = list(windows(record_table(pa.table({"value": values})), max_rows=10, max_bytes=1 << 26, max_row_bytes=1 << 40))
-            assert [(first_row, window and window.num_rows) for first_row, window in found] == [(0, None), (1, 2)]
+            found = list(
+                windows(
+                    record_table(pa.table({"value": values})),
+                    max_rows=10,
+                    max_bytes=1 << 26,
+                    max_row_bytes=1 << 40,
+                )
+            )
+            assert [(first_row, window and window.num_rows) for first_row, window in found] == [
+                (0, None),
+                (1, 2),
+            ]
             del values, buffers, found
-    check_against_writer([(None, bytes(10), None, None), (None, bytes(20), None, None)], batches, UNLIMITED)
+    check_against_writer(
+        [(None, bytes(10), None, None), (None, bytes(20), None, None)], batches, UNLIMITED
+    )
 
 
-# -- refusals --------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -286,22 +404,67 @@ def test_columns_past_two_gibibytes(tmp_path: Path) -> None:
         ([b"v"], r"Arrow data of type list: must be a pyarrow.Table or pyarrow.RecordBatch"),
         (pa.table({}), r"the column value is required; the table has no columns"),
         (pa.table({"key": [b"k"]}), r"the column value is required; the table has key"),
-        (pa.table({"value": [b"v"], "topic": ["t"]}), r"column 'topic' is unknown; .*value, key, headers, timestamp, partition"),
-        (pa.Table.from_arrays([pa.array([b"v"])] * 2, names=["value", "value"]), r"column 'value' is there twice"),
+        (
+            pa.table({"value": [b"v"], "topic": ["t"]}),
+            r"column 'topic' is unknown; .*value, key, headers, timestamp, partition",
+        ),
+        (
+            pa.Table.from_arrays([pa.array([b"v"])] * 2, names=["value", "value"]),
+            r"column 'value' is there twice",
+        ),
         (pa.table({"value": [1]}), r"column 'value' is of type int64: must be binary, string"),
-        (pa.table({"value": [b"v"], "key": [1.5]}), r"column 'key' is of type double: must be binary, string"),
-        (pa.table({"value": pa.array([1]).dictionary_encode()}), r"column 'value' is of type dictionary.*: must be binary"),
-        (pa.table({"value": [b"v"], "headers": [b"h"]}), r"column 'headers' is of type binary: must be list<struct<key: string"),
-        (pa.table({"value": [b"v"], "headers": [[b"h"]]}), r"column 'headers' is of type list<.*: must be list<struct"),
-        (pa.table({"value": [b"v"], "headers": [[{"key": "k", "data": b"v"}]]}), r"column 'headers' is of type .*: must be"),
-        (pa.table({"value": [b"v"], "headers": [[{"key": 1, "value": b"v"}]]}), r"column 'headers' is of type .*: must be"),
-        (pa.table({"value": [b"v"], "headers": [[{"key": "k", "value": 1}]]}), r"column 'headers' is of type .*: must be"),
-        (pa.table({"value": [b"v"], "timestamp": ["now"]}), r"column 'timestamp' is of type string: must be timestamp of any unit, or int64"),
-        (pa.table({"value": [b"a", b"v"], "timestamp": [1, -1]}), r"column 'timestamp', row 1: -1 must be a time since 1970"),
-        (pa.table({"value": [b"v"], "timestamp": [2**62]}), r"column 'timestamp', row 0: .* must be a time since 1970"),
-        (pa.table({"value": [b"v"], "timestamp": pa.array([2**62], pa.timestamp("s"))}), r"column 'timestamp': .*out of bounds"),
-        (pa.table({"value": [b"v"], "partition": ["0"]}), r"column 'partition' is of type string: must be an integer"),
-        (pa.table({"value": [b"v"], "partition": [True]}), r"column 'partition' is of type bool: must be an integer"),
+        (
+            pa.table({"value": [b"v"], "key": [1.5]}),
+            r"column 'key' is of type double: must be binary, string",
+        ),
+        (
+            pa.table({"value": pa.array([1]).dictionary_encode()}),
+            r"column 'value' is of type dictionary.*: must be binary",
+        ),
+        (
+            pa.table({"value": [b"v"], "headers": [b"h"]}),
+            r"column 'headers' is of type binary: must be list<struct<key: string",
+        ),
+        (
+            pa.table({"value": [b"v"], "headers": [[b"h"]]}),
+            r"column 'headers' is of type list<.*: must be list<struct",
+        ),
+        (
+            pa.table({"value": [b"v"], "headers": [[{"key": "k", "data": b"v"}]]}),
+            r"column 'headers' is of type .*: must be",
+        ),
+        (
+            pa.table({"value": [b"v"], "headers": [[{"key": 1, "value": b"v"}]]}),
+            r"column 'headers' is of type .*: must be",
+        ),
+        (
+            pa.table({"value": [b"v"], "headers": [[{"key": "k", "value": 1}]]}),
+            r"column 'headers' is of type .*: must be",
+        ),
+        (
+            pa.table({"value": [b"v"], "timestamp": ["now"]}),
+            r"column 'timestamp' is of type string: must be timestamp of any unit, or int64",
+        ),
+        (
+            pa.table({"value": [b"a", b"v"], "timestamp": [1, -1]}),
+            r"column 'timestamp', row 1: -1 must be a time since 1970",
+        ),
+        (
+            pa.table({"value": [b"v"], "timestamp": [2**62]}),
+            r"column 'timestamp', row 0: .* must be a time since 1970",
+        ),
+        (
+            pa.table({"value": [b"v"], "timestamp": pa.array([2**62], pa.timestamp("s"))}),
+            r"column 'timestamp': .*out of bounds",
+        ),
+        (
+            pa.table({"value": [b"v"], "partition": ["0"]}),
+            r"column 'partition' is of type string: must be an integer",
+        ),
+        (
+            pa.table({"value": [b"v"], "partition": [True]}),
+            r"column 'partition' is of type bool: must be an integer",
+        ),
     ],
 )
 def test_what_is_no_table_of_records_is_refused(table: Any, message: str) -> None:
@@ -312,30 +475,59 @@ def test_what_is_no_table_of_records_is_refused(table: Any, message: str) -> Non
 @pytest.mark.parametrize("nameless", [{"key": None, "value": b""}, None])
 def test_a_header_without_a_name_is_refused_by_its_row(nameless: dict[str, Any] | None) -> None:
     good = pa.array([None, []], HEADERS)
-    bad = pa.array([[{"key": "a", "value": b""}], None, [{"key": "b", "value": b""}, nameless], [nameless]], HEADERS)
+    bad = pa.array(
+        [[{"key": "a", "value": b""}], None, [{"key": "b", "value": b""}, nameless], [nameless]],
+        HEADERS,
+    )
     table = pa.table({"value": [b""] * 6, "headers": pa.chunked_array([good, bad])})
-    with pytest.raises(SerializationError, match="column 'headers', row 4: a header without a name"):
+    with pytest.raises(
+        SerializationError, match="column 'headers', row 4: a header without a name"
+    ):
         record_table(table)
 
 
 @pytest.mark.parametrize("kind", [pa.uint32(), pa.int64(), pa.uint64()], ids=str)
 def test_partitions_past_all_numbers_are_refused(kind: pa.DataType) -> None:
     largest = 2**kind.bit_width - 1 if pa.types.is_unsigned_integer(kind) else 2**31
-    with pytest.raises(InvalidPartitionError, match=f"column 'partition': .*{largest} not in range"):
+    with pytest.raises(
+        InvalidPartitionError, match=f"column 'partition': .*{largest} not in range"
+    ):
         record_table(pa.table({"value": [b""], "partition": pa.array([largest], kind)}))
 
 
 def test_the_largest_partition_is_known() -> None:
-    assert largest_partition(record_table(pa.table({"value": [b""] * 3, "partition": pa.array([1, 7, None], pa.uint64())}))) == 7
+    assert (
+        largest_partition(
+            record_table(
+                pa.table({"value": [b""] * 3, "partition": pa.array([1, 7, None], pa.uint64())})
+            )
+        )
+        == 7
+    )
     assert largest_partition(record_table(pa.table({"value": [b""]}))) == -1
-    assert largest_partition(record_table(pa.table({"value": [b""], "partition": pa.array([None], pa.int32())}))) == -1
+    assert (
+        largest_partition(
+            record_table(pa.table({"value": [b""], "partition": pa.array([None], pa.int32())}))
+        )
+        == -1
+    )
 
 
 def test_our_reader_reads_it() -> None:
-    rows: list[Row] = [(b"k", b"v", [("h", b"x")], NOW), (None, None, None, NOW + 100), (b"", b"", [], NOW - 100)]
+    rows: list[Row] = [
+        (b"k", b"v", [("h", b"x")], NOW),
+        (None, None, None, NOW + 100),
+        (b"", b"", [], NOW - 100),
+    ]
     (batch,) = encoded(table_of(rows, {"key", "headers", "timestamp"}))
     built = build_batch(
-        batch.body, attributes=0, last_offset_delta=batch.count - 1, base_timestamp=batch.base_timestamp,
-        max_timestamp=batch.max_timestamp, record_count=batch.count,
-    )  # fmt: skip
-    assert [(r.key, r.value, list(r.headers), r.timestamp) for r in read_records(built)] == [(*row[:2], row[2] or [], row[3]) for row in rows]
+        batch.body,
+        attributes=0,
+        last_offset_delta=batch.count - 1,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=batch.max_timestamp,
+        record_count=batch.count,
+    )
+    assert [(r.key, r.value, list(r.headers), r.timestamp) for r in read_records(built)] == [
+        (*row[:2], row[2] or [], row[3]) for row in rows
+    ]

@@ -1,4 +1,6 @@
-"""Codecs: what is written is what Kafka's own clients read, what they write is read, and bad bytes cost little and end in one error."""
+"""Codecs: what is written is what Kafka's own clients read, what they write is read, and bad bytes
+cost little and end in one error.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.errors import ConfigError, CorruptRecordError
-from aioprod.protocol.compression import DEFAULT_LEVELS, LEVELS, Codec, check_level, compress, decompress
+from aioprod.protocol.compression import (
+    DEFAULT_LEVELS,
+    LEVELS,
+    Codec,
+    check_level,
+    compress,
+    decompress,
+)
 
 
 @pytest.fixture(scope="module", autouse=True, params=BACKENDS)
@@ -30,7 +39,9 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
-TEXT = b"".join(b"order %d of customer %d;" % (number, number * 7919 % 1000) for number in range(8000))  # several blocks of each format
+TEXT = b"".join(
+    b"order %d of customer %d;" % (number, number * 7919 % 1000) for number in range(8000)
+)  # several blocks of each format
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -66,7 +77,16 @@ def test_lowest_zstd_level_works() -> None:
 
 @pytest.mark.parametrize(
     ("codec", "level"),
-    [(Codec.GZIP, 10), (Codec.GZIP, -2), (Codec.GZIP, 0), (Codec.LZ4, 0), (Codec.LZ4, 18), (Codec.ZSTD, 23), (Codec.SNAPPY, 1), (Codec.NONE, 1)],
+    [
+        (Codec.GZIP, 10),
+        (Codec.GZIP, -2),
+        (Codec.GZIP, 0),
+        (Codec.LZ4, 0),
+        (Codec.LZ4, 18),
+        (Codec.ZSTD, 23),
+        (Codec.SNAPPY, 1),
+        (Codec.NONE, 1),
+    ],
 )
 def test_a_level_that_the_codec_lacks_is_refused(codec: Codec, level: int) -> None:
     with pytest.raises(ConfigError, match=str(level)):
@@ -80,7 +100,10 @@ def test_no_level_is_the_default_level(codec: Codec, level: int) -> None:
 
 
 def test_codecs_have_their_names_and_wire_numbers() -> None:
-    assert [(Codec.from_name(name), number) for number, name in enumerate(["none", "gzip", "snappy", "lz4", "zstd"])] == [
+    assert [
+        (Codec.from_name(name), number)
+        for number, name in enumerate(["none", "gzip", "snappy", "lz4", "zstd"])
+    ] == [
         (Codec.NONE, 0),
         (Codec.GZIP, 1),
         (Codec.SNAPPY, 2),
@@ -111,11 +134,19 @@ class TestWhatJavaReads:
     def test_lz4_blocks_are_independent_64_kib_without_checksums_or_size(self) -> None:
         for level in (None, 1, 17):
             packed = compress(Codec.LZ4, TEXT, level)
-            assert packed[:6] == b"\x04\x22\x4d\x18\x60\x40", "version 1, independent, 64 KiB: Java's reader refuses linked blocks"
+            assert packed[:6] == b"\x04\x22\x4d\x18\x60\x40", (
+                "version 1, independent, 64 KiB: Java's reader refuses linked blocks"
+            )
             assert lz4.frame.decompress(packed) == TEXT
 
     def test_lz4_default_level_is_the_fast_compressor_as_in_java(self) -> None:
-        fast = lz4.frame.compress(TEXT, compression_level=0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False)
+        fast = lz4.frame.compress(
+            TEXT,
+            compression_level=0,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
+        )
         assert compress(Codec.LZ4, TEXT) == fast
         assert len(compress(Codec.LZ4, TEXT, 10)) < len(fast)
 
@@ -128,10 +159,14 @@ class TestWhatOthersWrite:
         assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))) == TEXT
 
     def test_gzip_of_several_members(self) -> None:
-        assert decompress(Codec.GZIP, gzip.compress(TEXT) + gzip.compress(b"more")) == TEXT + b"more"
+        assert (
+            decompress(Codec.GZIP, gzip.compress(TEXT) + gzip.compress(b"more")) == TEXT + b"more"
+        )
 
     def test_lz4_with_checksums_size_and_linked_blocks(self) -> None:
-        packed = lz4.frame.compress(TEXT, content_checksum=True, block_checksum=True, store_size=True, block_linked=True)
+        packed = lz4.frame.compress(
+            TEXT, content_checksum=True, block_checksum=True, store_size=True, block_linked=True
+        )
         assert decompress(Codec.LZ4, packed) == TEXT
 
     def test_zstd_stream_that_does_not_tell_its_size(self) -> None:
@@ -154,7 +189,9 @@ class TestBadBytes:
 
     @pytest.mark.parametrize("codec", COMPRESSING)
     @given(at=st.integers(0, 400), byte=st.integers(0, 255))
-    def test_a_changed_byte_ends_in_one_error_or_in_bytes(self, codec: Codec, at: int, byte: int) -> None:
+    def test_a_changed_byte_ends_in_one_error_or_in_bytes(
+        self, codec: Codec, at: int, byte: int
+    ) -> None:
         packed = bytearray(compress(codec, TEXT[:3000]))
         packed[at % len(packed)] = byte
         try:
@@ -165,7 +202,9 @@ class TestBadBytes:
     @pytest.mark.parametrize("codec", COMPRESSING)
     def test_cut_off_data_is_refused(self, codec: Codec) -> None:
         packed = compress(codec, TEXT[:3000])
-        whole_header = 16 if codec is Codec.SNAPPY else 0  # an xerial header with no blocks is a whole stream
+        whole_header = (
+            16 if codec is Codec.SNAPPY else 0
+        )  # an xerial header with no blocks is a whole stream
         for end in range(len(packed)):
             if end and end == whole_header:
                 assert decompress(codec, packed[:end]) == b""
@@ -215,7 +254,7 @@ def test_threads_do_not_disturb_one_another(codec: Codec) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-# -- the same by either library ----------------------------------------------------------------------------------
+# -- the same by either library --------------------------------------------------------------------
 
 BY_TWO = [Codec.LZ4, Codec.ZSTD]
 
@@ -271,7 +310,9 @@ class TestEitherLibrary:
     def test_frames_cut_off_anywhere_and_with_bits_flipped_come_to_the_same(
         self, codec: Codec
     ) -> None:
-        """Of two libraries, one may say more about what is wrong; neither takes what the other refuses."""
+        """Of two libraries, one may say more about what is wrong; neither takes what the other
+        refuses.
+        """
         for packed in frames(codec):
             assert (
                 outcome("libraries", codec, packed)

@@ -6,19 +6,40 @@ from pathlib import Path
 import pytest
 
 from aioprod._tools.emit import emit_api
-from aioprod._tools.generate import DEFINITIONS, MESSAGES, differences, generate, load_apis, main, write
+from aioprod._tools.generate import (
+    DEFINITIONS,
+    MESSAGES,
+    differences,
+    generate,
+    load_apis,
+    main,
+    write,
+)
 from aioprod._tools.schema import SchemaError, parse_api
 
 
 def definition(*request_fields: str) -> str:
-    return "\n".join(["api Thing key 900", "", "request 0-4 flexible 2+", *request_fields, "", "response 0-4 flexible 2+", "  error_code: int16", ""])
+    return "\n".join(
+        [
+            "api Thing key 900",
+            "",
+            "request 0-4 flexible 2+",
+            *request_fields,
+            "",
+            "response 0-4 flexible 2+",
+            "  error_code: int16",
+            "",
+        ]
+    )
 
 
 def test_committed_messages_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"]) == 0, capsys.readouterr().out
 
 
-def test_check_finds_changed_missing_and_stray_files_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_changed_missing_and_stray_files_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--output", str(tmp_path)]) == 0
     assert main(["--output", str(tmp_path), "--check"]) == 0
     (tmp_path / "produce.py").write_text("changed")
@@ -26,10 +47,14 @@ def test_check_finds_changed_missing_and_stray_files_and_changes_nothing(tmp_pat
     (tmp_path / "stray.py").write_text("")
     capsys.readouterr()
     assert main(["--output", str(tmp_path), "--check"]) == 1
-    assert [Path(line.partition(": ")[2]).name for line in capsys.readouterr().out.splitlines()] == ["fetch.py", "produce.py", "stray.py"]
+    assert [
+        Path(line.partition(": ")[2]).name for line in capsys.readouterr().out.splitlines()
+    ] == ["fetch.py", "produce.py", "stray.py"]
     assert (tmp_path / "produce.py").read_text() == "changed"
     assert main(["--output", str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in MESSAGES.glob("*.py")}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        path.name for path in MESSAGES.glob("*.py")
+    }
 
 
 def test_up_to_date_files_are_not_touched(tmp_path: Path) -> None:
@@ -59,7 +84,10 @@ def test_an_error_names_the_file(tmp_path: Path) -> None:
         (["  count: int33"], "unknown type"),
         (["  count: int32 3-9"], "not within 0-4"),
         (["  count: int32?"], "only strings"),
-        (["  topics: []Topic", "    name: string", "  others: []Topic", "    name: string"], "defined twice"),
+        (
+            ["  topics: []Topic", "    name: string", "  others: []Topic", "    name: string"],
+            "defined twice",
+        ),
         (["  topics: []ThingResponse", "    name: string"], "more than one struct"),
         (["  topics: []Topic", "      name: string"], "indented too far"),
         (["  name: string", "    length: int32"], "can't have fields"),
@@ -72,7 +100,10 @@ def test_contradictory_definitions_are_refused(fields: list[str], message: str) 
         parse_api(definition(*fields))
 
 
-@pytest.mark.parametrize(("line", "message"), [("  version: int32", "version can't be used"), ("  name: string = null", "never null")])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("  version: int32", "version can't be used"), ("  name: string = null", "never null")],
+)
 def test_fields_that_cannot_be_written_as_python_are_refused(line: str, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         emit_api(parse_api(definition(line)))
@@ -86,4 +117,6 @@ def test_a_request_and_a_response_are_wanted() -> None:
 
 
 def test_every_definition_has_its_module() -> None:
-    assert {path.stem for path in DEFINITIONS.glob("*.api")} == {path.stem for path in MESSAGES.glob("*.py")} - {"__init__", "registry"}
+    assert {path.stem for path in DEFINITIONS.glob("*.api")} == {
+        path.stem for path in MESSAGES.glob("*.py")
+    } - {"__init__", "registry"}

@@ -135,21 +135,30 @@ FAMILIES: dict[str, Record] = {
     "all empty": sizes(0),
     "sizes alternate": sizes(0, 1),
     "sizes of one and two bytes alternate": sizes(50, 60),
-    **{f"runs of {length}": runs(length, 1, 2) for length in (2, 4, 5, 15, 16, 17, 31, 32, 33, 40, 48, 64, 257)},
+    **{
+        f"runs of {length}": runs(length, 1, 2)
+        for length in (2, 4, 5, 15, 16, 17, 31, 32, 33, 40, 48, 64, 257)
+    },
     "runs of 16, large": runs(16, 60, 61),
     "runs of 16, offsets of three bytes": runs(16, 1, 2, first=9_000),
     "runs of 16, offsets of four bytes": runs(16, 1, 2, first=3_000_000),
     "runs of 16, offsets of five bytes": runs(16, 1, 2, first=1 << 29),
     "all alike, offsets of four bytes": runs(1 << 30, 1, first=3_000_000),
-    **{f"another timestamp after {length}": broken(length, (0, 100, 20_000)) for length in (1, 5, 16, 32, 64)},
+    **{
+        f"another timestamp after {length}": broken(length, (0, 100, 20_000))
+        for length in (1, 5, 16, 32, 64)
+    },
     **{f"a key after {length}": broken(length, key=True) for length in (1, 5, 16, 32, 64)},
     **{f"a gap after {length}": broken(length, gap=3) for length in (1, 5, 16, 32)},
-    **{f"a header after {length}": broken(length, headers=b"\x02\x02h\x01") for length in (1, 5, 16, 32)},
+    **{
+        f"a header after {length}": broken(length, headers=b"\x02\x02h\x01")
+        for length in (1, 5, 16, 32)
+    },
     "one header each": with_headers(1),
     "headers vary": with_headers(2, vary=True),
     "300 headers each": with_headers(300),
     "2,000 headers each": with_headers(2_000),
-}  # fmt: skip
+}
 
 
 def body_of(one: Record, size: int) -> tuple[bytes, int]:
@@ -240,7 +249,7 @@ def test_sizes_are_claimed_far_beyond_what_there_is(reader: str) -> None:
         check(reader, batch(good + end, count + 1), len(good + end), refused=refused)
 
 
-# -- codecs ------------------------------------------------------------------------------------------------------
+# -- codecs ----------------------------------------------------------------------------------------
 
 
 def gzip_members(parts: Sequence[bytes]) -> bytes:

@@ -1,4 +1,6 @@
-"""The generated messages against kio, a foreign implementation generated from Kafka's own schemas."""
+"""The generated messages against kio, a foreign implementation generated from Kafka's own
+schemas.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,32 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from aioprod.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from aioprod.protocol.messages.produce import ProduceRequest, TopicProduceData
 from aioprod.protocol.messages.registry import REQUESTS
 from aioprod.protocol.primitives import ZERO_UUID, Writer
 
 APIS = {api.key: api for api in load_apis()}
 DEFINITIONS = [definition for api in APIS.values() for definition in (api.request, api.response)]
-VERSIONS = [(definition, version) for definition in DEFINITIONS for version in range(definition.versions.first, definition.versions.last + 1)]
-EVERY_VERSION = [pytest.param(definition, version, id=f"{definition.name}-v{version}") for definition, version in VERSIONS]
-FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+VERSIONS = [
+    (definition, version)
+    for definition in DEFINITIONS
+    for version in range(definition.versions.first, definition.versions.last + 1)
+]
+EVERY_VERSION = [
+    pytest.param(definition, version, id=f"{definition.name}-v{version}")
+    for definition, version in VERSIONS
+]
+FEW = settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _KIO_ERROR_CODES = sorted(int(code) for code in KioErrorCode)
@@ -58,7 +76,9 @@ def scalars(field: Field) -> st.SearchStrategy[Any]:
         return st.sampled_from(_KIO_ERROR_CODES)
     if field.name.endswith(("_ms", "timestamp")):
         times = st.integers(0, 2_000_000_000)
-        return times if field.name == "transaction_start_time_ms" else st.just(-1) | times  # kio has no -1 for that one, Kafka does
+        return (
+            times if field.name == "transaction_start_time_ms" else st.just(-1) | times
+        )  # kio has no -1 for that one, Kafka does
     if field.type in _BITS:
         limit = 1 << (_BITS[field.type] - 1)
         return st.integers(-limit, limit - 1)
@@ -85,7 +105,11 @@ def values(definition: Definition, field: Field, version: int) -> st.SearchStrat
 def structs(definition: Definition, struct: Struct, version: int) -> st.SearchStrategy[Any]:
     """Structs with what a version has; the other fields keep their defaults."""
     module = importlib.import_module(message_class(definition).__module__)
-    present = {field.name: values(definition, field, version) for field in struct.fields if version in field.versions}
+    present = {
+        field.name: values(definition, field, version)
+        for field in struct.fields
+        if version in field.versions
+    }
     return st.builds(getattr(module, struct.name), **present)
 
 
@@ -93,11 +117,13 @@ def messages(definition: Definition, version: int) -> st.SearchStrategy[Message]
     return structs(definition, definition.root, version)
 
 
-# --- the same message in kio's classes --------------------------------------------------------------------------------------------------------
+# --- the same message in kio's classes ------------------------------------------------------------
 
 
 def kio_class(definition: Definition, version: int) -> Any:
-    entity_type: PayloadEntityType = EntityType.request if definition.kind == "request" else EntityType.response
+    entity_type: PayloadEntityType = (
+        EntityType.request if definition.kind == "request" else EntityType.response
+    )
     if version not in schema_name_map[module_name(APIS[definition.api_key])]:
         return None
     return getattr(load_payload_module(definition.api_key, version, entity_type), definition.name)
@@ -111,7 +137,9 @@ def to_kio(struct: Any, kio_type: Any) -> Any:
     converted = {}
     for field in dataclasses.fields(kio_type):
         name = field.name if hasattr(struct, field.name) else f"{field.name}_ms"
-        converted[field.name] = kio_value(getattr(struct, name), field.metadata.get("kafka_type"), hints[field.name])
+        converted[field.name] = kio_value(
+            getattr(struct, name), field.metadata.get("kafka_type"), hints[field.name]
+        )
     return kio_type(**converted)
 
 
@@ -135,7 +163,14 @@ def nested_class(hint: Any) -> Any:
     """The dataclass that a type hint such as ``tuple[X, ...] | None`` names."""
     if dataclasses.is_dataclass(hint):
         return hint
-    return next((found for argument in typing.get_args(hint) if (found := nested_class(argument)) is not None), None)
+    return next(
+        (
+            found
+            for argument in typing.get_args(hint)
+            if (found := nested_class(argument)) is not None
+        ),
+        None,
+    )
 
 
 @pytest.mark.parametrize(("definition", "version"), EVERY_VERSION)
@@ -161,7 +196,11 @@ def test_same_bytes_as_kio_and_read_back_equal(definition: Definition, version: 
 
 def test_kio_has_every_version() -> None:
     """Without this, the comparison above could quietly become empty."""
-    assert [f"{definition.name} v{version}" for definition, version in VERSIONS if kio_class(definition, version) is None] == []
+    assert [
+        f"{definition.name} v{version}"
+        for definition, version in VERSIONS
+        if kio_class(definition, version) is None
+    ] == []
 
 
 @pytest.mark.parametrize(("definition", "version"), EVERY_VERSION)
@@ -171,13 +210,22 @@ def test_defaults_are_those_of_kio(definition: Definition, version: int) -> None
     for struct in [*definition.structs, definition.root]:
         if version not in struct.versions:
             continue
-        # Where request and response have a struct of the same name, ours of the response begins with Response.
-        theirs = getattr(kio_module, struct.name, None) or getattr(kio_module, struct.name.removeprefix("Response"))
+        # Where request and response have a struct of the same name, ours of the response begins
+        # with Response.
+        theirs = getattr(kio_module, struct.name, None) or getattr(
+            kio_module, struct.name.removeprefix("Response")
+        )
         ours = getattr(module, struct.name)()
         for field in dataclasses.fields(theirs):
-            if field.default is not dataclasses.MISSING and field.metadata.get("kafka_type") is not None:
+            if (
+                field.default is not dataclasses.MISSING
+                and field.metadata.get("kafka_type") is not None
+            ):
                 name = field.name if hasattr(ours, field.name) else f"{field.name}_ms"
-                assert kio_value(getattr(ours, name), field.metadata["kafka_type"], None) == field.default, f"{struct.name}.{name}"
+                assert (
+                    kio_value(getattr(ours, name), field.metadata["kafka_type"], None)
+                    == field.default
+                ), f"{struct.name}.{name}"
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
@@ -185,7 +233,11 @@ def test_garbage_raises_protocol_error_only(definition: Definition) -> None:
     cls = message_class(definition)
 
     @settings(FEW, max_examples=10)
-    @given(st.integers(definition.versions.first, definition.versions.last), st.data(), st.integers(0, 2**32))
+    @given(
+        st.integers(definition.versions.first, definition.versions.last),
+        st.data(),
+        st.integers(0, 2**32),
+    )
     def check(version: int, data: st.DataObject, seed: int) -> None:
         valid = data.draw(messages(definition, version)).encode(version)
         for damaged in damages(valid, random.Random(seed)):
@@ -198,7 +250,9 @@ def test_garbage_raises_protocol_error_only(definition: Definition) -> None:
 
 
 def damages(valid: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Cut, overwritten, with something put in, and nothing but noise. (Hypothesis itself would take long over so many.)"""
+    """Cut, overwritten, with something put in, and nothing but noise. (Hypothesis itself would take
+    long over so many.)
+    """
     for _ in range(30):
         noise = rng.randbytes(rng.choice([1, 1, 2, 4, 50, 200]))
         position = rng.randint(0, len(valid))
@@ -226,7 +280,11 @@ def test_class_constants(api: Api) -> None:
     assert request.__name__ == f"{api.name}Request"
     assert request.RESPONSE.__name__ == f"{api.name}Response"
     for cls, definition in ((request, api.request), (request.RESPONSE, api.response)):
-        assert [api.key, definition.versions.first, definition.versions.last] == [cls.API_KEY, cls.MIN_VERSION, cls.MAX_VERSION]
+        assert [api.key, definition.versions.first, definition.versions.last] == [
+            cls.API_KEY,
+            cls.MIN_VERSION,
+            cls.MAX_VERSION,
+        ]
         assert ApiKey(api.key).flexible_from == cls.FLEXIBLE_FROM
     assert module_name(api).upper() == ApiKey(api.key).name
 
@@ -239,8 +297,14 @@ def test_versions_outside_the_range_are_refused() -> None:
 
 
 def test_a_set_field_that_the_version_lacks_is_refused_unless_ignorable() -> None:
-    request = FetchRequest(rack_id="a", topics=[FetchTopic("t", uuid.UUID(int=7), [FetchPartition(0, last_fetched_epoch=3)])])
-    with pytest.raises(ProtocolError, match=r"FetchPartition\.last_fetched_epoch is set, but version 11 does not have it"):
+    request = FetchRequest(
+        rack_id="a",
+        topics=[FetchTopic("t", uuid.UUID(int=7), [FetchPartition(0, last_fetched_epoch=3)])],
+    )
+    with pytest.raises(
+        ProtocolError,
+        match=r"FetchPartition\.last_fetched_epoch is set, but version 11 does not have it",
+    ):
         request.encode(11)
     request.topics[0].partitions[0].last_fetched_epoch = -1
     read_back = FetchRequest.decode(request.encode(10), 10)
@@ -250,10 +314,14 @@ def test_a_set_field_that_the_version_lacks_is_refused_unless_ignorable() -> Non
 
 
 def test_none_where_the_version_does_not_allow_it_is_refused() -> None:
-    with pytest.raises(ProtocolError, match=r"MetadataRequest\.topics must not be None in version 0"):
+    with pytest.raises(
+        ProtocolError, match=r"MetadataRequest\.topics must not be None in version 0"
+    ):
         MetadataRequest(topics=None).encode(0)
     assert MetadataRequest.decode(MetadataRequest(topics=None).encode(1), 1).topics is None
-    with pytest.raises(ProtocolError, match=r"MetadataResponseTopic\.name must not be None in version 11"):
+    with pytest.raises(
+        ProtocolError, match=r"MetadataResponseTopic\.name must not be None in version 11"
+    ):
         MetadataResponse(topics=[MetadataResponseTopic(name=None)]).encode(11)
 
 

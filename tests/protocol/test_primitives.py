@@ -42,8 +42,16 @@ NUMBERS: dict[str, st.SearchStrategy[Any]] = {
 }
 VALUES = (
     NUMBERS
-    | {name: st.text(max_size=300) if "nullable" not in name else st.none() | st.text(max_size=300) for name in STRINGS}
-    | {name: st.binary(max_size=300) if "nullable" not in name else st.none() | st.binary(max_size=300) for name in BYTES}
+    | {
+        name: st.text(max_size=300) if "nullable" not in name else st.none() | st.text(max_size=300)
+        for name in STRINGS
+    }
+    | {
+        name: st.binary(max_size=300)
+        if "nullable" not in name
+        else st.none() | st.binary(max_size=300)
+        for name in BYTES
+    }
 )
 KIO_WRITERS: dict[str, Callable[[Any, Any], None]] = {
     "int8": kio.write_int8,
@@ -108,7 +116,12 @@ def test_garbage_raises_protocol_error_only(method: str) -> None:
 
 @pytest.mark.parametrize("method", VALUES)
 def test_every_truncation_is_refused(method: str) -> None:
-    examples: dict[str, object] = {"uuid": uuid.UUID(int=1), "boolean": True, **dict.fromkeys(STRINGS, "ab"), **dict.fromkeys(BYTES, b"ab")}
+    examples: dict[str, object] = {
+        "uuid": uuid.UUID(int=1),
+        "boolean": True,
+        **dict.fromkeys(STRINGS, "ab"),
+        **dict.fromkeys(BYTES, b"ab"),
+    }
     data = written(method, examples.get(method, 100))
     for length in range(len(data)):
         with pytest.raises(ProtocolError):
@@ -132,7 +145,9 @@ def test_every_truncation_is_refused(method: str) -> None:
         ("compact_string", "x" * 32768),
     ],
 )
-def test_values_that_do_not_fit_are_refused_and_nothing_is_written(method: str, value: object) -> None:
+def test_values_that_do_not_fit_are_refused_and_nothing_is_written(
+    method: str, value: object
+) -> None:
     writer = Writer()
     with pytest.raises(ProtocolError):
         getattr(writer, method)(value)
@@ -146,7 +161,15 @@ def test_lone_surrogates_cannot_be_written(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", BYTES)
-@pytest.mark.parametrize("value", [bytearray(b"abc"), memoryview(b"abc"), memoryview(b"abcdef")[::2], memoryview(b"abcd").cast("H")])
+@pytest.mark.parametrize(
+    "value",
+    [
+        bytearray(b"abc"),
+        memoryview(b"abc"),
+        memoryview(b"abcdef")[::2],
+        memoryview(b"abcd").cast("H"),
+    ],
+)
 def test_bytes_of_any_kind(method: str, value: bytearray | memoryview) -> None:
     assert getattr(Reader(written(method, value)), method)() == bytes(value)
 
@@ -175,7 +198,9 @@ def test_malformed_data_is_refused(method: str, data: bytes) -> None:
         getattr(Reader(data), method)()
 
 
-@pytest.mark.parametrize(("compact", "data"), [(False, b"\x7f\xff\xff\xff\0\0"), (True, b"\xff\xff\xff\xff\x0f\0\0")])
+@pytest.mark.parametrize(
+    ("compact", "data"), [(False, b"\x7f\xff\xff\xff\0\0"), (True, b"\xff\xff\xff\xff\x0f\0\0")]
+)
 def test_an_array_longer_than_what_remains_is_refused_at_once(compact: bool, data: bytes) -> None:
     tracemalloc.start()
     try:

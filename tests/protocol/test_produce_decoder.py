@@ -1,4 +1,6 @@
-"""The hand-written reader of Produce responses against the generated one, field for field, in every version."""
+"""The hand-written reader of Produce responses against the generated one, field for field, in every
+version.
+"""
 
 from __future__ import annotations
 
@@ -37,22 +39,32 @@ refused = st.builds(
     int64,
     int64,
     int64,
-    st.lists(st.builds(BatchIndexAndErrorMessage, int32, st.none() | st.text(max_size=5)), max_size=2),
+    st.lists(
+        st.builds(BatchIndexAndErrorMessage, int32, st.none() | st.text(max_size=5)), max_size=2
+    ),
     st.none() | st.text(max_size=5),
     st.builds(LeaderIdAndEpoch, st.integers(-1, 5), st.integers(-1, 5)),
 )
-endpoints = st.builds(NodeEndpoint, int32, st.text(max_size=5), int32, st.none() | st.text(max_size=5))
+endpoints = st.builds(
+    NodeEndpoint, int32, st.text(max_size=5), int32, st.none() | st.text(max_size=5)
+)
 
 
-def responses(partitions: st.SearchStrategy[PartitionProduceResponse], ends: st.SearchStrategy[Any]) -> st.SearchStrategy[ProduceResponse]:
-    topics = st.builds(TopicProduceResponse, st.text(max_size=20), st.uuids(), st.lists(partitions, max_size=4))
+def responses(
+    partitions: st.SearchStrategy[PartitionProduceResponse], ends: st.SearchStrategy[Any]
+) -> st.SearchStrategy[ProduceResponse]:
+    topics = st.builds(
+        TopicProduceResponse, st.text(max_size=20), st.uuids(), st.lists(partitions, max_size=4)
+    )
     return st.builds(ProduceResponse, st.lists(topics, max_size=4), int32, ends)
 
 
 def frame(response: ProduceResponse, version: int, correlation_id: int = 77) -> bytes:
     """The response without its size, and without what the version does not have."""
     for topic in response.responses:
-        topic.name, topic.topic_id = (topic.name, ZERO_UUID) if version < 13 else ("", topic.topic_id)
+        topic.name, topic.topic_id = (
+            (topic.name, ZERO_UUID) if version < 13 else ("", topic.topic_id)
+        )
         for partition in topic.partition_responses:
             if version < 10:
                 partition.current_leader = LeaderIdAndEpoch()
@@ -70,7 +82,9 @@ def outcome(decode: Any, version: int, data: bytes) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(response=responses(stored, st.just([])), correlation_id=st.integers(0, (1 << 31) - 1))
-def test_stored_batches_are_read_by_hand(version: int, response: ProduceResponse, correlation_id: int) -> None:
+def test_stored_batches_are_read_by_hand(
+    version: int, response: ProduceResponse, correlation_id: int
+) -> None:
     data = frame(response, version, correlation_id)
     expected = decode_response(ProduceRequest, version, data)
     assert read_usual_answer(version, data) == (expected if version >= FIRST_FLEXIBLE else None)
@@ -81,38 +95,73 @@ def test_stored_batches_are_read_by_hand(version: int, response: ProduceResponse
 @given(response=responses(stored | refused, st.lists(endpoints, max_size=1)))
 def test_whatever_else_is_told_is_read_too(version: int, response: ProduceResponse) -> None:
     data = frame(response, version)
-    assert decode_produce_response(ProduceRequest, version, data) == decode_response(ProduceRequest, version, data)
+    assert decode_produce_response(ProduceRequest, version, data) == decode_response(
+        ProduceRequest, version, data
+    )
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
-@given(response=responses(stored, st.just([])), at=st.integers(0, 1000), byte=st.integers(0, 255), cut=st.integers(0, 40), more=st.binary(max_size=2))
-@example(ProduceResponse([TopicProduceResponse("t", ZERO_UUID, [PartitionProduceResponse()])]), 4, 1, 0, b"")
-def test_damaged_bytes_mean_the_same_to_both(version: int, response: ProduceResponse, at: int, byte: int, cut: int, more: bytes) -> None:
+@given(
+    response=responses(stored, st.just([])),
+    at=st.integers(0, 1000),
+    byte=st.integers(0, 255),
+    cut=st.integers(0, 40),
+    more=st.binary(max_size=2),
+)
+@example(
+    ProduceResponse([TopicProduceResponse("t", ZERO_UUID, [PartitionProduceResponse()])]),
+    4,
+    1,
+    0,
+    b"",
+)
+def test_damaged_bytes_mean_the_same_to_both(
+    version: int, response: ProduceResponse, at: int, byte: int, cut: int, more: bytes
+) -> None:
     data = bytearray(frame(response, version))
     data[at % len(data)] = byte
     damaged = bytes(data[: len(data) - cut] if cut % 2 else data) + more
-    assert outcome(decode_produce_response, version, damaged) == outcome(decode_response, version, damaged)
+    assert outcome(decode_produce_response, version, damaged) == outcome(
+        decode_response, version, damaged
+    )
 
 
 def test_a_version_of_the_future_is_refused_as_ever() -> None:
     with pytest.raises(UnsupportedVersionError):
-        decode_produce_response(ProduceRequest, ProduceResponse.MAX_VERSION + 1, frame(ProduceResponse(), ProduceResponse.MAX_VERSION))
+        decode_produce_response(
+            ProduceRequest,
+            ProduceResponse.MAX_VERSION + 1,
+            frame(ProduceResponse(), ProduceResponse.MAX_VERSION),
+        )
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
 @pytest.mark.parametrize("count", [0, 1, 126, 127, 128, 1_000, 16_382, 16_383])
 def test_many_partitions(version: int, count: int) -> None:
     partitions = [PartitionProduceResponse(index, 0, 10 * index) for index in range(count)]
-    data = frame(ProduceResponse([TopicProduceResponse("many", uuid.UUID(int=3), partitions)]), version)
+    data = frame(
+        ProduceResponse([TopicProduceResponse("many", uuid.UUID(int=3), partitions)]), version
+    )
     usual = read_usual_answer(version, data)
     assert (usual is not None) == (count < 16_383)
-    assert decode_produce_response(ProduceRequest, version, data) == decode_response(ProduceRequest, version, data)
+    assert decode_produce_response(ProduceRequest, version, data) == decode_response(
+        ProduceRequest, version, data
+    )
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
-@pytest.mark.parametrize(("topics", "name_size"), [(0, 0), (126, 3), (127, 3), (1, 126), (1, 127), (2, 249)])
+@pytest.mark.parametrize(
+    ("topics", "name_size"), [(0, 0), (126, 3), (127, 3), (1, 126), (1, 127), (2, 249)]
+)
 def test_many_topics_and_long_names(version: int, topics: int, name_size: int) -> None:
-    listed = [TopicProduceResponse("n" * name_size, uuid.uuid4(), [PartitionProduceResponse()]) for _ in range(topics)]
+    listed = [
+        TopicProduceResponse("n" * name_size, uuid.uuid4(), [PartitionProduceResponse()])
+        for _ in range(topics)
+    ]
     data = frame(ProduceResponse(listed, 5), version)
-    assert (read_usual_answer(version, data) is not None) == (topics < 127 and (name_size < 127 or version >= 13))
-    assert decode_produce_response(ProduceRequest, version, data) == decode_response(ProduceRequest, version, data)
+    assert (read_usual_answer(version, data) is not None) == (
+        topics < 127 and (name_size < 127 or version >= 13)
+    )
+    assert decode_produce_response(ProduceRequest, version, data) == decode_response(
+        ProduceRequest, version, data
+    )

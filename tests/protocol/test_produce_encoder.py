@@ -17,21 +17,33 @@ from aioprod.protocol.produce_encoder import MAX_VERSION, MIN_VERSION, encode_pr
 Topics = list[tuple[str, uuid.UUID, list[tuple[int, bytes]]]]
 
 partitions = st.lists(st.tuples(st.integers(0, (1 << 31) - 1), st.binary(max_size=200)), max_size=4)
-topics_strategy = st.lists(st.tuples(st.text(min_size=1, max_size=150), st.uuids(), partitions), max_size=4)
+topics_strategy = st.lists(
+    st.tuples(st.text(min_size=1, max_size=150), st.uuids(), partitions), max_size=4
+)
 
 
 def generated(
-    version: int, correlation_id: int, client_id: str | None, transactional_id: str | None, acks: int, timeout_ms: int, topics: Topics
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: Topics,
 ) -> bytes:
     data = [
         TopicProduceData(
             name=name if version < 13 else "",
             topic_id=topic_id if version >= 13 else ZERO_UUID,
-            partition_data=[PartitionProduceData(index=index, records=batch) for index, batch in parts],
+            partition_data=[
+                PartitionProduceData(index=index, records=batch) for index, batch in parts
+            ],
         )
         for name, topic_id, parts in topics
     ]
-    request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=data)
+    request = ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=data
+    )
     return encode_request(request, version, correlation_id, client_id)
 
 
@@ -49,16 +61,29 @@ def test_the_versions_are_those_of_the_generated_message() -> None:
     topics=topics_strategy,
 )
 def test_the_bytes_are_those_of_the_generated_encoder(
-    version: int, correlation_id: int, client_id: str | None, transactional_id: str | None, acks: int, timeout_ms: int, topics: Topics
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: Topics,
 ) -> None:
-    buffers = encode_produce_request(version, correlation_id, client_id, transactional_id, acks, timeout_ms, topics)
-    assert b"".join(buffers) == generated(version, correlation_id, client_id, transactional_id, acks, timeout_ms, topics)
+    buffers = encode_produce_request(
+        version, correlation_id, client_id, transactional_id, acks, timeout_ms, topics
+    )
+    assert b"".join(buffers) == generated(
+        version, correlation_id, client_id, transactional_id, acks, timeout_ms, topics
+    )
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
 def test_a_big_batch_goes_through_uncopied(version: int) -> None:
     batches = [bytes(20_000), bytes(300)]
-    topics: Topics = [("a", uuid.uuid4(), [(0, batches[0])]), ("b", uuid.uuid4(), [(5, batches[1])])]
+    topics: Topics = [
+        ("a", uuid.uuid4(), [(0, batches[0])]),
+        ("b", uuid.uuid4(), [(5, batches[1])]),
+    ]
     buffers = encode_produce_request(version, 1, "client", None, -1, 30_000, topics)
     assert [buffer for buffer in buffers if len(buffer) >= 300] == batches
     assert all(any(buffer is batch for buffer in buffers) for batch in batches)

@@ -1,4 +1,6 @@
-"""The batch header: every field at its place, the checksum over the right bytes, and nothing but CorruptRecordError for garbage."""
+"""The batch header: every field at its place, the checksum over the right bytes, and nothing but
+CorruptRecordError for garbage.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,19 @@ from hypothesis import strategies as st
 
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.compression import Codec
-from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, build_batch, check_crc, read_header, set_base_offset
+from aioprod.protocol.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    build_batch,
+    check_crc,
+    read_header,
+    set_base_offset,
+)
 
 #: A batch that a Kafka 0.11 broker sent: one record, value "123".
 FROM_KAFKA = bytes.fromhex(
-    "00000000000000000000003b000000010203 18a270000000000000 0000015dff7b063c 0000015dff7b063c ffffffffffffffff ffff ffffffff 00000001"
+    "00000000000000000000003b000000010203 18a270000000000000 0000015dff7b063c "
+    "0000015dff7b063c ffffffffffffffff ffff ffffffff 00000001"
     "1200000001 06313233 00"
 )
 
@@ -124,16 +134,47 @@ def test_every_field_comes_back(
 
 @pytest.mark.parametrize(
     ("attributes", "codec", "timestamp_type", "transactional", "control"),
-    [(0, 0, 0, False, False), (4, 4, 0, False, False), (8 | 3, 3, 1, False, False), (16 | 2, 2, 0, True, False), (32 | 16 | 1, 1, 0, True, True)],
+    [
+        (0, 0, 0, False, False),
+        (4, 4, 0, False, False),
+        (8 | 3, 3, 1, False, False),
+        (16 | 2, 2, 0, True, False),
+        (32 | 16 | 1, 1, 0, True, True),
+    ],
 )
-def test_attribute_bits(attributes: int, codec: int, timestamp_type: int, transactional: bool, control: bool) -> None:
-    header = read_header(build_batch(b"", attributes=attributes, last_offset_delta=0, base_timestamp=0, max_timestamp=0, record_count=0))
-    assert (header.codec, header.timestamp_type, header.is_transactional, header.is_control) == (Codec(codec), timestamp_type, transactional, control)
+def test_attribute_bits(
+    attributes: int, codec: int, timestamp_type: int, transactional: bool, control: bool
+) -> None:
+    header = read_header(
+        build_batch(
+            b"",
+            attributes=attributes,
+            last_offset_delta=0,
+            base_timestamp=0,
+            max_timestamp=0,
+            record_count=0,
+        )
+    )
+    assert (header.codec, header.timestamp_type, header.is_transactional, header.is_control) == (
+        Codec(codec),
+        timestamp_type,
+        transactional,
+        control,
+    )
 
 
 @pytest.mark.parametrize("number", [5, 6, 7])
 def test_an_unknown_codec_is_corrupt(number: int) -> None:
-    header = read_header(build_batch(b"", attributes=number, last_offset_delta=0, base_timestamp=0, max_timestamp=0, record_count=0))
+    header = read_header(
+        build_batch(
+            b"",
+            attributes=number,
+            last_offset_delta=0,
+            base_timestamp=0,
+            max_timestamp=0,
+            record_count=0,
+        )
+    )
     with pytest.raises(CorruptRecordError, match=f"codec {number}"):
         _ = header.codec
 
@@ -157,7 +198,9 @@ def test_a_flipped_bit_under_the_checksum_is_found(at: int) -> None:
 
 def test_missing_bytes_are_found() -> None:
     header = read_header(FROM_KAFKA)
-    with pytest.raises(CorruptRecordError, match=f"{len(FROM_KAFKA) - 1} of {len(FROM_KAFKA)} bytes"):
+    with pytest.raises(
+        CorruptRecordError, match=f"{len(FROM_KAFKA) - 1} of {len(FROM_KAFKA)} bytes"
+    ):
         check_crc(FROM_KAFKA[:-1], 0, header)
     for end in range(HEADER_SIZE):
         with pytest.raises(CorruptRecordError, match="header alone needs 61"):

@@ -1,4 +1,6 @@
-"""Reading fetched bytes: the same records as aiokafka reads, partial and control batches left out, garbage in one kind of error."""
+"""Reading fetched bytes: the same records as aiokafka reads, partial and control batches left out,
+garbage in one kind of error.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,23 @@ from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import build_batch, read_header
 from aioprod.protocol.record_encoder import encode_varint
-from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records, read_columns, read_records
+from aioprod.protocol.record_reader import (
+    Record,
+    iter_batches,
+    read_batch_records,
+    read_columns,
+    read_records,
+)
 
-entries = st.lists(st.tuples(timestamps, st.none() | st.binary(max_size=300), st.none() | st.binary(max_size=300), headers), max_size=70)
+entries = st.lists(
+    st.tuples(
+        timestamps,
+        st.none() | st.binary(max_size=300),
+        st.none() | st.binary(max_size=300),
+        headers,
+    ),
+    max_size=70,
+)
 PLAIN = record(0, 0, -1, 1, b"v", 0)
 
 
@@ -27,12 +43,24 @@ def test_what_was_written_is_read(codec: Codec, records: list[Any]) -> None:
     built = (
         batch_of(records, codec)
         if records
-        else build_batch(compress(codec, b""), attributes=codec, last_offset_delta=0, base_timestamp=0, max_timestamp=0, record_count=0)
+        else build_batch(
+            compress(codec, b""),
+            attributes=codec,
+            last_offset_delta=0,
+            base_timestamp=0,
+            max_timestamp=0,
+            record_count=0,
+        )
     )
-    expected = [Record(offset, timestamp, 0, key, value, tuple(headers)) for offset, (timestamp, key, value, headers) in enumerate(records)]
+    expected = [
+        Record(offset, timestamp, 0, key, value, tuple(headers))
+        for offset, (timestamp, key, value, headers) in enumerate(records)
+    ]
     assert read_records(built) == expected
     columns = read_columns(memoryview(b"12" + built), 2, read_header(built))
-    assert list(zip(*columns, strict=True)) == [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in expected]
+    assert list(zip(*columns, strict=True)) == [
+        (r.offset, r.timestamp, r.key, r.value, r.headers) for r in expected
+    ]
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -42,13 +70,17 @@ def test_what_aiokafka_wrote_is_read_as_aiokafka_reads_it(codec: Codec, records:
     for offset, entry in enumerate(records):
         builder.append(offset, *entry)
     built = bytes(builder.build())
-    theirs = [Record(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in DefaultRecordBatch(built)]
+    theirs = [
+        Record(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers))
+        for r in DefaultRecordBatch(built)
+    ]
     assert read_records(built) == theirs
 
 
 def test_a_brokers_own_batch_is_read() -> None:
     from_kafka = bytes.fromhex(  # Kafka 0.11: two records with empty values, 168 ms apart
-        "0000000000000001 00000040 00000002 02 c85cbd23 0000 00000001 0000015dff7cdd6c 0000015dff7cde14"
+        "0000000000000001 00000040 00000002 02 c85cbd23 0000 00000001 0000015dff7cdd6c "
+        "0000015dff7cde14"
         "ffffffffffffffff ffff ffffffff 00000002 0c000000010000 0e00d00202010000"
     )
     assert read_records(from_kafka) == [
@@ -59,9 +91,15 @@ def test_a_brokers_own_batch_is_read() -> None:
 
 class TestBatches:
     def test_batches_follow_one_another_and_a_partial_last_one_is_left_out(self) -> None:
-        first, second = batch_of([(BASE, None, b"1")]), batch_of([(BASE, None, b"2"), (BASE, b"k", None)])
+        first, second = (
+            batch_of([(BASE, None, b"1")]),
+            batch_of([(BASE, None, b"2"), (BASE, b"k", None)]),
+        )
         data = first + second
-        assert [(header.record_count, position) for header, position in iter_batches(data)] == [(1, 0), (2, len(first))]
+        assert [(header.record_count, position) for header, position in iter_batches(data)] == [
+            (1, 0),
+            (2, len(first)),
+        ]
         for end in range(len(first), len(data)):
             assert [position for _, position in iter_batches(data[:end])] == [0]
         for end in range(len(first)):
@@ -69,7 +107,10 @@ class TestBatches:
             assert read_records(data[:end]) == []
 
     def test_control_batches_are_left_out_but_can_be_read(self) -> None:
-        marker = handmade(record(0, 0, 4, struct.pack(">hh", 0, 1), 6, struct.pack(">hi", 0, 3), 0), attributes=0x30)
+        marker = handmade(
+            record(0, 0, 4, struct.pack(">hh", 0, 1), 6, struct.pack(">hi", 0, 3), 0),
+            attributes=0x30,
+        )
         data = marker + batch_of([(BASE, None, b"v")])
         assert [record.value for record in read_records(data)] == [b"v"]
         (read,) = read_batch_records(data, 0, read_header(data))
@@ -77,7 +118,10 @@ class TestBatches:
 
     def test_log_append_time_replaces_every_timestamp(self) -> None:
         data = handmade(PLAIN, record(7, 1, -1, -1, 0), attributes=0x08)
-        assert [(r.timestamp, r.timestamp_type) for r in read_records(data)] == [(BASE + 9, 1), (BASE + 9, 1)]
+        assert [(r.timestamp, r.timestamp_type) for r in read_records(data)] == [
+            (BASE + 9, 1),
+            (BASE + 9, 1),
+        ]
 
     def test_offsets_have_gaps_after_compaction(self) -> None:
         deltas = [3, 4, 70, 71, 9000, 9001, 70_000]
@@ -91,11 +135,17 @@ class TestBatches:
         assert [r.timestamp - BASE for r in read_records(data)] == deltas
 
     def test_the_unused_attributes_of_a_record_are_ignored(self) -> None:
-        assert read_records(handmade(PLAIN[:1] + b"\xff" + PLAIN[2:])) == read_records(handmade(PLAIN))
+        assert read_records(handmade(PLAIN[:1] + b"\xff" + PLAIN[2:])) == read_records(
+            handmade(PLAIN)
+        )
 
     def test_longer_varints_than_needed_are_read(self) -> None:
-        body = b"\0" + b"\x82\x80\x00" + b"\x80\x80\x00" + b"\x80\x00" + b"\x82\x80\x00v" + b"\x80\x00"
-        assert read_records(handmade(encode_varint(len(body)) + body)) == [Record(50, BASE + 1, 0, b"", b"v", ())]
+        body = (
+            b"\0" + b"\x82\x80\x00" + b"\x80\x80\x00" + b"\x80\x00" + b"\x82\x80\x00v" + b"\x80\x00"
+        )
+        assert read_records(handmade(encode_varint(len(body)) + body)) == [
+            Record(50, BASE + 1, 0, b"", b"v", ())
+        ]
 
 
 class TestGarbage:
@@ -109,29 +159,109 @@ class TestGarbage:
     @pytest.mark.parametrize(
         ("broken", "words"),
         [
-            pytest.param(handmade(PLAIN, count=2), "2 records in", id="fewer records than the header says"),
-            pytest.param(handmade(PLAIN, PLAIN, count=1), "end at byte", id="more bytes than records"),
-            pytest.param(handmade(PLAIN, b"1234567", count=2), "runs past|length says|end at byte|63 bits|negative", id="a record of garbage"),
-            pytest.param(handmade(PLAIN, count=(1 << 31) - 1), "2147483647 records in", id="a count that would take all memory"),
-            pytest.param(handmade(encode_varint(9) + PLAIN[1:]), "length says", id="a wrong record length"),
-            pytest.param(handmade(encode_varint(-8) + PLAIN[1:]), "length says", id="a negative record length"),
-            pytest.param(handmade(record(0, 0, -2, 1, b"v", 0)), "negative length", id="a key of length -2"),
-            pytest.param(handmade(record(0, 0, -1, -2, b"v", 0)), "negative length", id="a value of length -2"),
-            pytest.param(handmade(record(0, 0, -1, 500, b"v", 0)), "runs past", id="a value longer than the batch"),
-            pytest.param(handmade(record(0, 0, 1 << 60, 1, b"v", 0)), "runs past", id="a key of an exabyte"),
-            pytest.param(handmade(record(0, -1, -1, 1, b"v", 0)), "negative offset delta", id="an offset before the base"),
-            pytest.param(handmade(record(0, 1001, -1, 1, b"v", 0)), "above the batch's last", id="an offset behind the last"),
-            pytest.param(handmade(PLAIN, base_offset=-1), "impossible", id="a negative base offset"),
-            pytest.param(handmade(PLAIN, base_timestamp=(1 << 63) - 1), "impossible", id="a base timestamp out of all reason"),
-            pytest.param(handmade(record(1 << 62, 0, -1, 1, b"v", 0)), "63 bits", id="a timestamp out of all reason"),
-            pytest.param(handmade(record(b"\xff" * 10, b"\0", 0, -1, -1, 0)), "63 bits", id="an endless varint"),
-            pytest.param(handmade(record(0, 0, -1, -1, -1)), "negative number of headers", id="a negative number of headers"),
-            pytest.param(handmade(record(0, 0, -1, -1, 99)), "99 record headers", id="a number of headers that can't be"),
-            pytest.param(handmade(record(0, 0, -1, -1, 1, -1, -1)), "negative length of a header", id="a header without a name"),
-            pytest.param(handmade(record(0, 0, -1, -1, 1, 1, b"\xff", -1)), "malformed header", id="a header's name that isn't UTF-8"),
-            pytest.param(handmade(record(0, 0, -1, -1, 1, 1, b"n", -2)), "negative length", id="a header's value of length -2"),
-            pytest.param(handmade(record(0, 0, -1, -1, 1, 1, b"n", 900)), "length says", id="a header's value longer than the batch"),
-            pytest.param(handmade(b"not zstd at all", count=1, attributes=4), "zstd", id="bytes that the codec refuses"),
+            pytest.param(
+                handmade(PLAIN, count=2), "2 records in", id="fewer records than the header says"
+            ),
+            pytest.param(
+                handmade(PLAIN, PLAIN, count=1), "end at byte", id="more bytes than records"
+            ),
+            pytest.param(
+                handmade(PLAIN, b"1234567", count=2),
+                "runs past|length says|end at byte|63 bits|negative",
+                id="a record of garbage",
+            ),
+            pytest.param(
+                handmade(PLAIN, count=(1 << 31) - 1),
+                "2147483647 records in",
+                id="a count that would take all memory",
+            ),
+            pytest.param(
+                handmade(encode_varint(9) + PLAIN[1:]), "length says", id="a wrong record length"
+            ),
+            pytest.param(
+                handmade(encode_varint(-8) + PLAIN[1:]),
+                "length says",
+                id="a negative record length",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -2, 1, b"v", 0)), "negative length", id="a key of length -2"
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, -2, b"v", 0)),
+                "negative length",
+                id="a value of length -2",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, 500, b"v", 0)),
+                "runs past",
+                id="a value longer than the batch",
+            ),
+            pytest.param(
+                handmade(record(0, 0, 1 << 60, 1, b"v", 0)), "runs past", id="a key of an exabyte"
+            ),
+            pytest.param(
+                handmade(record(0, -1, -1, 1, b"v", 0)),
+                "negative offset delta",
+                id="an offset before the base",
+            ),
+            pytest.param(
+                handmade(record(0, 1001, -1, 1, b"v", 0)),
+                "above the batch's last",
+                id="an offset behind the last",
+            ),
+            pytest.param(
+                handmade(PLAIN, base_offset=-1), "impossible", id="a negative base offset"
+            ),
+            pytest.param(
+                handmade(PLAIN, base_timestamp=(1 << 63) - 1),
+                "impossible",
+                id="a base timestamp out of all reason",
+            ),
+            pytest.param(
+                handmade(record(1 << 62, 0, -1, 1, b"v", 0)),
+                "63 bits",
+                id="a timestamp out of all reason",
+            ),
+            pytest.param(
+                handmade(record(b"\xff" * 10, b"\0", 0, -1, -1, 0)),
+                "63 bits",
+                id="an endless varint",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, -1, -1)),
+                "negative number of headers",
+                id="a negative number of headers",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, -1, 99)),
+                "99 record headers",
+                id="a number of headers that can't be",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, -1, 1, -1, -1)),
+                "negative length of a header",
+                id="a header without a name",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, -1, 1, 1, b"\xff", -1)),
+                "malformed header",
+                id="a header's name that isn't UTF-8",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, -1, 1, 1, b"n", -2)),
+                "negative length",
+                id="a header's value of length -2",
+            ),
+            pytest.param(
+                handmade(record(0, 0, -1, -1, 1, 1, b"n", 900)),
+                "length says",
+                id="a header's value longer than the batch",
+            ),
+            pytest.param(
+                handmade(b"not zstd at all", count=1, attributes=4),
+                "zstd",
+                id="bytes that the codec refuses",
+            ),
             pytest.param(handmade(PLAIN, attributes=6), "codec 6", id="an unknown codec"),
         ],
     )
@@ -151,10 +281,21 @@ class TestGarbage:
         except ProtocolError:
             pass
 
-    @given(body=st.binary(max_size=120), count=st.integers(0, 12), codec=st.sampled_from(Codec), last_delta=st.integers(0, 100))
-    def test_any_bytes_as_records(self, body: bytes, count: int, codec: Codec, last_delta: int) -> None:
+    @given(
+        body=st.binary(max_size=120),
+        count=st.integers(0, 12),
+        codec=st.sampled_from(Codec),
+        last_delta=st.integers(0, 100),
+    )
+    def test_any_bytes_as_records(
+        self, body: bytes, count: int, codec: Codec, last_delta: int
+    ) -> None:
         try:
-            read = read_records(handmade(compress(codec, body), count=count, attributes=codec, last_delta=last_delta))
+            read = read_records(
+                handmade(
+                    compress(codec, body), count=count, attributes=codec, last_delta=last_delta
+                )
+            )
         except CorruptRecordError:
             return
         assert len(read) == count
@@ -162,8 +303,15 @@ class TestGarbage:
             assert -(1 << 63) <= r.timestamp < 1 << 63
             assert 50 <= r.offset <= 50 + last_delta
 
-    @given(records=entries.filter(bool), changes=st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 255)), min_size=1, max_size=4))
-    def test_changed_bytes_without_a_checksum(self, records: list[Any], changes: list[tuple[int, int]]) -> None:
+    @given(
+        records=entries.filter(bool),
+        changes=st.lists(
+            st.tuples(st.integers(0, 100_000), st.integers(0, 255)), min_size=1, max_size=4
+        ),
+    )
+    def test_changed_bytes_without_a_checksum(
+        self, records: list[Any], changes: list[tuple[int, int]]
+    ) -> None:
         data = bytearray(batch_of(records))
         for at, byte in changes:
             data[at % len(data)] = byte

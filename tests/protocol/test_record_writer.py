@@ -1,4 +1,6 @@
-"""The producer's encoder against three others: aiokafka's builder byte for byte, aiokafka's reader, and kio's."""
+"""The producer's encoder against three others: aiokafka's builder byte for byte, aiokafka's reader,
+and kio's.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ Entry = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 entries = st.lists(
     st.tuples(
-        st.one_of(st.just(BASE), st.integers(BASE - 200, BASE + 20_000), st.integers(0, 4_000_000_000_000)),
+        st.one_of(
+            st.just(BASE), st.integers(BASE - 200, BASE + 20_000), st.integers(0, 4_000_000_000_000)
+        ),
         st.none() | st.binary(max_size=80),
         st.none() | st.binary(max_size=200),
         st.lists(st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=10)), max_size=3),
@@ -63,19 +67,28 @@ def by_aiokafka(builder_type: Any, records: list[Entry], codec: Codec = Codec.NO
 @pytest.mark.parametrize("builder_type", [DefaultRecordBatchBuilder, _DefaultRecordBatchBuilderPy])
 @given(records=entries)
 def test_the_bytes_are_those_of_aiokafka(builder_type: Any, records: list[Entry]) -> None:
-    ours = written(records).build(producer_id=4321, producer_epoch=7, base_sequence=99, transactional=True)
+    ours = written(records).build(
+        producer_id=4321, producer_epoch=7, base_sequence=99, transactional=True
+    )
     theirs = bytearray(by_aiokafka(builder_type, records))
-    theirs[12:16] = ours[12:16]  # the leader epoch, which aiokafka's two builders set to 0 and -1, and no broker looks at
+    theirs[12:16] = ours[
+        12:16
+    ]  # the leader epoch, which aiokafka's two builders set to 0 and -1, and no broker looks at
     assert ours == theirs
 
 
 @pytest.mark.parametrize("reader_type", [DefaultRecordBatch, _DefaultRecordBatchPy])
 @pytest.mark.parametrize("codec", Codec)
 def test_aiokafka_reads_every_codec(reader_type: Any, codec: Codec) -> None:
-    records: list[Entry] = [(BASE + index // 3, b"k%d" % index, b"v" * index, [("h", b"%d" % index)]) for index in range(300)]
+    records: list[Entry] = [
+        (BASE + index // 3, b"k%d" % index, b"v" * index, [("h", b"%d" % index)])
+        for index in range(300)
+    ]
     batch = reader_type(written(records).build(codec=codec))
     assert batch.validate_crc()
-    assert [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch] == [(i, *record) for i, record in enumerate(records)]
+    assert [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch] == [
+        (i, *record) for i, record in enumerate(records)
+    ]
 
 
 @given(records=entries)
@@ -83,16 +96,26 @@ def test_kio_reads_it(records: list[Entry]) -> None:
     built = written(records).build()
     batch, size = read_batch(built, 0)
     assert size == len(built)
-    assert [(r.offset, r.key, r.value, [(h.key, h.value) for h in r.headers]) for r in batch.records] == [
-        (index, key, value, [(name.encode(), data) for name, data in headers]) for index, (_, key, value, headers) in enumerate(records)
+    assert [
+        (r.offset, r.key, r.value, [(h.key, h.value) for h in r.headers]) for r in batch.records
+    ] == [
+        (index, key, value, [(name.encode(), data) for name, data in headers])
+        for index, (_, key, value, headers) in enumerate(records)
     ]
 
 
-@pytest.mark.parametrize("length", [0, 1, 52, 63, 64, 8191, 8192, 16383, 16384, 1_048_575, 1_048_576, 1_100_000])
+@pytest.mark.parametrize(
+    "length", [0, 1, 52, 63, 64, 8191, 8192, 16383, 16384, 1_048_575, 1_048_576, 1_100_000]
+)
 @pytest.mark.parametrize("field", ["key", "value", "header"])
 def test_lengths_on_both_sides_of_the_tables_end(length: int, field: str) -> None:
     data = b"d" * length
-    record: Entry = (BASE, data if field == "key" else None, data if field == "value" else b"", [("name", data)] if field == "header" else [])
+    record: Entry = (
+        BASE,
+        data if field == "key" else None,
+        data if field == "value" else b"",
+        [("name", data)] if field == "header" else [],
+    )
     writer = written([record])
     assert writer.size <= estimate_upper_bound(*record[1:]) - HEADER_SIZE
     batch = DefaultRecordBatch(writer.build())
@@ -101,30 +124,48 @@ def test_lengths_on_both_sides_of_the_tables_end(length: int, field: str) -> Non
 
 
 def test_more_records_than_the_tables_hold() -> None:
-    records: list[Entry] = [(BASE, None, b"", []) for _ in range(16_400)] + [(BASE, b"key", b"value", [])]
+    records: list[Entry] = [(BASE, None, b"", []) for _ in range(16_400)] + [
+        (BASE, b"key", b"value", [])
+    ]
     batch = DefaultRecordBatch(written(records).build())
     read = list(batch)
     assert [record.offset for record in read] == list(range(16_401))
     assert read[-1].key == b"key"
 
 
-@pytest.mark.parametrize("first", [0, 1, 50, 63, 64, 8100, 8191, 8192, 16_300, 16_384, (1 << 20) - 3])
+@pytest.mark.parametrize(
+    "first", [0, 1, 50, 63, 64, 8100, 8191, 8192, 16_300, 16_384, (1 << 20) - 3]
+)
 @settings(max_examples=30)
 @given(data=st.data(), keyed=st.booleans(), headed=st.booleans())
-def test_many_at_once_are_the_same_bytes_as_one_by_one(data: st.DataObject, keyed: bool, headed: bool, first: int) -> None:
+def test_many_at_once_are_the_same_bytes_as_one_by_one(
+    data: st.DataObject, keyed: bool, headed: bool, first: int
+) -> None:
     lengths = st.one_of(st.integers(0, 70), st.sampled_from([8190, 8191, 8192, 16_383, 16_384]))
     count = data.draw(st.integers(1, 150))
-    sizes = data.draw(st.lists(st.tuples(lengths, st.integers(0, 70)), min_size=count, max_size=count))
+    sizes = data.draw(
+        st.lists(st.tuples(lengths, st.integers(0, 70)), min_size=count, max_size=count)
+    )
     values = [b"v" * value for value, _ in sizes]
     keys = [b"k" * key for _, key in sizes] if keyed else []
-    headers = [encode_headers([("name", b"h" * key), ("other", None)]) for _, key in sizes] if headed else []
+    headers = (
+        [encode_headers([("name", b"h" * key), ("other", None)]) for _, key in sizes]
+        if headed
+        else []
+    )
     starts = sorted({0, *data.draw(st.lists(st.integers(0, count - 1), max_size=12))})
     delta_of_run = st.one_of(st.integers(-70, 70), st.integers(-9000, 9000), st.just(1 << 40))
     deltas = data.draw(st.lists(delta_of_run, min_size=len(starts), max_size=len(starts)))
     expected = b""
     for index, value in enumerate(values):
         delta = deltas[max(at for at, start in enumerate(starts) if start <= index)]
-        expected += encode_record(delta, first + index, keys[index] if keyed else None, value, headers[index] if headed else NO_HEADERS)
+        expected += encode_record(
+            delta,
+            first + index,
+            keys[index] if keyed else None,
+            value,
+            headers[index] if headed else NO_HEADERS,
+        )
     assert encode_records(first, keys, values, headers, starts, deltas) == expected
 
 
@@ -133,15 +174,21 @@ def test_records_that_were_encoded_elsewhere_are_as_ours(records: list[Entry]) -
     ours = written(records)
     times = [record[0] for record in records]
     timestamps = times if len(set(times)) > 1 else None
-    taken = RecordBatchWriter.of_encoded(ours.body(), ours.count, ours.base_timestamp, ours.max_timestamp, timestamps)
+    taken = RecordBatchWriter.of_encoded(
+        ours.body(), ours.count, ours.base_timestamp, ours.max_timestamp, timestamps
+    )
     assert (taken.size, taken.only_timestamp) == (ours.size, ours.only_timestamp)
-    assert taken.build(codec=Codec.LZ4, base_sequence=5) == ours.build(codec=Codec.LZ4, base_sequence=5)
+    assert taken.build(codec=Codec.LZ4, base_sequence=5) == ours.build(
+        codec=Codec.LZ4, base_sequence=5
+    )
     taken.release()
     assert [taken.timestamp(index) for index in range(taken.count)] == times
 
 
 @given(records=entries, folds=st.sets(st.integers(0, 20)))
-def test_size_is_an_upper_bound_and_exact_after_a_fold(records: list[Entry], folds: set[int]) -> None:
+def test_size_is_an_upper_bound_and_exact_after_a_fold(
+    records: list[Entry], folds: set[int]
+) -> None:
     whole = written(records).build()
     writer = RecordBatchWriter(records[0][0])
     for index, record in enumerate(records):
@@ -149,7 +196,9 @@ def test_size_is_an_upper_bound_and_exact_after_a_fold(records: list[Entry], fol
         if index in folds:
             before = writer.size
             writer.fold()
-            assert writer.size == len(writer.build()) - HEADER_SIZE <= before + 20  # timestamps far away take more than is assumed
+            assert (
+                writer.size == len(writer.build()) - HEADER_SIZE <= before + 20
+            )  # timestamps far away take more than is assumed
     assert writer.build() == whole
     assert writer.size == len(whole) - HEADER_SIZE
 
@@ -166,7 +215,17 @@ def test_what_is_assumed_of_a_records_size_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [[("n", "text")], [("n", 5)], [(b"n", b"")], [("n", bytearray(b"x"))], [("n", memoryview(b"x"))], "ab", {"ab": b""}, 5]
+    "headers",
+    [
+        [("n", "text")],
+        [("n", 5)],
+        [(b"n", b"")],
+        [("n", bytearray(b"x"))],
+        [("n", memoryview(b"x"))],
+        "ab",
+        {"ab": b""},
+        5,
+    ],
 )
 def test_headers_that_are_none_are_refused(headers: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
@@ -176,7 +235,10 @@ def test_headers_that_are_none_are_refused(headers: Any) -> None:
 def test_names_of_headers_are_remembered_within_bounds() -> None:
     for number in range(5_000):
         assert encode_headers([(f"name {number}", b"")])[2:] == f"name {number}".encode() + b"\0"
-    assert encode_headers([("x" * 300, None)]) == encode_varint(1) + encode_varint(300) + b"x" * 300 + b"\x01"
+    assert (
+        encode_headers([("x" * 300, None)])
+        == encode_varint(1) + encode_varint(300) + b"x" * 300 + b"\x01"
+    )
 
 
 @given(records=entries)
@@ -199,12 +261,17 @@ def test_the_upper_bound_holds_and_is_near(records: list[Entry]) -> None:
 
 
 def test_the_upper_bound_is_javas() -> None:
-    # DefaultRecordBatch.estimateBatchSizeUpperBound: 61 + 21 + key, value and headers with their varint lengths.
+    # DefaultRecordBatch.estimateBatchSizeUpperBound: 61 + 21 + key, value and headers with their
+    # varint lengths.
     assert estimate_upper_bound(None, None) == 61 + 21 + 1 + 1 + 1
-    assert estimate_upper_bound(b"k", b"v" * 64, [("h", None), ("i", b"1")]) == 61 + 21 + (1 + 1) + (2 + 64) + 1 + (1 + 1 + 1) + (1 + 1 + 1 + 1)
+    assert estimate_upper_bound(b"k", b"v" * 64, [("h", None), ("i", b"1")]) == 61 + 21 + (
+        1 + 1
+    ) + (2 + 64) + 1 + (1 + 1 + 1) + (1 + 1 + 1 + 1)
 
 
-@pytest.mark.parametrize(("key", "value"), [("text", b""), (b"", "text"), (1, b""), (b"", 1), (None, [1])])
+@pytest.mark.parametrize(
+    ("key", "value"), [("text", b""), (b"", "text"), (1, b""), (b"", 1), (None, [1])]
+)
 def test_a_record_that_is_not_bytes_changes_nothing(key: Any, value: Any) -> None:
     writer = RecordBatchWriter(BASE)
     writer.append(BASE, None, b"first")
@@ -235,21 +302,45 @@ def test_bytearray_and_memoryview_are_copied_at_append() -> None:
 def test_building_again_with_another_sequence_changes_only_that() -> None:
     writer = RecordBatchWriter(BASE)
     writer.append(BASE, b"k", b"v")
-    first = writer.build(codec=Codec.ZSTD, level=1, producer_id=5, producer_epoch=1, base_sequence=10)
-    again = writer.build(codec=Codec.ZSTD, level=1, producer_id=5, producer_epoch=2, base_sequence=0)
+    first = writer.build(
+        codec=Codec.ZSTD, level=1, producer_id=5, producer_epoch=1, base_sequence=10
+    )
+    again = writer.build(
+        codec=Codec.ZSTD, level=1, producer_id=5, producer_epoch=2, base_sequence=0
+    )
     assert first[HEADER_SIZE:] == again[HEADER_SIZE:]
     header = read_header(again)
     check_crc(again, 0, header)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.codec) == (5, 2, 0, Codec.ZSTD)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.codec) == (
+        5,
+        2,
+        0,
+        Codec.ZSTD,
+    )
 
 
 def test_header_of_a_built_batch() -> None:
     writer = RecordBatchWriter(BASE)
     for timestamp in (BASE, BASE + 40, BASE - 3):
         writer.append(timestamp, None, b"v")
-    built = writer.build(codec=Codec.LZ4, transactional=True, producer_id=1, producer_epoch=0, base_sequence=2147483647)
+    built = writer.build(
+        codec=Codec.LZ4,
+        transactional=True,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=2147483647,
+    )
     assert struct.unpack_from(">qiibI", built) == (0, len(built) - 12, -1, 2, crc32c(built[21:]))
-    assert struct.unpack_from(">hiqqqhii", built, 21) == (0x13, 2, BASE, BASE + 40, 1, 0, 2147483647, 3)
+    assert struct.unpack_from(">hiqqqhii", built, 21) == (
+        0x13,
+        2,
+        BASE,
+        BASE + 40,
+        1,
+        0,
+        2147483647,
+        3,
+    )
 
 
 @given(number=st.integers(-(1 << 63), (1 << 63) - 1))

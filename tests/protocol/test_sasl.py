@@ -1,4 +1,6 @@
-"""SASL mechanisms, bytes in and bytes out: they agree with the RFCs, with each other, and refuse what they should."""
+"""SASL mechanisms, bytes in and bytes out: they agree with the RFCs, with each other, and refuse
+what they should.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from aioprod.protocol.sasl.plain import PlainClient, PlainServer
 from aioprod.protocol.sasl.scram import MAX_ITERATIONS, ScramClient, ScramCredential, ScramServer
 
 SALT = b"0123456789abcdef"
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+TEXTS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
 SCRAM = st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"])
 
 
@@ -45,8 +49,12 @@ class TestScram:
         assert client.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
 
     def test_our_server_says_what_rfc_7677_says(self) -> None:
-        credential = ScramCredential.of("SCRAM-SHA-256", "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
-        server = ScramServer("SCRAM-SHA-256", {"user": credential}.get, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+        credential = ScramCredential.of(
+            "SCRAM-SHA-256", "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+        )
+        server = ScramServer(
+            "SCRAM-SHA-256", {"user": credential}.get, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+        )
         first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
         assert server.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == first
         proof = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
@@ -55,14 +63,18 @@ class TestScram:
 
     @given(mechanism=SCRAM, user=TEXTS, password=TEXTS)
     @settings(max_examples=30, deadline=None)
-    def test_both_sides_agree_whatever_the_name_and_password(self, mechanism: str, user: str, password: str) -> None:
+    def test_both_sides_agree_whatever_the_name_and_password(
+        self, mechanism: str, user: str, password: str
+    ) -> None:
         server = scram_server(mechanism, user, password)
         talk(ScramClient(mechanism, user, password, "client"), server)
         assert server.user == user
 
     @given(mechanism=SCRAM, password=TEXTS, other=TEXTS)
     @settings(max_examples=20, deadline=None)
-    def test_another_password_or_user_is_refused(self, mechanism: str, password: str, other: str) -> None:
+    def test_another_password_or_user_is_refused(
+        self, mechanism: str, password: str, other: str
+    ) -> None:
         server = scram_server(mechanism, "user", password)
         name, tried = ("user", other) if other != password else ("nobody", password)
         with pytest.raises(AuthenticationError, match="invalid credentials"):
@@ -84,7 +96,9 @@ class TestScram:
             (b"r=client+,s=AA==,i=99999999999", "makes no sense"),
         ],
     )
-    def test_a_first_message_of_the_broker_that_can_not_be(self, challenge: bytes, fault: str) -> None:
+    def test_a_first_message_of_the_broker_that_can_not_be(
+        self, challenge: bytes, fault: str
+    ) -> None:
         client = ScramClient("SCRAM-SHA-256", "user", "pencil", "client")
         client.first_message()
         with pytest.raises(AuthenticationError, match=fault):
@@ -100,18 +114,33 @@ class TestScram:
             (b"e=invalid-proof", r"\(invalid-proof\)"),
         ],
     )
-    def test_a_broker_that_can_not_prove_that_it_knows_the_password(self, last: bytes, fault: str) -> None:
+    def test_a_broker_that_can_not_prove_that_it_knows_the_password(
+        self, last: bytes, fault: str
+    ) -> None:
         client = ScramClient("SCRAM-SHA-256", "user", "pencil", "client")
-        client.answer(scram_server("SCRAM-SHA-256", "user", "other").respond(client.first_message()))
+        client.answer(
+            scram_server("SCRAM-SHA-256", "user", "other").respond(client.first_message())
+        )
         with pytest.raises(AuthenticationError, match=fault):
             client.answer(last)
 
-    @pytest.mark.parametrize("message", [b"", b"n,,n=user", b"y,,n=user,r=c", b"p=tls-unique,,n=user,r=c", b"\xff"])
+    @pytest.mark.parametrize(
+        "message", [b"", b"n,,n=user", b"y,,n=user,r=c", b"p=tls-unique,,n=user,r=c", b"\xff"]
+    )
     def test_a_client_that_makes_no_sense_is_refused(self, message: bytes) -> None:
         with pytest.raises(AuthenticationError, match="first message"):
             scram_server("SCRAM-SHA-256", "user", "pencil").respond(message)
 
-    @pytest.mark.parametrize("message", [b"", b"c=biws,r=cserver", b"c=biws,r=other,p=AA==", b"c=eSws,r=cserver,p=AA==", b"c=biws,r=cserver,p=A"])
+    @pytest.mark.parametrize(
+        "message",
+        [
+            b"",
+            b"c=biws,r=cserver",
+            b"c=biws,r=other,p=AA==",
+            b"c=eSws,r=cserver,p=AA==",
+            b"c=biws,r=cserver,p=A",
+        ],
+    )
     def test_a_last_message_that_makes_no_sense_is_refused(self, message: bytes) -> None:
         server = scram_server("SCRAM-SHA-256", "user", "pencil")
         server.respond(b"n,,n=user,r=c")
@@ -134,7 +163,16 @@ class TestPlain:
         assert server.user == user
 
     @pytest.mark.parametrize(
-        "message", [b"", b"\0user\0wrong", b"\0other\0pencil", b"\0\0", b"\0user\0pencil\0", b"other\0user\0pencil", b"\xff\0\xff\0x"]
+        "message",
+        [
+            b"",
+            b"\0user\0wrong",
+            b"\0other\0pencil",
+            b"\0\0",
+            b"\0user\0pencil\0",
+            b"other\0user\0pencil",
+            b"\xff\0\xff\0x",
+        ],
     )
     def test_anything_else_is_refused(self, message: bytes) -> None:
         server = PlainServer({"user": "pencil"})
@@ -146,7 +184,10 @@ class TestPlain:
 class TestOAuthBearer:
     def test_the_message_of_the_rfc_with_extensions(self) -> None:
         client = OAuthBearerClient("abc.def.ghi", {"traceId": "42", "logicalCluster": "lkc 1"})
-        assert client.first_message() == b"n,,\x01auth=Bearer abc.def.ghi\x01traceId=42\x01logicalCluster=lkc 1\x01\x01"
+        assert (
+            client.first_message()
+            == b"n,,\x01auth=Bearer abc.def.ghi\x01traceId=42\x01logicalCluster=lkc 1\x01\x01"
+        )
 
     def test_the_broker_sees_token_and_extensions(self) -> None:
         seen: list[tuple[str, dict[str, str]]] = []
@@ -169,7 +210,9 @@ class TestOAuthBearer:
         assert client.answer(challenge) == b"\x01"
         with pytest.raises(AuthenticationError, match="invalid_token"):
             server.respond(b"\x01")
-        with pytest.raises(AuthenticationError, match="invalid_token"):  # a broker that says yes after all is not believed
+        with pytest.raises(
+            AuthenticationError, match="invalid_token"
+        ):  # a broker that says yes after all is not believed
             client.answer(b"")
 
     @pytest.mark.parametrize(
@@ -192,7 +235,14 @@ class TestOAuthBearer:
         assert token == "" or token not in str(raised.value).split()
 
     @pytest.mark.parametrize(
-        "message", [b"", b"n,,\x01auth=Bearer t\x01", b"n,,\x01a=b\x01\x01", b"n,,\x01auth=Basic t\x01\x01", b"x\x01auth=Bearer t\x01\x01"]
+        "message",
+        [
+            b"",
+            b"n,,\x01auth=Bearer t\x01",
+            b"n,,\x01a=b\x01\x01",
+            b"n,,\x01auth=Basic t\x01\x01",
+            b"x\x01auth=Bearer t\x01\x01",
+        ],
     )
     def test_a_client_that_makes_no_sense_is_refused(self, message: bytes) -> None:
         with pytest.raises(AuthenticationError, match="Invalid OAUTHBEARER"):

@@ -1,4 +1,6 @@
-"""Topics with known records for the tests of the source, and what a read makes of them without Spark."""
+"""Topics with known records for the tests of the source, and what a read makes of them without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,29 @@ def send(servers: str, topic: str, compression_type: str = "none", **columns: An
 
 
 def options_of(servers: str, streaming: bool = False, /, **options: str) -> SourceOptions:
-    given = {"kafka.bootstrap.servers": servers, "kafka.retry.backoff.ms": "5", "fetchOffset.retryIntervalMs": "1"}
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "kafka.retry.backoff.ms": "5",
+        "fetchOffset.retryIntervalMs": "1",
+    }
     return parse_source_options(given | options, streaming=streaming)
 
 
 def values(options: SourceOptions, ranges: list[OffsetRange]) -> list[str]:
-    return [value.decode() for item in ranges for batch in read_range(options, item) for value in batch.column("value").to_pylist()]
+    return [
+        value.decode()
+        for item in ranges
+        for batch in read_range(options, item)
+        for value in batch.column("value").to_pylist()
+    ]
 
 
 def ranges_of(options: SourceOptions) -> list[OffsetRange]:
-    return [partition.item for partition in KafkaReader(options).partitions() if isinstance(partition, RangePartition)]
+    return [
+        partition.item
+        for partition in KafkaReader(options).partitions()
+        if isinstance(partition, RangePartition)
+    ]
 
 
 def read(servers: str, **options: str) -> list[str]:
@@ -55,7 +70,9 @@ def stream(servers: str, **options: str) -> Iterator[KafkaStreamReader]:
         reader.stop()
 
 
-def stream_values(reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+def stream_values(
+    reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]
+) -> list[str]:
     """What the tasks of a micro-batch read."""
     return [
         value.decode()

@@ -18,7 +18,13 @@ HOME = str(Path(aioprod.__file__).resolve().parent.parent)
 
 @pytest.fixture
 def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "SPARK_LOCAL_IP", "PYSPARK_GATEWAY_PORT"):
+    for name in (
+        "PYSPARK_PYTHON",
+        "PYSPARK_DRIVER_PYTHON",
+        "PYTHONPATH",
+        "SPARK_LOCAL_IP",
+        "PYSPARK_GATEWAY_PORT",
+    ):
         # Set first, so that what configure() sets is undone too.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -26,16 +32,24 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_workers_run_this_python_and_find_this_package(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_workers_run_this_python_and_find_this_package(
+    clean: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     clean.setenv("PYTHONPATH", str(tmp_path))
     configure()
     configure()
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert (Path(os.environ["JAVA_HOME"]) / "bin" / "java").exists()
-    expected = [str(tmp_path)] if HOME in site.getsitepackages() else [HOME, f"{HOME}/aioprod/spark/registration", str(tmp_path)]
+    expected = (
+        [str(tmp_path)]
+        if HOME in site.getsitepackages()
+        else [HOME, f"{HOME}/aioprod/spark/registration", str(tmp_path)]
+    )
     assert os.environ["PYTHONPATH"].split(os.pathsep) == expected
     command = [sys.executable, "-c", "import aioprod, pyspark_aioprod; print(aioprod.__file__)"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    found = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True
+    ).stdout.strip()
     assert Path(found).resolve() == Path(aioprod.__file__).resolve()
 
 
@@ -52,14 +66,23 @@ def settings(master: str | None = None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("master", [None, "local[2]", "local-cluster[2,1,1024]"])
-def test_on_one_machine_only_that_machine_is_listened_on(clean: pytest.MonkeyPatch, master: str | None) -> None:
+def test_on_one_machine_only_that_machine_is_listened_on(
+    clean: pytest.MonkeyPatch, master: str | None
+) -> None:
     given = settings(master)
     assert given["spark.master"] == (master or "local[*]")
-    assert given["spark.driver.host"] == given["spark.driver.bindAddress"] == os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert (
+        given["spark.driver.host"]
+        == given["spark.driver.bindAddress"]
+        == os.environ["SPARK_LOCAL_IP"]
+        == "127.0.0.1"
+    )
     assert given["spark.sql.shuffle.partitions"] == "2"
 
 
-def test_executors_of_a_cluster_reach_the_driver_and_keep_their_own_python(clean: pytest.MonkeyPatch) -> None:
+def test_executors_of_a_cluster_reach_the_driver_and_keep_their_own_python(
+    clean: pytest.MonkeyPatch,
+) -> None:
     clean.setenv("PYSPARK_PYTHON", "/opt/python/bin/python")
     given = settings("spark://10.0.0.7:7077")
     assert given == {

@@ -40,8 +40,12 @@ def test_json_and_back_changes_nothing(offsets: dict[TopicPartition, int]) -> No
 
 
 def test_words_and_explicit_offsets() -> None:
-    assert parse_offsets("startingOffsets", None, default=LATEST) == OffsetSpec("startingOffsets", LATEST)
-    assert parse_offsets("startingOffsets", " Earliest ", default=LATEST) == OffsetSpec("startingOffsets", EARLIEST)
+    assert parse_offsets("startingOffsets", None, default=LATEST) == OffsetSpec(
+        "startingOffsets", LATEST
+    )
+    assert parse_offsets("startingOffsets", " Earliest ", default=LATEST) == OffsetSpec(
+        "startingOffsets", EARLIEST
+    )
     spec = parse_offsets("startingOffsets", '{"a":{"0":23,"1":-2}}', default=LATEST)
     assert spec.targets([A0, A1]) == {A0: 23, A1: EARLIEST}
     assert OffsetSpec("startingOffsets", EARLIEST).targets([A0, B0]) == {A0: EARLIEST, B0: EARLIEST}
@@ -57,26 +61,40 @@ def test_explicit_offsets_must_name_exactly_what_is_read() -> None:
 
 def test_times_of_all_partitions_or_each() -> None:
     assert TimestampSpec("startingTimestamp", 7).timestamps([A0, A1]) == {A0: 7, A1: 7}
-    assert TimestampSpec("startingOffsetsByTimestamp", None, {A0: 1, A1: 2}).timestamps([A0, A1]) == {A0: 1, A1: 2}
+    assert TimestampSpec("startingOffsetsByTimestamp", None, {A0: 1, A1: 2}).timestamps(
+        [A0, A1]
+    ) == {A0: 1, A1: 2}
 
 
 def test_a_partition_without_a_record_so_late_is_read_from_its_end_or_an_error() -> None:
     found = {A0: 5, A1: LATEST}
     assert TimestampSpec("startingTimestamp", 7).targets(found) == found
-    with pytest.raises(ConfigError, match=r"option startingTimestamp: no record at or after 7 in a-1\. Set .*Strategy=latest"):
+    with pytest.raises(
+        ConfigError,
+        match=r"option startingTimestamp: no record at or after 7 in a-1\. Set .*Strategy=latest",
+    ):
         TimestampSpec("startingTimestamp", 7, latest_if_none=False).targets(found)
 
 
 def test_a_limit_is_shared_in_proportion_to_the_backlog() -> None:
-    assert limit_offsets({A0: 100, A1: 0}, {A0: 400, A1: 100, B0: 600}, 100) == {A0: 130, A1: 10, B0: 60}
+    assert limit_offsets({A0: 100, A1: 0}, {A0: 400, A1: 100, B0: 600}, 100) == {
+        A0: 130,
+        A1: 10,
+        B0: 60,
+    }
 
 
 def test_a_limit_below_the_number_of_partitions_moves_each_by_one() -> None:
     assert limit_offsets({A0: 0, A1: 0, B0: 5}, {A0: 10, A1: 10, B0: 5}, 1) == {A0: 1, A1: 1, B0: 5}
 
 
-@given(st.dictionaries(PARTITIONS, st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1), st.integers(1, 50))
-def test_limited_batches_reach_the_end_and_never_pass_it(backlog: dict[TopicPartition, tuple[int, int]], limit: int) -> None:
+@given(
+    st.dictionaries(PARTITIONS, st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1),
+    st.integers(1, 50),
+)
+def test_limited_batches_reach_the_end_and_never_pass_it(
+    backlog: dict[TopicPartition, tuple[int, int]], limit: int
+) -> None:
     start = {tp: low for tp, (low, _) in backlog.items()}
     end = {tp: low + size for tp, (low, size) in backlog.items()}
     steps = 0
@@ -95,19 +113,32 @@ def test_without_a_limit_everything_is_taken() -> None:
 
 
 def test_a_task_per_partition_that_has_something() -> None:
-    assert plan_ranges({A0: 0, A1: 5, B0: 2}, {A0: 10, A1: 5, B0: 3}) == [OffsetRange("a", 0, 0, 10), OffsetRange("b", 0, 2, 3)]
+    assert plan_ranges({A0: 0, A1: 5, B0: 2}, {A0: 10, A1: 5, B0: 3}) == [
+        OffsetRange("a", 0, 0, 10),
+        OffsetRange("b", 0, 2, 3),
+    ]
     assert plan_ranges({}, {}, 4) == []
 
 
 @given(
-    st.dictionaries(PARTITIONS, st.integers(1, 500), min_size=1), st.none() | st.integers(1, 20), st.none() | st.integers(1, 200)
+    st.dictionaries(PARTITIONS, st.integers(1, 500), min_size=1),
+    st.none() | st.integers(1, 20),
+    st.none() | st.integers(1, 200),
 )
-def test_split_ranges_cover_the_same_offsets_once(sizes: dict[TopicPartition, int], min_partitions: int | None, max_records: int | None) -> None:
+def test_split_ranges_cover_the_same_offsets_once(
+    sizes: dict[TopicPartition, int], min_partitions: int | None, max_records: int | None
+) -> None:
     start = dict.fromkeys(sizes, 7)
     end = {tp: 7 + size for tp, size in sizes.items()}
     ranges = plan_ranges(start, end, min_partitions, max_records)
-    covered = [(item.topic, item.partition, offset) for item in ranges for offset in range(item.start, item.end)]
-    assert sorted(covered) == sorted((tp.topic, tp.partition, offset) for tp in sizes for offset in range(7, end[tp]))
+    covered = [
+        (item.topic, item.partition, offset)
+        for item in ranges
+        for offset in range(item.start, item.end)
+    ]
+    assert sorted(covered) == sorted(
+        (tp.topic, tp.partition, offset) for tp in sizes for offset in range(7, end[tp])
+    )
     assert all(0 < item.size <= (max_records or 500) for item in ranges)
 
 
@@ -119,12 +150,22 @@ def test_split_ranges_cover_the_same_offsets_once(sizes: dict[TopicPartition, in
         ((1,), 4, None, [1]),
         ((5,), 3, None, [1, 2, 2]),
         ((1, 1, 100), 3, None, [1, 1, 100]),
-        ((1, 100), 4, None, [1, 33, 33, 34]),  # the small one has a task of its own and does not count for the others' shares
+        (
+            (1, 100),
+            4,
+            None,
+            [1, 33, 33, 34],
+        ),  # the small one has a task of its own and does not count for the others' shares
         ((9, 91), 10, None, [9, 10, 10, 10, 10, 10, 10, 10, 10, 11]),
         ((100, 10), None, 50, [50, 50, 10]),
         ((100, 10), None, 60, [50, 50, 10]),
         ((100, 10), 2, 50, [50, 50, 10]),
-        ((100, 10), 6, 50, [16, 17, 17, 16, 17, 17, 10]),  # both at their most: first pieces of 50, then each a half rounded up
+        (
+            (100, 10),
+            6,
+            50,
+            [16, 17, 17, 16, 17, 17, 10],
+        ),  # both at their most: first pieces of 50, then each a half rounded up
     ],
 )
 def test_tasks_are_as_many_and_as_large_as_sparks(

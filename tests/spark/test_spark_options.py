@@ -10,15 +10,27 @@ from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source import KafkaDataSource, source_columns
-from aioprod.spark.source_options import SourceOptions, client_config, fetch_settings, parse_source_options, wants_headers
+from aioprod.spark.source_options import (
+    SourceOptions,
+    client_config,
+    fetch_settings,
+    parse_source_options,
+    wants_headers,
+)
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 SOURCE = {**SERVERS, "subscribe": "events"}
-JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="s3cret";'
+JAAS = (
+    'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
+    'password="s3cret";'
+)
 
 
 def source(streaming: bool = False, /, **more: str) -> SourceOptions:
-    return parse_source_options({**SOURCE, **{name.replace("__", "."): value for name, value in more.items()}}, streaming=streaming)
+    return parse_source_options(
+        {**SOURCE, **{name.replace("__", "."): value for name, value in more.items()}},
+        streaming=streaming,
+    )
 
 
 def test_a_batch_reads_from_earliest_to_latest_and_a_stream_from_latest() -> None:
@@ -30,7 +42,11 @@ def test_a_batch_reads_from_earliest_to_latest_and_a_stream_from_latest() -> Non
 
 
 def test_a_login_in_javas_way_is_taken_by_reads_and_writes() -> None:
-    security = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": JAAS}
+    security = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": JAAS,
+    }
     read = client_config(parse_source_options(SOURCE | security, streaming=True).client)
     write = parse_sink_options(SERVERS | security).producer
     for settings in (read, write):
@@ -38,7 +54,13 @@ def test_a_login_in_javas_way_is_taken_by_reads_and_writes() -> None:
 
 
 def test_names_do_not_mind_their_case_as_in_spark() -> None:
-    given = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "x", "startingoffsets": "EARLIEST", "INCLUDEHEADERS": "True", "MaxOffsetsPerTrigger": "7"}
+    given = {
+        "KAFKA.Bootstrap.Servers": "a:1",
+        "SUBSCRIBE": "x",
+        "startingoffsets": "EARLIEST",
+        "INCLUDEHEADERS": "True",
+        "MaxOffsetsPerTrigger": "7",
+    }
     options = parse_source_options(given, streaming=True)
     assert options.bootstrap_servers == "a:1"
     assert options.starting == OffsetSpec("startingOffsets", EARLIEST)
@@ -49,16 +71,33 @@ def test_names_do_not_mind_their_case_as_in_spark() -> None:
 
 def test_topics_by_name_partition_and_pattern() -> None:
     assert source(subscribe=" a, b,a ").selection.topics == ("a", "b")
-    assigned = parse_source_options({**SERVERS, "assign": '{"b":[1],"a":[2,0]}'}, streaming=False).selection
-    assert assigned.partitions == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
-    assert parse_source_options({**SERVERS, "subscribePattern": "ev.*"}, streaming=False).selection.pattern == "ev.*"
+    assigned = parse_source_options(
+        {**SERVERS, "assign": '{"b":[1],"a":[2,0]}'}, streaming=False
+    ).selection
+    assert assigned.partitions == (
+        TopicPartition("a", 0),
+        TopicPartition("a", 2),
+        TopicPartition("b", 1),
+    )
+    assert (
+        parse_source_options(
+            {**SERVERS, "subscribePattern": "ev.*"}, streaming=False
+        ).selection.pattern
+        == "ev.*"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "a"}, r'kafka\.bootstrap\.servers is required, for example "localhost:9092"'),
-        (SERVERS, "exactly one of the options subscribe, assign, subscribePattern is required, got none"),
+        (
+            {"subscribe": "a"},
+            r'kafka\.bootstrap\.servers is required, for example "localhost:9092"',
+        ),
+        (
+            SERVERS,
+            "exactly one of the options subscribe, assign, subscribePattern is required, got none",
+        ),
         ({**SOURCE, "assign": '{"a":[0]}'}, "got subscribe, assign"),
         ({**SERVERS, "subscribe": " , "}, "names no topic"),
         ({**SERVERS, "subscribePattern": "["}, "not a regular expression"),
@@ -66,23 +105,56 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SERVERS, "assign": '{"a":["0"]}'}, "option assign must be JSON like"),
         ({**SERVERS, "assign": '{"a":[-1]}'}, "option assign must be JSON like"),
         ({**SERVERS, "assign": "{}"}, "option assign must be JSON like"),
-        ({**SOURCE, "startingOffset": "earliest"}, r"unknown option startingoffset; did you mean startingOffsets\?"),
+        (
+            {**SOURCE, "startingOffset": "earliest"},
+            r"unknown option startingoffset; did you mean startingOffsets\?",
+        ),
         ({**SOURCE, "quux": "1"}, "unknown option quux$"),
         ({**SOURCE, "topic": "a"}, "option topic is for writes only, this is a read"),
-        ({**SOURCE, "groupIdPrefix": "g"}, "groupIdPrefix of Spark's Kafka connector is not supported: reads are members of no consumer group"),
-        ({**SOURCE, "startingTimestamp": "soon"}, "option startingTimestamp must be a whole number of at least 0"),
-        ({**SOURCE, "startingTimestamp": "-1"}, "option startingTimestamp must be a whole number of at least 0"),
-        ({**SOURCE, "startingOffsetsByTimestamp": "7"}, r'startingOffsetsByTimestamp must be JSON like \{"topic":'),
-        ({**SOURCE, "endingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "endingOffsetsByTimestamp must be JSON"),
-        ({**SOURCE, "startingOffsetsByTimestampStrategy": "earliest"}, "must be error or latest, got 'earliest'"),
-        ({**SOURCE, "minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"}, "minOffsetsPerTrigger=8 is above maxOffsetsPerTrigger=7"),
-        ({**SOURCE, "maxTriggerDelay": "soon"}, "option maxTriggerDelay must be a time such as 500ms"),
+        (
+            {**SOURCE, "groupIdPrefix": "g"},
+            (
+                "groupIdPrefix of Spark's Kafka connector is not supported: reads are members of "
+                "no consumer group"
+            ),
+        ),
+        (
+            {**SOURCE, "startingTimestamp": "soon"},
+            "option startingTimestamp must be a whole number of at least 0",
+        ),
+        (
+            {**SOURCE, "startingTimestamp": "-1"},
+            "option startingTimestamp must be a whole number of at least 0",
+        ),
+        (
+            {**SOURCE, "startingOffsetsByTimestamp": "7"},
+            r'startingOffsetsByTimestamp must be JSON like \{"topic":',
+        ),
+        (
+            {**SOURCE, "endingOffsetsByTimestamp": '{"a":{"0":-1}}'},
+            "endingOffsetsByTimestamp must be JSON",
+        ),
+        (
+            {**SOURCE, "startingOffsetsByTimestampStrategy": "earliest"},
+            "must be error or latest, got 'earliest'",
+        ),
+        (
+            {**SOURCE, "minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"},
+            "minOffsetsPerTrigger=8 is above maxOffsetsPerTrigger=7",
+        ),
+        (
+            {**SOURCE, "maxTriggerDelay": "soon"},
+            "option maxTriggerDelay must be a time such as 500ms",
+        ),
         ({**SOURCE, "maxRecordsPerPartition": "0"}, "must be a whole number of at least 1"),
         ({**SOURCE, "fetchOffset.numRetries": "0"}, "must be a whole number of at least 1"),
         ({**SOURCE, "fetchOffset.retryIntervalMs": "-1"}, "must be a whole number of at least 0"),
         ({**SOURCE, "kafkaConsumer.pollTimeoutMs": "0"}, "must be a whole number of at least 1"),
         ({**SOURCE, "startingOffsets": "latest"}, "would read nothing in a batch"),
-        ({**SOURCE, "startingOffsets": "sometime"}, r'must be earliest, latest or JSON like \{"topic":'),
+        (
+            {**SOURCE, "startingOffsets": "sometime"},
+            r'must be earliest, latest or JSON like \{"topic":',
+        ),
         ({**SOURCE, "startingOffsets": '{"a":{"0":-3}}'}, "must be earliest, latest or JSON"),
         ({**SOURCE, "startingOffsets": '{"a":{"0":true}}'}, "must be earliest, latest or JSON"),
         ({**SOURCE, "startingOffsets": "7"}, "must be earliest, latest or JSON"),
@@ -94,14 +166,32 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "kafka.enable.auto.commit": "true"}, "Spark's checkpoint holds them"),
         ({**SOURCE, "kafka.auto.offset.reset": "latest"}, "use the option startingOffsets"),
         ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"sasl\.jaas\.config: must be like"),
-        ({**SOURCE, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.username": "bob"}, r"kafka\.sasl\.username is given, and"),
+        (
+            {**SOURCE, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.username": "bob"},
+            r"kafka\.sasl\.username is given, and",
+        ),
         ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
         ({**SOURCE, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is not supported for reads"),
-        ({**SOURCE, "kafka.request.timeout.ms": "soon"}, r"^option kafka\.request\.timeout\.ms='soon': must be a number$"),
-        ({**SOURCE, "kafka.check.crcs": "maybe"}, r"^option kafka\.check\.crcs='maybe': must be true or false$"),
-        ({**SOURCE, "kafka.isolation.level": "dirty"}, r"^option kafka\.isolation\.level='dirty': must be read_uncommitted or read_committed$"),
-        ({**SOURCE, "kafka.default.api.timeout.ms": "0"}, r"^option kafka\.default\.api\.timeout\.ms=0: must be at least 1$"),
-        ({**SOURCE, "kafka.bootstrap.servers": "h"}, r"^option kafka\.bootstrap\.servers='h': must be host:port"),
+        (
+            {**SOURCE, "kafka.request.timeout.ms": "soon"},
+            r"^option kafka\.request\.timeout\.ms='soon': must be a number$",
+        ),
+        (
+            {**SOURCE, "kafka.check.crcs": "maybe"},
+            r"^option kafka\.check\.crcs='maybe': must be true or false$",
+        ),
+        (
+            {**SOURCE, "kafka.isolation.level": "dirty"},
+            r"^option kafka\.isolation\.level='dirty': must be read_uncommitted or read_committed$",
+        ),
+        (
+            {**SOURCE, "kafka.default.api.timeout.ms": "0"},
+            r"^option kafka\.default\.api\.timeout\.ms=0: must be at least 1$",
+        ),
+        (
+            {**SOURCE, "kafka.bootstrap.servers": "h"},
+            r"^option kafka\.bootstrap\.servers='h': must be host:port",
+        ),
     ],
 )
 def test_a_wrong_option_of_a_read_is_named(options: dict[str, str], message: str) -> None:
@@ -117,18 +207,42 @@ def test_a_stream_has_no_end(option: str) -> None:
 
 def test_one_time_goes_before_times_per_partition_and_both_before_offsets() -> None:
     given = {"startingOffsets": "earliest", "endingOffsets": "latest"}
-    given |= {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "endingOffsetsByTimestamp": '{"a":{"0":9}}'}
+    given |= {
+        "startingOffsetsByTimestamp": '{"a":{"0":5}}',
+        "endingOffsetsByTimestamp": '{"a":{"0":9}}',
+    }
     options = source(**given)
-    assert options.starting == TimestampSpec("startingOffsetsByTimestamp", None, {TopicPartition("a", 0): 5}, latest_if_none=False)
-    assert options.ending == TimestampSpec("endingOffsetsByTimestamp", None, {TopicPartition("a", 0): 9})
-    options = source(**given, startingTimestamp="6", endingTimestamp="8", startingOffsetsByTimestampStrategy="Latest")
+    assert options.starting == TimestampSpec(
+        "startingOffsetsByTimestamp", None, {TopicPartition("a", 0): 5}, latest_if_none=False
+    )
+    assert options.ending == TimestampSpec(
+        "endingOffsetsByTimestamp", None, {TopicPartition("a", 0): 9}
+    )
+    options = source(
+        **given,
+        startingTimestamp="6",
+        endingTimestamp="8",
+        startingOffsetsByTimestampStrategy="Latest",
+    )
     assert options.starting == TimestampSpec("startingTimestamp", 6, latest_if_none=True)
     assert options.ending == TimestampSpec("endingTimestamp", 8)
 
 
-@pytest.mark.parametrize(("text", "delay_ms"), [("500ms", 500), ("90s", 90_000), ("15m", 900_000), ("2min", 120_000), ("1h", 3_600_000), ("7", 7)])
+@pytest.mark.parametrize(
+    ("text", "delay_ms"),
+    [
+        ("500ms", 500),
+        ("90s", 90_000),
+        ("15m", 900_000),
+        ("2min", 120_000),
+        ("1h", 3_600_000),
+        ("7", 7),
+    ],
+)
 def test_times_are_written_as_in_spark(text: str, delay_ms: int) -> None:
-    assert source(True, minOffsetsPerTrigger="3", maxTriggerDelay=text).limits == TriggerLimits(None, 3, delay_ms)
+    assert source(True, minOffsetsPerTrigger="3", maxTriggerDelay=text).limits == TriggerLimits(
+        None, 3, delay_ms
+    )
 
 
 def test_a_consumer_group_is_only_for_positions() -> None:
@@ -146,37 +260,85 @@ def test_what_has_no_effect_on_a_batch_is_told(caplog: pytest.LogCaptureFixture)
 
 
 def test_client_settings_get_their_types() -> None:
-    options = source(kafka__request__timeout__ms="5000", kafka__client__id="me", kafka__fetch__max__bytes="1e6", kafka__check__crcs="false")
+    options = source(
+        kafka__request__timeout__ms="5000",
+        kafka__client__id="me",
+        kafka__fetch__max__bytes="1e6",
+        kafka__check__crcs="false",
+    )
     assert client_config(options.client) == {"request_timeout_ms": 5000, "client_id": "me"}
     fetch = fetch_settings(options)
     assert (fetch.fetch_max_bytes, fetch.check_crcs) == (1_000_000, False)
     assert (fetch.max_partition_fetch_bytes, fetch.retry_limit_ms) == (4 * 1024 * 1024, 60_000)
-    assert fetch_settings(source(**{"kafkaConsumer.pollTimeoutMs": "7000", "kafka__default__api__timeout__ms": "5000"})).retry_limit_ms == 7000
+    assert (
+        fetch_settings(
+            source(
+                **{
+                    "kafkaConsumer.pollTimeoutMs": "7000",
+                    "kafka__default__api__timeout__ms": "5000",
+                }
+            )
+        ).retry_limit_ms
+        == 7000
+    )
 
 
 def test_a_read_is_told_at_load_what_is_wrong_with_it_as_a_batch_and_as_a_stream() -> None:
-    for wrong in ({"startingOffset": "latest"}, {"kafka.bootstrap.servers": "h"}, {"assign": '{"t":[0]}'}):
+    for wrong in (
+        {"startingOffset": "latest"},
+        {"kafka.bootstrap.servers": "h"},
+        {"assign": '{"t":[0]}'},
+    ):
         with pytest.raises(ConfigError, match=r"startingOffset|bootstrap|exactly one"):
             KafkaDataSource({**SOURCE, **wrong}).schema()
-    with pytest.raises(ConfigError, match=r"^as a batch: option startingOffsets=latest would .*; as a stream: option endingOffsets is for batch"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"^as a batch: option startingOffsets=latest would .*; as a stream: option "
+            r"endingOffsets is for batch"
+        ),
+    ):
         KafkaDataSource({**SOURCE, "startingOffsets": "latest", "endingOffsets": "latest"}).schema()
-    with pytest.raises(ConfigError, match=r"CREATE TABLE is not supported: .* use CREATE TEMPORARY VIEW"):
+    with pytest.raises(
+        ConfigError, match=r"CREATE TABLE is not supported: .* use CREATE TEMPORARY VIEW"
+    ):
         KafkaDataSource({**SOURCE, "provider": "aioprod"}).schema()
-    for right in ({"startingOffsets": "latest"}, {"endingOffsets": "latest"}, {"includeHeaders": "true"}):
-        assert KafkaDataSource({**SOURCE, **right}).schema() == source_columns(include_headers="includeHeaders" in right)
+    for right in (
+        {"startingOffsets": "latest"},
+        {"endingOffsets": "latest"},
+        {"includeHeaders": "true"},
+    ):
+        assert KafkaDataSource({**SOURCE, **right}).schema() == source_columns(
+            include_headers="includeHeaders" in right
+        )
 
 
 @pytest.mark.parametrize("way", ["reader", "streamReader"])
 def test_a_read_has_its_own_columns(way: str) -> None:
     source = KafkaDataSource({**SOURCE})
-    with pytest.raises(ConfigError, match=r"the columns of a read are fixed: leave \.schema\(\.\.\.\) away, and select from struct<key:binary,"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"the columns of a read are fixed: leave \.schema\(\.\.\.\) away, and select from "
+            r"struct<key:binary,"
+        ),
+    ):
         getattr(source, way)(StructType([StructField("value", StringType())]))
     assert getattr(source, way)(source.schema()) is not None
 
 
 def test_sink_options_become_the_producers_arguments() -> None:
-    given = {**SERVERS, "topic": "t", "checkpointLocation": "/x", "kafka.linger.ms": "20", "kafka.acks": "all", "kafka.enable.idempotence": "true"}
-    options = parse_sink_options(given | {"kafka.compression.type": "zstd", "kafka.compression.level": "5"})
+    given = {
+        **SERVERS,
+        "topic": "t",
+        "checkpointLocation": "/x",
+        "kafka.linger.ms": "20",
+        "kafka.acks": "all",
+        "kafka.enable.idempotence": "true",
+    }
+    options = parse_sink_options(
+        given | {"kafka.compression.type": "zstd", "kafka.compression.level": "5"}
+    )
     assert options.topic == "t"
     assert options.producer == {
         "bootstrap_servers": "localhost:9092",
@@ -197,11 +359,20 @@ def test_sink_options_become_the_producers_arguments() -> None:
         ({**SERVERS, "topic": " "}, "option topic is empty"),
         ({**SERVERS, "subscribe": "t"}, "option subscribe is for reads only, this is a write"),
         ({**SERVERS, "topics": "t"}, r"unknown option topics; did you mean topic\?"),
-        ({**SERVERS, "kafka.linger": "5"}, r"^option kafka\.linger is not supported for writes; did you mean kafka\.linger\.ms\?$"),
+        (
+            {**SERVERS, "kafka.linger": "5"},
+            r"^option kafka\.linger is not supported for writes; did you mean kafka\.linger\.ms\?$",
+        ),
         ({**SERVERS, "kafka.linger.ms": "x"}, r"^option kafka\.linger\.ms='x': must be a number$"),
         ({**SERVERS, "kafka.batch.size": "-5"}, r"^option kafka\.batch\.size=-5: must be from 0"),
-        ({**SERVERS, "kafka.acks": "1", "delivery": "at-least-once"}, r"^option kafka\.acks=1: .* or kafka\.enable\.idempotence=False$"),
-        ({"kafka.bootstrap.servers": "h"}, r"^option kafka\.bootstrap\.servers='h': must be host:port"),
+        (
+            {**SERVERS, "kafka.acks": "1", "delivery": "at-least-once"},
+            r"^option kafka\.acks=1: .* or kafka\.enable\.idempotence=False$",
+        ),
+        (
+            {"kafka.bootstrap.servers": "h"},
+            r"^option kafka\.bootstrap\.servers='h': must be host:port",
+        ),
         ({**SERVERS, "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ({**SERVERS, "kafka.value.serializer": "x"}, "make the column value string or binary"),
     ],
@@ -212,7 +383,12 @@ def test_a_wrong_option_of_a_write_is_named(options: dict[str, str], message: st
 
 
 def test_security_settings_reach_the_client_and_passwords_no_repr() -> None:
-    security = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hunter2"}
+    security = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "hunter2",
+    }
     given = {f"kafka.{name}": text for name, text in security.items()}
     source = parse_source_options({**SOURCE, **given}, streaming=False)
     sink = parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", **given})

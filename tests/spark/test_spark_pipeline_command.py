@@ -1,4 +1,6 @@
-"""The pipeline's command line; its runs by ``spark-submit`` are in tests/demo/test_demo_cluster.py."""
+"""The pipeline's command line; its runs by ``spark-submit`` are in
+tests/demo/test_demo_cluster.py.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from aioprod.spark.pipeline import PipelineOptions, PipelineResult, read_records
 from aioprod.spark.pipeline import __main__ as command
 from aioprod.spark.source_options import parse_source_options
 
-NEEDED = ["--bootstrap-servers", "h:1", "--out", "s3a://b/out/", "--checkpoint", "s3a://b/checkpoint"]
+NEEDED = [
+    "--bootstrap-servers",
+    "h:1",
+    "--out",
+    "s3a://b/out/",
+    "--checkpoint",
+    "s3a://b/checkpoint",
+]
 RESULT = PipelineResult(1_005, 3, 2, [], [], "s3a://b/out/delays", "s3a://b/out/routes")
 
 
@@ -58,7 +67,16 @@ def test_what_a_producer_has_aborted_is_not_read() -> None:
 
 
 def test_options_reach_the_pipeline(session: Session) -> None:
-    more = ["--topic", "f", "--kafka", "security.protocol=SSL", "--kafka", "kafka.client.id=a=b", "--max-offsets-per-trigger", "0"]
+    more = [
+        "--topic",
+        "f",
+        "--kafka",
+        "security.protocol=SSL",
+        "--kafka",
+        "kafka.client.id=a=b",
+        "--max-offsets-per-trigger",
+        "0",
+    ]
     assert command.main([*NEEDED, *more]) == 0
     assert session.given["options"] == PipelineOptions(
         bootstrap_servers="h:1",
@@ -109,11 +127,19 @@ def test_spark_submits_master_is_kept_and_its_shuffle_partitions_too(session: Se
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (TimeoutError("the pipeline did not end within timeout_s=1"), "the pipeline did not end within timeout_s=1"),
-        (AnalysisException(": a.B: c\n\tat x\nCaused by: d.E: disk full\n\tat y"), "d.E: disk full"),
+        (
+            TimeoutError("the pipeline did not end within timeout_s=1"),
+            "the pipeline did not end within timeout_s=1",
+        ),
+        (
+            AnalysisException(": a.B: c\n\tat x\nCaused by: d.E: disk full\n\tat y"),
+            "d.E: disk full",
+        ),
     ],
 )
-def test_a_failure_is_one_line(session: Session, capsys: pytest.CaptureFixture[str], error: Exception, said: str) -> None:
+def test_a_failure_is_one_line(
+    session: Session, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
     session.outcome = error
     assert command.main(NEEDED) == 1
     assert capsys.readouterr().err == f"aioprod.spark.pipeline: {said}\n"
@@ -128,19 +154,31 @@ def test_a_failure_is_one_line(session: Session, capsys: pytest.CaptureFixture[s
         ([*NEEDED, "--progress", "loud"], "loud"),
     ],
 )
-def test_wrong_usage_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_named(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
     with pytest.raises(SystemExit) as raised:
         command.main(arguments)
     assert raised.value.code == 2
     assert said in capsys.readouterr().err
 
 
-def test_the_summary_is_for_people_or_for_programs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_is_for_people_or_for_programs(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command.main(NEEDED) == 0
-    assert "1,005 records read, 3 of them dead letters, 2 events dropped as late" in capsys.readouterr().out
+    assert (
+        "1,005 records read, 3 of them dead letters, 2 events dropped as late"
+        in capsys.readouterr().out
+    )
     assert command.main([*NEEDED, "--progress", "json"]) == 0
     paths = {"delays_path": "s3a://b/out/delays", "routes_path": "s3a://b/out/routes"}
-    assert json.loads(capsys.readouterr().out) == {"rows_read": 1_005, "dead_letters": 3, "late": 2, **paths}
+    assert json.loads(capsys.readouterr().out) == {
+        "rows_read": 1_005,
+        "dead_letters": 3,
+        "late": 2,
+        **paths,
+    }
 
 
 def test_sigterm_ends_a_run_that_follows_in_order(session: Session) -> None:

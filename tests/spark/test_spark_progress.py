@@ -9,28 +9,61 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryTerminatedEvent,
+    StreamingQueryProgress,
+)
 from rich.console import Console
 
 from aioprod.spark import ProgressListener, QueryProgress
 from aioprod.spark.pipeline.table import ProgressTable
 
 RUN = UUID(int=7)
-SOURCE = {"description": "aioprod", "startOffset": None, "numInputRows": 40, "inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0}
+SOURCE = {
+    "description": "aioprod",
+    "startOffset": None,
+    "numInputRows": 40,
+    "inputRowsPerSecond": 1.0,
+    "processedRowsPerSecond": 1.0,
+}
 STATE = {
-    "operatorName": "stateStoreSave", "numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 0, "allUpdatesTimeMs": 1, "allRemovalsTimeMs": 1,
-    "commitTimeMs": 1, "memoryUsedBytes": 1, "numRowsDroppedByWatermark": 2, "numShufflePartitions": 2, "numStateStoreInstances": 2,
+    "operatorName": "stateStoreSave",
+    "numRowsTotal": 1,
+    "numRowsUpdated": 1,
+    "numRowsRemoved": 0,
+    "allUpdatesTimeMs": 1,
+    "allRemovalsTimeMs": 1,
+    "commitTimeMs": 1,
+    "memoryUsedBytes": 1,
+    "numRowsDroppedByWatermark": 2,
+    "numShufflePartitions": 2,
+    "numStateStoreInstances": 2,
     "customMetrics": {},
-}  # fmt: skip
+}
 
 
-def report(end: object = None, latest: object = None, *, name: str | None = "flights: delays", **changes: Any) -> StreamingQueryProgress:
+def report(
+    end: object = None,
+    latest: object = None,
+    *,
+    name: str | None = "flights: delays",
+    **changes: Any,
+) -> StreamingQueryProgress:
     """A report as Spark gives it."""
     fields = {
-        "id": str(UUID(int=3)), "runId": str(RUN), "name": name, "timestamp": "2026-01-01T00:00:00.000Z", "batchId": 5, "batchDuration": 1250,
-        "numInputRows": 40, "processedRowsPerSecond": 32.0, "stateOperators": [STATE], "sink": {"description": "x", "numOutputRows": -1},
+        "id": str(UUID(int=3)),
+        "runId": str(RUN),
+        "name": name,
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "batchId": 5,
+        "batchDuration": 1250,
+        "numInputRows": 40,
+        "processedRowsPerSecond": 32.0,
+        "stateOperators": [STATE],
+        "sink": {"description": "x", "numOutputRows": -1},
         "sources": [{**SOURCE, "endOffset": end, "latestOffset": latest}],
-    }  # fmt: skip
+    }
     return StreamingQueryProgress.fromJson(fields | changes)
 
 
@@ -46,14 +79,20 @@ def terminated(run_id: UUID) -> QueryTerminatedEvent:
     ("end", "latest", "lag"),
     [
         ({"a": {"0": 10, "1": 5}}, {"a": {"0": 12, "1": 5}}, 2),
-        ({"a": {"0": 10}}, {"a": {"0": 12, "1": 7}, "b": {"0": 1}}, 10),  # partitions and topics that are new
+        (
+            {"a": {"0": 10}},
+            {"a": {"0": 12, "1": 7}, "b": {"0": 1}},
+            10,
+        ),  # partitions and topics that are new
         ({"a": {"0": 10}}, {"a": {"0": 9}}, 0),  # the latest offsets were asked for earlier
         ({"a": {"0": 10}}, None, None),
         (None, {"a": {"0": 9}}, None),
         (7, 9, None),  # another source's
     ],
 )
-def test_the_lag_is_what_the_topics_hold_beyond_the_batch(end: object, latest: object, lag: int | None) -> None:
+def test_the_lag_is_what_the_topics_hold_beyond_the_batch(
+    end: object, latest: object, lag: int | None
+) -> None:
     assert QueryProgress.of(report(end, latest)).lag == lag
 
 
@@ -65,16 +104,26 @@ def test_lag_and_late_rows_add_up_over_sources_and_operators() -> None:
 
 def test_a_report_becomes_one_line() -> None:
     progress = QueryProgress.of(report({"a": {"0": 1}}, {"a": {"0": 1001}}))
-    assert str(progress) == "flights: delays, batch 5: 40 rows in 1,250 ms (32/s), lag 1,000, 2 late rows dropped"
+    assert (
+        str(progress)
+        == "flights: delays, batch 5: 40 rows in 1,250 ms (32/s), lag 1,000, 2 late rows dropped"
+    )
     assert str(QueryProgress.of(report(name=None, stateOperators=[]))).endswith("lag unknown")
     assert QueryProgress.of(report(name=None)).query == str(UUID(int=3))
 
 
 def test_a_batch_without_rows_has_no_rate() -> None:
-    assert QueryProgress.of(report(numInputRows=0, processedRowsPerSecond=float("nan"))).rows_per_second == 0.0
+    assert (
+        QueryProgress.of(
+            report(numInputRows=0, processedRowsPerSecond=float("nan"))
+        ).rows_per_second
+        == 0.0
+    )
 
 
-def test_the_listener_keeps_the_newest_calls_back_and_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_listener_keeps_the_newest_calls_back_and_logs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     seen: list[QueryProgress] = []
     listener = ProgressListener(seen.append)
     with caplog.at_level(logging.INFO, "aioprod.spark.progress"):
@@ -82,11 +131,20 @@ def test_the_listener_keeps_the_newest_calls_back_and_logs(caplog: pytest.LogCap
             listener.onQueryProgress(progress_event(report(batchId=batch_id)))
         listener.onQueryProgress(progress_event(report(name="other")))
     assert [progress.batch_id for progress in seen] == [5, 6, 5]
-    assert {name: progress.batch_id for name, progress in listener.newest.items()} == {"flights: delays": 6, "other": 5}
-    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["flights: delays", "flights: delays", "other"]
+    assert {name: progress.batch_id for name, progress in listener.newest.items()} == {
+        "flights: delays": 6,
+        "other": 5,
+    }
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        "flights: delays",
+        "flights: delays",
+        "other",
+    ]
 
 
-def test_a_callback_that_fails_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_fails_is_logged_and_stops_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     listener = ProgressListener(lambda progress: print(1 // 0))
     listener.onQueryProgress(progress_event(report()))
     assert "ZeroDivisionError" in caplog.text

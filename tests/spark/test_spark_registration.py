@@ -21,7 +21,14 @@ TIMEOUT_S = 60
 
 def python(code: str, *arguments: str) -> str:
     """What a new process of this Python prints."""
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -36,7 +43,10 @@ def test_spark_registers_what_it_finds() -> None:
 
 
 def test_finding_it_costs_other_data_sources_nothing() -> None:
-    found = python("import sys, pyspark_aioprod; print(sorted({'aioprod', 'pyarrow', 'pandas'} & sys.modules.keys()))")
+    found = python(
+        "import sys, pyspark_aioprod; print(sorted({'aioprod', 'pyarrow', 'pandas'} & "
+        "sys.modules.keys()))"
+    )
     assert found == "[]"
 
 
@@ -58,19 +68,35 @@ except ImportError as error:
 
 
 def test_the_wheel_has_it_at_its_top_level_and_nowhere_else(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(tmp_path),
+    ]
     subprocess.run(command, cwd=REPOSITORY, check=True, timeout=TIMEOUT_S, capture_output=True)
     (wheel,) = tmp_path.glob("aioprod-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if "pyspark_aioprod" in name] == ["pyspark_aioprod/__init__.py"]
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"aioprod", "pyspark_aioprod"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "aioprod",
+        "pyspark_aioprod",
+    }
 
 
-def test_a_session_knows_the_format_without_being_told(spark: SparkSession, threaded_broker: ThreadedCluster) -> None:
+def test_a_session_knows_the_format_without_being_told(
+    spark: SparkSession, threaded_broker: ThreadedCluster
+) -> None:
     session = spark.newSession()
     for view, option in (("sink", "topic 't'"), ("source", "subscribe 't'")):
         options = f"`kafka.bootstrap.servers` '{threaded_broker.bootstrap_servers}', {option}"
         session.sql(f"CREATE TEMPORARY VIEW {view} USING aioprod OPTIONS ({options})")
     session.sql("INSERT INTO sink (key, value) VALUES (NULL, CAST('x' AS BINARY))")
-    assert [(record.key, record.value) for record in threaded_broker.records("t", committed_only=True)] == [(None, b"x")]
+    assert [
+        (record.key, record.value) for record in threaded_broker.records("t", committed_only=True)
+    ] == [(None, b"x")]
     assert [row["value"] for row in session.table("source").collect()] == [b"x"]

@@ -267,7 +267,10 @@ def test_what_is_for_javas_tokens_says_what_to_use(option: str) -> None:
             parse({"kafka.bootstrap.servers": "h:1", **OAUTH, option: "x"})
     with pytest.raises(
         ConfigError,
-        match=r"OAuthBearerLoginModule is not supported, .*; for OAUTHBEARER set sasl\.oauth\.token\.provider",
+        match=(
+            r"OAuthBearerLoginModule is not supported, .*; for OAUTHBEARER set "
+            r"sasl\.oauth\.token\.provider"
+        ),
     ):
         module = f"{MODULES}.oauthbearer.OAuthBearerLoginModule"
         parse_sink_options(

@@ -24,17 +24,27 @@ async def taken(batches: Iterator[pa.RecordBatch]) -> list[list[bytes]]:
 @given(st.lists(st.lists(st.integers(0, 99), max_size=3), max_size=12))
 async def test_all_rows_come_in_their_order_and_no_batch_is_empty(rows: list[list[int]]) -> None:
     found = await taken(iter([batch(*each) for each in rows]))
-    assert [value for portion in found for value in portion] == [b"%d" % value for each in rows for value in each]
+    assert [value for portion in found for value in portion] == [
+        b"%d" % value for each in rows for value in each
+    ]
     assert all(found)
 
 
 async def test_the_first_rows_come_at_once_and_others_together() -> None:
-    assert await taken(iter([batch(), batch(1), batch(2), batch(), batch(3, 4)])) == [[b"1"], [b"2", b"3", b"4"]]
+    assert await taken(iter([batch(), batch(1), batch(2), batch(), batch(3, 4)])) == [
+        [b"1"],
+        [b"2", b"3", b"4"],
+    ]
 
 
 async def test_a_portion_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_PORTION_BYTES", 2 * batch(1).nbytes)
-    assert await taken(batch(value) for value in range(6)) == [[b"0"], [b"1", b"2"], [b"3", b"4"], [b"5"]]
+    assert await taken(batch(value) for value in range(6)) == [
+        [b"0"],
+        [b"1", b"2"],
+        [b"3", b"4"],
+        [b"5"],
+    ]
 
 
 async def test_rows_that_come_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

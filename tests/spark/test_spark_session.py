@@ -33,7 +33,9 @@ def bootstrap_any(request: pytest.FixtureRequest, broker: ThreadedCluster) -> st
 
 def rows(session: SparkSession, count: int) -> DataFrame:
     """Numbered rows of all the columns that a sink knows."""
-    headers = F.array(F.struct(F.lit("n").alias("key"), F.col("id").cast("string").cast("binary").alias("value")))
+    headers = F.array(
+        F.struct(F.lit("n").alias("key"), F.col("id").cast("string").cast("binary").alias("value"))
+    )
     return session.range(count).select(
         F.when(F.col("id") % 5 > 0, F.concat(F.lit("k"), F.col("id") % 7)).alias("key"),
         F.when(F.col("id") % 11 > 0, F.concat(F.lit("v"), "id")).alias("value"),
@@ -43,16 +45,27 @@ def rows(session: SparkSession, count: int) -> DataFrame:
 
 
 def write(frame: DataFrame, servers: str, topic: str, source_format: str = "aioprod") -> None:
-    frame.write.format(source_format).option("kafka.bootstrap.servers", servers).option("topic", topic).mode("append").save()
+    frame.write.format(source_format).option("kafka.bootstrap.servers", servers).option(
+        "topic", topic
+    ).mode("append").save()
 
 
-def load(session: SparkSession, servers: str, topic: str, source_format: str = "aioprod", **options: str) -> DataFrame:
-    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "includeHeaders": "true"} | options
+def load(
+    session: SparkSession, servers: str, topic: str, source_format: str = "aioprod", **options: str
+) -> DataFrame:
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "includeHeaders": "true",
+    } | options
     return session.read.format(source_format).options(**given).load()
 
 
 def plain(frame: DataFrame) -> list[dict[str, Any]]:
-    return sorted((row.asDict(recursive=True) for row in frame.collect()), key=lambda row: (row["partition"], row["offset"]))
+    return sorted(
+        (row.asDict(recursive=True) for row in frame.collect()),
+        key=lambda row: (row["partition"], row["offset"]),
+    )
 
 
 def test_written_rows_are_read_back_and_sparks_own_source_sees_the_same(
@@ -63,7 +76,9 @@ def test_written_rows_are_read_back_and_sparks_own_source_sees_the_same(
     # Records before ours: the other sink's, so that both kinds are in the topic.
     write(rows(session, 40), bootstrap_any, topic, "kafka")
     write(rows(session, 500), bootstrap_any, topic)
-    ours, theirs = (load(session, bootstrap_any, topic, source_format) for source_format in ("aioprod", "kafka"))
+    ours, theirs = (
+        load(session, bootstrap_any, topic, source_format) for source_format in ("aioprod", "kafka")
+    )
     assert ours.schema == theirs.schema
     found = plain(ours)
     assert found == plain(theirs)
@@ -76,15 +91,24 @@ def test_written_rows_are_read_back_and_sparks_own_source_sees_the_same(
         assert row["key"] == (expected["key"].encode() if expected["key"] is not None else None)
         assert row["headers"] == expected["headers"]
         assert expected["partition"] in (None, row["partition"])
-    assert [row["offset"] for row in found if row["partition"] == 0] == list(range(sum(row["partition"] == 0 for row in found)))
+    assert [row["offset"] for row in found if row["partition"] == 0] == list(
+        range(sum(row["partition"] == 0 for row in found))
+    )
 
 
-def test_keys_go_to_the_same_partitions_as_with_sparks_own_sink(session: SparkSession, broker: ThreadedCluster) -> None:
-    frame = session.range(200).select(F.concat(F.lit("key-"), "id").alias("key"), F.lit("x").alias("value"))
+def test_keys_go_to_the_same_partitions_as_with_sparks_own_sink(
+    session: SparkSession, broker: ThreadedCluster
+) -> None:
+    frame = session.range(200).select(
+        F.concat(F.lit("key-"), "id").alias("key"), F.lit("x").alias("value")
+    )
     for topic, sink in (("ours", "aioprod"), ("theirs", "kafka")):
         broker.create_topic(topic, 5)
         write(frame, broker.bootstrap_servers, topic, sink)
-    ours, theirs = ([{record.key for record in broker.records(topic, partition)} for partition in range(5)] for topic in ("ours", "theirs"))
+    ours, theirs = (
+        [{record.key for record in broker.records(topic, partition)} for partition in range(5)]
+        for topic in ("ours", "theirs")
+    )
     assert ours == theirs
     assert sum(map(len, ours)) == 200
 
@@ -94,55 +118,98 @@ def test_an_empty_topic_gives_no_rows(session: SparkSession, broker: ThreadedClu
     assert load(session, broker.bootstrap_servers, "empty").count() == 0
 
 
-def stream(session: SparkSession, servers: str, source: str, target: str, checkpoint: Path, **options: str) -> list[int]:
+def stream(
+    session: SparkSession, servers: str, source: str, target: str, checkpoint: Path, **options: str
+) -> list[int]:
     """Copy a topic until there is no more; returns the rows of each micro-batch."""
-    given = {"kafka.bootstrap.servers": servers, "subscribe": source, "startingOffsets": "earliest", "includeHeaders": "true"} | options
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": source,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+    } | options
     records = session.readStream.format("aioprod").options(**given).load()
     copied = records.select("key", "value", "headers", "partition")
-    writer = copied.writeStream.format("aioprod").option("kafka.bootstrap.servers", servers).option("topic", target)
+    writer = (
+        copied.writeStream.format("aioprod")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", target)
+    )
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(60), "the query did not end"
     finally:
         query.stop()
-    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    return [
+        progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]
+    ]
 
 
-def test_a_stream_copies_every_record_once_in_limited_batches_and_resumes(session: SparkSession, broker: ThreadedCluster, tmp_path: Path) -> None:
+def test_a_stream_copies_every_record_once_in_limited_batches_and_resumes(
+    session: SparkSession, broker: ThreadedCluster, tmp_path: Path
+) -> None:
     write(rows(session, 300), broker.bootstrap_servers, "in")
-    batches = stream(session, broker.bootstrap_servers, "in", "out", tmp_path / "cp", maxOffsetsPerTrigger="120")
+    batches = stream(
+        session, broker.bootstrap_servers, "in", "out", tmp_path / "cp", maxOffsetsPerTrigger="120"
+    )
     assert sum(batches) == 300
     assert len(batches) >= 3 and max(batches) <= 123
     write(rows(session, 50), broker.bootstrap_servers, "in")
     assert stream(session, broker.bootstrap_servers, "in", "out", tmp_path / "cp") == [50]
     for partition in range(3):
-        copied, original = ([(r.key, r.value, r.headers) for r in broker.records(topic, partition)] for topic in ("out", "in"))
+        copied, original = (
+            [(r.key, r.value, r.headers) for r in broker.records(topic, partition)]
+            for topic in ("out", "in")
+        )
         assert copied == original
     assert len(broker.records("out")) == 350
 
 
-def test_a_task_that_cannot_write_fails_the_job_and_says_why(session: SparkSession, broker: ThreadedCluster, tmp_path: Path) -> None:
+def test_a_task_that_cannot_write_fails_the_job_and_says_why(
+    session: SparkSession, broker: ThreadedCluster, tmp_path: Path
+) -> None:
     write(rows(session, 10), broker.bootstrap_servers, "in")
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
-    with pytest.raises(PySparkException, match=r"SinkError: a row was not acknowledged: .*TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(
+        PySparkException,
+        match=r"SinkError: a row was not acknowledged: .*TOPIC_AUTHORIZATION_FAILED",
+    ):
         write(rows(session, 10), broker.bootstrap_servers, "in")
-    with pytest.raises(StreamingQueryException, match=r"SinkError: a row was not acknowledged: .*TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(
+        StreamingQueryException,
+        match=r"SinkError: a row was not acknowledged: .*TOPIC_AUTHORIZATION_FAILED",
+    ):
         stream(session, broker.bootstrap_servers, "in", "out", tmp_path / "cp")
 
 
-def test_a_task_that_cannot_read_fails_the_job_and_says_why(session: SparkSession, broker: ThreadedCluster) -> None:
+def test_a_task_that_cannot_read_fails_the_job_and_says_why(
+    session: SparkSession, broker: ThreadedCluster
+) -> None:
     write(rows(session, 10), broker.bootstrap_servers, "in")
     broker.on(ApiKey.FETCH, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
-    with pytest.raises(PySparkException, match="BrokerError: fetch from in-0 at offset 0: TOPIC_AUTHORIZATION_FAILED"):
-        session.read.format("aioprod").options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "assign": '{"in":[0]}'}).load().count()
+    with pytest.raises(
+        PySparkException,
+        match="BrokerError: fetch from in-0 at offset 0: TOPIC_AUTHORIZATION_FAILED",
+    ):
+        session.read.format("aioprod").options(
+            **{"kafka.bootstrap.servers": broker.bootstrap_servers, "assign": '{"in":[0]}'}
+        ).load().count()
 
 
-def test_mistakes_are_told_before_anything_is_sent(session: SparkSession, broker: ThreadedCluster) -> None:
+def test_mistakes_are_told_before_anything_is_sent(
+    session: SparkSession, broker: ThreadedCluster
+) -> None:
     frame = session.range(3).select(F.lit("x").alias("value"))
-    with pytest.raises(PySparkException, match=r"unknown option startingoffset; did you mean startingOffsets\?"):
+    with pytest.raises(
+        PySparkException, match=r"unknown option startingoffset; did you mean startingOffsets\?"
+    ):
         load(session, broker.bootstrap_servers, "in", startingOffset="earliest").count()
     with pytest.raises(PySparkException, match="Kafka topics can only be appended to"):
-        frame.write.format("aioprod").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", "t").mode("overwrite").save()
-    with pytest.raises(PySparkException, match="the column value must be string or binary, it is bigint"):
+        frame.write.format("aioprod").option(
+            "kafka.bootstrap.servers", broker.bootstrap_servers
+        ).option("topic", "t").mode("overwrite").save()
+    with pytest.raises(
+        PySparkException, match="the column value must be string or binary, it is bigint"
+    ):
         write(session.range(3).select(F.col("id").alias("value")), broker.bootstrap_servers, "t")
     assert "t" not in broker.topics

@@ -1,4 +1,6 @@
-"""What the driver plans and the tasks read, called directly: against the embedded broker, without a JVM."""
+"""What the driver plans and the tasks read, called directly: against the embedded broker, without a
+JVM.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def broker() -> Iterator[ThreadedCluster]:
 
 def fill(broker: ThreadedCluster) -> None:
     broker.create_topic("t", 3)
-    send(broker.bootstrap_servers, "t", value=ALL, partition=[p for p in range(3) for _ in range(10)])
+    send(
+        broker.bootstrap_servers, "t", value=ALL, partition=[p for p in range(3) for _ in range(10)]
+    )
 
 
 @pytest.fixture
@@ -52,13 +56,25 @@ def test_a_batch_read_gives_every_record_once(servers: str) -> None:
 
 
 def test_explicit_offsets_bound_a_batch_read(servers: str) -> None:
-    found = read(servers, subscribe="t", startingOffsets='{"t":{"0":8,"1":-2,"2":-1}}', endingOffsets='{"t":{"0":-1,"1":2,"2":10}}')
+    found = read(
+        servers,
+        subscribe="t",
+        startingOffsets='{"t":{"0":8,"1":-2,"2":-1}}',
+        endingOffsets='{"t":{"0":-1,"1":2,"2":10}}',
+    )
     assert found == ["08", "09", "10", "11"]
 
 
 def test_an_end_before_the_start_is_refused(servers: str) -> None:
-    with pytest.raises(ConfigError, match="t-1 is to be read from offset 5 up to 2: the start is behind the end"):
-        read(servers, subscribe="t", startingOffsets='{"t":{"0":1,"1":5,"2":1}}', endingOffsets='{"t":{"0":1,"1":2,"2":1}}')
+    with pytest.raises(
+        ConfigError, match="t-1 is to be read from offset 5 up to 2: the start is behind the end"
+    ):
+        read(
+            servers,
+            subscribe="t",
+            startingOffsets='{"t":{"0":1,"1":5,"2":1}}',
+            endingOffsets='{"t":{"0":1,"1":2,"2":1}}',
+        )
 
 
 def test_assigned_partitions_and_patterns(broker: ThreadedCluster, servers: str) -> None:
@@ -77,27 +93,44 @@ def test_an_unknown_topic_is_named(broker: ThreadedCluster, servers: str) -> Non
     assert "nowhere" not in broker.topics
 
 
-def test_offsets_that_are_gone_fail_or_are_skipped_with_a_warning(servers: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_that_are_gone_fail_or_are_skipped_with_a_warning(
+    servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
     starting = '{"t":{"0":50,"1":0,"2":0}}'
-    with pytest.raises(DataLossError, match=r"t-0 ends at offset 10 now, the query stands at 50. Set the option failOnDataLoss=false"):
+    with pytest.raises(
+        DataLossError,
+        match=(
+            r"t-0 ends at offset 10 now, the query stands at 50. Set the option "
+            r"failOnDataLoss=false"
+        ),
+    ):
         read(servers, subscribe="t", startingOffsets=starting)
     with pytest.raises(DataLossError, match="t-1 ends at offset 10, endingOffsets asks for 99"):
         read(servers, subscribe="t", endingOffsets='{"t":{"0":1,"1":99,"2":1}}')
     with caplog.at_level(logging.WARNING):
-        assert read(servers, subscribe="t", startingOffsets=starting, failOnDataLoss="false") == ALL[10:]
+        assert (
+            read(servers, subscribe="t", startingOffsets=starting, failOnDataLoss="false")
+            == ALL[10:]
+        )
     assert "data loss ignored" in caplog.text
 
 
-def test_a_batch_whose_first_records_expired_fails_or_begins_later(broker: ThreadedCluster, servers: str) -> None:
+def test_a_batch_whose_first_records_expired_fails_or_begins_later(
+    broker: ThreadedCluster, servers: str
+) -> None:
     broker.delete_records("t", 0, 4)
     starting = '{"t":{"0":0,"1":10,"2":10}}'
     with pytest.raises(DataLossError, match="t-0 begins at offset 4 now, the query stands at 0"):
         read(servers, subscribe="t", startingOffsets=starting)
-    assert read(servers, subscribe="t", startingOffsets=starting, failOnDataLoss="false") == ALL[4:10]
+    assert (
+        read(servers, subscribe="t", startingOffsets=starting, failOnDataLoss="false") == ALL[4:10]
+    )
     assert read(servers, subscribe="t") == ALL[4:]
 
 
-def test_a_task_whose_offsets_are_gone_fails_or_ends_with_a_warning(servers: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_whose_offsets_are_gone_fails_or_ends_with_a_warning(
+    servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
     lost = [OffsetRange("t", 0, 500, 510)]
     with pytest.raises(DataLossError, match="at offset 500: the log holds offsets 0 to 10"):
         values(options_of(servers, subscribe="t"), lost)
@@ -106,9 +139,16 @@ def test_a_task_whose_offsets_are_gone_fails_or_ends_with_a_warning(servers: str
     assert "data loss ignored" in caplog.text
 
 
-def test_a_task_whose_first_records_expired_goes_on_with_the_others(broker: ThreadedCluster, servers: str) -> None:
+def test_a_task_whose_first_records_expired_goes_on_with_the_others(
+    broker: ThreadedCluster, servers: str
+) -> None:
     broker.delete_records("t", 0, 4)
-    assert values(options_of(servers, subscribe="t", failOnDataLoss="false"), [OffsetRange("t", 0, 2, 8)]) == ALL[4:8]
+    assert (
+        values(
+            options_of(servers, subscribe="t", failOnDataLoss="false"), [OffsetRange("t", 0, 2, 8)]
+        )
+        == ALL[4:8]
+    )
 
 
 def test_a_task_survives_lost_connections(broker: ThreadedCluster, servers: str) -> None:
@@ -119,7 +159,9 @@ def test_a_task_survives_lost_connections(broker: ThreadedCluster, servers: str)
     assert values(options, ranges) == ALL
 
 
-def test_a_task_waits_for_brokers_that_are_away_for_a_moment(broker: ThreadedCluster, servers: str) -> None:
+def test_a_task_waits_for_brokers_that_are_away_for_a_moment(
+    broker: ThreadedCluster, servers: str
+) -> None:
     options = options_of(servers, subscribe="t", **{"kafkaConsumer.pollTimeoutMs": "300"})
     ranges = ranges_of(options)
     broker.stop_node(broker.node_ids[0])
@@ -152,7 +194,7 @@ def test_headers_only_where_asked_for(servers: str) -> None:
         assert batch.to_pylist()[0].get("headers") == expected
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------
+# -- streams ---------------------------------------------------------------------------------------
 
 
 def offsets(*ends: int) -> dict[str, dict[str, int]]:
@@ -198,7 +240,9 @@ def test_too_few_records_wait_until_the_longest_delay_has_passed() -> None:
     assert admission.end({A0: 13, A1: 0}, {A0: 33, A1: 20}, now=109.9) == {A0: 23, A1: 10}
 
 
-def test_a_stream_with_a_least_number_of_records_waits_where_it_stands(broker: ThreadedCluster, servers: str) -> None:
+def test_a_stream_with_a_least_number_of_records_waits_where_it_stands(
+    broker: ThreadedCluster, servers: str
+) -> None:
     with stream(servers, subscribe="t", minOffsetsPerTrigger="5") as reader:
         limit = reader.getDefaultReadLimit()
         assert isinstance(limit, ReadMinRows) and limit.min_rows == 5
@@ -211,7 +255,9 @@ def test_a_stream_with_a_least_number_of_records_waits_where_it_stands(broker: T
 
 
 def test_available_now_stops_at_what_was_there_and_leaves_no_rest(servers: str) -> None:
-    with stream(servers, subscribe="t", minOffsetsPerTrigger="7", maxOffsetsPerTrigger="28") as reader:
+    with stream(
+        servers, subscribe="t", minOffsetsPerTrigger="7", maxOffsetsPerTrigger="28"
+    ) as reader:
         reader.prepareForTriggerAvailableNow()
         send(servers, "t", value=["later"], partition=[0])
         limit = reader.getDefaultReadLimit()
@@ -226,7 +272,10 @@ def test_available_now_stops_at_what_was_there_and_leaves_no_rest(servers: str) 
 def test_without_read_limits_a_limit_is_refused(servers: str, option: str) -> None:
     with stream(servers, subscribe="t") as reader:
         assert reader.latestOffset() == offsets(10, 10, 10)
-    with stream(servers, subscribe="t", **{option: "5"}) as reader, pytest.raises(ConfigError, match=r"need PySpark 4\.2 or newer, this is \d"):
+    with (
+        stream(servers, subscribe="t", **{option: "5"}) as reader,
+        pytest.raises(ConfigError, match=r"need PySpark 4\.2 or newer, this is \d"),
+    ):
         reader.latestOffset()
 
 
@@ -239,16 +288,23 @@ def test_a_partition_that_is_new_is_read_from_its_first_record(servers: str) -> 
         assert stream_values(reader, start, offsets(10, 10, 10)) == ALL[20:]
 
 
-def test_a_new_partition_that_lost_its_first_records_fails_a_stream_or_begins_later(broker: ThreadedCluster, servers: str) -> None:
+def test_a_new_partition_that_lost_its_first_records_fails_a_stream_or_begins_later(
+    broker: ThreadedCluster, servers: str
+) -> None:
     broker.delete_records("t", 2, 4)
     start = {"t": {"0": 10, "1": 10}}
-    with stream(servers, subscribe="t") as reader, pytest.raises(DataLossError, match="t-2 is new and begins at offset 4"):
+    with (
+        stream(servers, subscribe="t") as reader,
+        pytest.raises(DataLossError, match="t-2 is new and begins at offset 4"),
+    ):
         reader.partitions(start, offsets(10, 10, 10))
     with stream(servers, subscribe="t", failOnDataLoss="false") as reader:
         assert stream_values(reader, start, offsets(10, 10, 10)) == ALL[24:]
 
 
-def test_a_pattern_finds_topics_that_come_later_and_none_at_first(broker: ThreadedCluster, servers: str) -> None:
+def test_a_pattern_finds_topics_that_come_later_and_none_at_first(
+    broker: ThreadedCluster, servers: str
+) -> None:
     with stream(servers, subscribePattern="late-.*") as reader:
         assert reader.initialOffset() == {}
         assert reader.latestOffset({}, ReadAllAvailable()) == {}
@@ -262,16 +318,24 @@ def test_a_pattern_finds_topics_that_come_later_and_none_at_first(broker: Thread
 
 def test_a_stream_whose_partition_is_gone_fails_or_goes_on(servers: str) -> None:
     start = offsets(10, 10, 10, 5)
-    with stream(servers, subscribe="t") as reader, pytest.raises(DataLossError, match=r"t-3 is gone \(the query stands at offset 5\)"):
+    with (
+        stream(servers, subscribe="t") as reader,
+        pytest.raises(DataLossError, match=r"t-3 is gone \(the query stands at offset 5\)"),
+    ):
         reader.latestOffset(start, ReadAllAvailable())
     with stream(servers, subscribe="t", failOnDataLoss="false") as reader:
         assert reader.latestOffset(start, ReadAllAvailable()) == offsets(10, 10, 10)
         assert reader.partitions(start, offsets(10, 10, 10)) == []
 
 
-def test_a_topic_that_was_made_anew_fails_a_stream_or_is_read_on_from_its_present_end(servers: str) -> None:
+def test_a_topic_that_was_made_anew_fails_a_stream_or_is_read_on_from_its_present_end(
+    servers: str,
+) -> None:
     start = offsets(10, 30, 10)
-    with stream(servers, subscribe="t") as reader, pytest.raises(DataLossError, match="t-1 ends at offset 10 now, the query stands at 30"):
+    with (
+        stream(servers, subscribe="t") as reader,
+        pytest.raises(DataLossError, match="t-1 ends at offset 10 now, the query stands at 30"),
+    ):
         reader.latestOffset(start, ReadAllAvailable())
     with stream(servers, subscribe="t", failOnDataLoss="false", maxOffsetsPerTrigger="5") as reader:
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -282,18 +346,25 @@ def test_a_topic_that_was_made_anew_fails_a_stream_or_is_read_on_from_its_presen
         assert stream_values(reader, end, following) == ["on"]
 
 
-def test_an_end_that_went_back_for_a_moment_is_asked_for_again(broker: ThreadedCluster, servers: str) -> None:
+def test_an_end_that_went_back_for_a_moment_is_asked_for_again(
+    broker: ThreadedCluster, servers: str
+) -> None:
     start = offsets(10, 10, 11)
     with stream(servers, subscribe="t") as reader:
         with pytest.raises(DataLossError):
             reader.latestOffset(start, ReadAllAvailable())
         assert broker.request_count(ApiKey.LIST_OFFSETS) == 3
-    with stream(servers, subscribe="t", **{"fetchOffset.numRetries": "1"}) as reader, pytest.raises(DataLossError):
+    with (
+        stream(servers, subscribe="t", **{"fetchOffset.numRetries": "1"}) as reader,
+        pytest.raises(DataLossError),
+    ):
         reader.latestOffset(start, ReadAllAvailable())
     assert broker.request_count(ApiKey.LIST_OFFSETS) == 4
 
 
-def test_the_driver_keeps_its_connections_and_replaces_those_that_ended(broker: ThreadedCluster, servers: str) -> None:
+def test_the_driver_keeps_its_connections_and_replaces_those_that_ended(
+    broker: ThreadedCluster, servers: str
+) -> None:
     with stream(servers, subscribe="t") as reader:
         for _ in range(3):
             assert reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable()) == offsets(10, 10, 10)
@@ -304,24 +375,32 @@ def test_the_driver_keeps_its_connections_and_replaces_those_that_ended(broker: 
 
 
 def test_a_reader_that_was_not_asked_yet_goes_to_the_tasks(servers: str) -> None:
-    reader: KafkaStreamReader = pickle.loads(pickle.dumps(KafkaStreamReader(options_of(servers, True, subscribe="t"))))
+    reader: KafkaStreamReader = pickle.loads(
+        pickle.dumps(KafkaStreamReader(options_of(servers, True, subscribe="t")))
+    )
     (partition,) = reader.partitions(offsets(10, 10, 8), offsets(10, 10, 10))
     reader.stop()
     assert [batch.num_rows for batch in pickle.loads(pickle.dumps(reader.read))(partition)] == [2]
 
 
-# -- consumer groups -------------------------------------------------------------------------------------------------
+# -- consumer groups -------------------------------------------------------------------------------
 
 
-def test_positions_are_committed_when_a_micro_batch_is_done(broker: ThreadedCluster, servers: str) -> None:
+def test_positions_are_committed_when_a_micro_batch_is_done(
+    broker: ThreadedCluster, servers: str
+) -> None:
     with stream(servers, subscribe="t", **{"kafka.group.id": "watched"}) as reader:
         reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())
         assert broker.committed_offsets("watched") == {TopicPartition("t", p): 0 for p in range(3)}
         reader.commit(offsets(10, 10, 4))
-        assert broker.committed_offsets("watched") == {TopicPartition("t", p): end for p, end in enumerate((10, 10, 4))}
+        assert broker.committed_offsets("watched") == {
+            TopicPartition("t", p): end for p, end in enumerate((10, 10, 4))
+        }
         commits = broker.request_count(ApiKey.OFFSET_COMMIT)
         reader.latestOffset(offsets(10, 10, 4), ReadAllAvailable())
-        assert broker.request_count(ApiKey.OFFSET_COMMIT) == commits, "what is committed is not committed again"
+        assert broker.request_count(ApiKey.OFFSET_COMMIT) == commits, (
+            "what is committed is not committed again"
+        )
 
 
 def test_a_group_that_takes_no_commit_is_told_once_and_fails_no_query(
@@ -333,13 +412,18 @@ def test_a_group_that_takes_no_commit_is_told_once_and_fails_no_query(
             reader.commit(offsets(end, end, end))
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning == (
-        "positions are not committed to the consumer group 'watched': group 'watched': UNKNOWN_MEMBER_ID (25): "
-        "the coordinator does not know this group member. It has members: kafka.group.id must name a group that no consumer is in"
+        "positions are not committed to the consumer group 'watched': group 'watched': "
+        "UNKNOWN_MEMBER_ID (25): "
+        "the coordinator does not know this group member. It has members: kafka.group.id "
+        "must name a group that no consumer is in"
     )
 
 
 def test_a_coordinator_that_keeps_silent_does_not_hold_up_the_query(
-    broker: ThreadedCluster, servers: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    broker: ThreadedCluster,
+    servers: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(group_positions, "LIMIT_S", 0.2)
     broker.on(ApiKey.OFFSET_COMMIT, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=None)
@@ -351,8 +435,12 @@ def test_a_coordinator_that_keeps_silent_does_not_hold_up_the_query(
     assert broker.committed_offsets("watched") == {TopicPartition("t", p): 4 for p in range(3)}
 
 
-def test_a_broker_that_is_gone_fails_no_commit(broker: ThreadedCluster, servers: str, caplog: pytest.LogCaptureFixture) -> None:
-    with stream(servers, subscribe="t", **{"kafka.group.id": "watched", "kafka.request.timeout.ms": "200"}) as reader:
+def test_a_broker_that_is_gone_fails_no_commit(
+    broker: ThreadedCluster, servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stream(
+        servers, subscribe="t", **{"kafka.group.id": "watched", "kafka.request.timeout.ms": "200"}
+    ) as reader:
         broker.stop_node(broker.node_ids[0])
         reader.commit(offsets(4, 4, 4))
     assert "positions are not committed" in caplog.text

@@ -1,4 +1,6 @@
-"""The same options give the same rows, tasks and micro-batches as Spark's own Kafka source, on a real broker."""
+"""The same options give the same rows, tasks and micro-batches as Spark's own Kafka source, on a
+real broker.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @pytest.fixture
 def topic(kafka: str, create_topic: Callable[[str, str, int], None]) -> str:
-    """100 records in partition 0 and 10 in partition 1, one a second, with nulls, headers and batches of every codec."""
+    """100 records in partition 0 and 10 in partition 1, one a second, with nulls, headers and
+    batches of every codec.
+    """
     name = f"equal-{uuid.uuid4().hex[:8]}"
     create_topic(kafka, name, 2)
     for codec, first in (("none", 0), ("lz4", 40), ("zstd", 80)):
@@ -38,7 +42,10 @@ def topic(kafka: str, create_topic: Callable[[str, str, int], None]) -> str:
             codec,
             key=[None if n % 4 == 0 else b"k%d" % n for n in numbers],
             value=[None if n % 5 == 0 else b"v" * n for n in numbers],
-            headers=pa.array([[{"key": "h", "value": None if n % 2 else b"%d" % n}] * (n % 3) for n in numbers], HEADERS),
+            headers=pa.array(
+                [[{"key": "h", "value": None if n % 2 else b"%d" % n}] * (n % 3) for n in numbers],
+                HEADERS,
+            ),
             timestamp=[BASE + 1_000 * n for n in numbers],
             partition=[int(n >= 100) for n in numbers],
         )
@@ -59,8 +66,16 @@ def per_partition(topic: str, first: int, second: int) -> str:
 def cases(topic: str) -> list[dict[str, str]]:
     return [
         {"includeHeaders": "true", "minPartitions": "3"},
-        {"includeHeaders": "true", "assign": json.dumps({topic: [1]}), "maxRecordsPerPartition": "4"},
-        {"subscribePattern": topic + ".*", "startingOffsets": per_partition(topic, 37, -2), "endingOffsets": per_partition(topic, -1, 3)},
+        {
+            "includeHeaders": "true",
+            "assign": json.dumps({topic: [1]}),
+            "maxRecordsPerPartition": "4",
+        },
+        {
+            "subscribePattern": topic + ".*",
+            "startingOffsets": per_partition(topic, 37, -2),
+            "endingOffsets": per_partition(topic, -1, 3),
+        },
         {
             "startingTimestamp": str(BASE + 35_500),
             "startingOffsetsByTimestamp": per_partition(topic, BASE, BASE),
@@ -76,14 +91,22 @@ def cases(topic: str) -> list[dict[str, str]]:
     ]
 
 
-def test_every_option_of_a_batch_gives_the_same_rows(session: SparkSession, kafka: str, topic: str) -> None:
+def test_every_option_of_a_batch_gives_the_same_rows(
+    session: SparkSession, kafka: str, topic: str
+) -> None:
     def rows(source: str) -> list[dict[str, Any]]:
         headers = "array<struct<key: string, value: binary>>"
         frames = []
         for number, options in enumerate(cases(topic)):
             frame = load(session, source, kafka, topic, **options).withColumn("case", F.lit(number))
-            frames.append(frame if "includeHeaders" in options else frame.withColumn("headers", F.lit(None).cast(headers)))
-        found = [row.asDict(recursive=True) for row in reduce(DataFrame.unionByName, frames).collect()]
+            frames.append(
+                frame
+                if "includeHeaders" in options
+                else frame.withColumn("headers", F.lit(None).cast(headers))
+            )
+        found = [
+            row.asDict(recursive=True) for row in reduce(DataFrame.unionByName, frames).collect()
+        ]
         return sorted(found, key=lambda row: (row["case"], row["partition"], row["offset"]))
 
     ours, sparks = map(rows, FORMATS)
@@ -93,34 +116,65 @@ def test_every_option_of_a_batch_gives_the_same_rows(session: SparkSession, kafk
 
 @pytest.mark.parametrize(
     "options",
-    [{"minPartitions": "7"}, {"maxRecordsPerPartition": "30"}, {"minPartitions": "9", "maxRecordsPerPartition": "30"}],
+    [
+        {"minPartitions": "7"},
+        {"maxRecordsPerPartition": "30"},
+        {"minPartitions": "9", "maxRecordsPerPartition": "30"},
+    ],
     ids=lambda options: "-".join(options),
 )
-def test_a_read_has_as_many_tasks(session: SparkSession, kafka: str, topic: str, options: dict[str, str]) -> None:
+def test_a_read_has_as_many_tasks(
+    session: SparkSession, kafka: str, topic: str, options: dict[str, str]
+) -> None:
     # Spark splits only offsets that it knows.
-    known = {"startingOffsets": per_partition(topic, 0, 0), "endingOffsets": per_partition(topic, 100, 10)}
-    ours, sparks = (load(session, source, kafka, topic, **known, **options).rdd.getNumPartitions() for source in FORMATS)
+    known = {
+        "startingOffsets": per_partition(topic, 0, 0),
+        "endingOffsets": per_partition(topic, 100, 10),
+    }
+    ours, sparks = (
+        load(session, source, kafka, topic, **known, **options).rdd.getNumPartitions()
+        for source in FORMATS
+    )
     assert ours == sparks > 2
 
 
-def test_micro_batches_end_where_sparks_do_and_a_group_knows_of_all(session: SparkSession, kafka: str, topic: str, tmp_path: Path) -> None:
+def test_micro_batches_end_where_sparks_do_and_a_group_knows_of_all(
+    session: SparkSession, kafka: str, topic: str, tmp_path: Path
+) -> None:
     """Also the last one, of which Spark tells its source only when it asks for what follows."""
     group = f"{topic}-watched"
     ends = {}
     for source in FORMATS:
-        given = {"kafka.bootstrap.servers": kafka, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "45"}
+        given = {
+            "kafka.bootstrap.servers": kafka,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "45",
+        }
         if source == "aioprod":
             given["kafka.group.id"] = group
         stream = session.readStream.format(source).options(**given).load()
-        query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / source)).trigger(availableNow=True).start()
+        query = (
+            stream.writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / source))
+            .trigger(availableNow=True)
+            .start()
+        )
         assert query.awaitTermination(90)
         progress = [item for item in query.recentProgress if item["numInputRows"]]
-        assert {json.dumps(json.loads(item["sources"][0]["latestOffset"])) for item in progress} == {per_partition(topic, 100, 10)}
-        ends[source] = [(item["numInputRows"], json.loads(item["sources"][0]["endOffset"])) for item in progress]
+        assert {
+            json.dumps(json.loads(item["sources"][0]["latestOffset"])) for item in progress
+        } == {per_partition(topic, 100, 10)}
+        ends[source] = [
+            (item["numInputRows"], json.loads(item["sources"][0]["endOffset"])) for item in progress
+        ]
     assert ends["aioprod"] == ends["kafka"]
     assert [rows for rows, _ in ends["aioprod"]] == [44, 44, 22]
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
     try:
-        assert [place.offset for place in consumer.committed([Place(topic, 0), Place(topic, 1)], timeout=10)] == [100, 10]
+        assert [
+            place.offset
+            for place in consumer.committed([Place(topic, 0), Place(topic, 1)], timeout=10)
+        ] == [100, 10]
     finally:
         consumer.close()

@@ -21,22 +21,36 @@ def broker() -> Iterator[ThreadedCluster]:
     """A broker with the topic ``t`` of three partitions, each with the ten values p0 to p9."""
     with EmbeddedCluster.in_thread() as running:
         running.create_topic("t", 3)
-        write(running, {"value": [f"{p}{n}" for p in range(3) for n in range(10)], "partition": [p for p in range(3) for _ in range(10)]})
+        write(
+            running,
+            {
+                "value": [f"{p}{n}" for p in range(3) for n in range(10)],
+                "partition": [p for p in range(3) for _ in range(10)],
+            },
+        )
         yield running
 
 
 def write(broker: ThreadedCluster, columns: dict[str, Any], **options: str) -> Written:
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "t"} | options
-    return write_batches(parse_sink_options({name: text for name, text in given.items() if text}), iter([pa.record_batch(columns)]))
+    return write_batches(
+        parse_sink_options({name: text for name, text in given.items() if text}),
+        iter([pa.record_batch(columns)]),
+    )
 
 
-# -- sink ------------------------------------------------------------------------------------------------------------
+# -- sink ------------------------------------------------------------------------------------------
 
 
 def test_rows_go_where_their_columns_say(broker: ThreadedCluster) -> None:
     for topic in ("a", "b"):
         broker.create_topic(topic, 2)
-    columns = {"value": ["1", "2", None], "key": [b"k", None, b"gone"], "topic": ["a", "b", "a"], "partition": pa.array([1, 0, None], pa.int32())}
+    columns = {
+        "value": ["1", "2", None],
+        "key": [b"k", None, b"gone"],
+        "topic": ["a", "b", "a"],
+        "partition": pa.array([1, 0, None], pa.int32()),
+    }
     assert write(broker, columns, topic="") == Written(3, 7)
     assert [(record.key, record.value) for record in broker.records("a", 1)][:1] == [(b"k", b"1")]
     assert [(record.key, record.value) for record in broker.records("b", 0)] == [(None, b"2")]
@@ -55,7 +69,9 @@ def test_a_partition_that_does_not_exist_fails_the_task(broker: ThreadedCluster)
 
 def test_a_refused_delivery_fails_the_task(broker: ThreadedCluster) -> None:
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
-    with pytest.raises(SinkError, match=r"a row was not acknowledged: .*TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(
+        SinkError, match=r"a row was not acknowledged: .*TOPIC_AUTHORIZATION_FAILED"
+    ):
         write(broker, {"value": ["1"] * 1000})
 
 
@@ -65,7 +81,10 @@ def test_a_row_that_is_too_large_is_named(broker: ThreadedCluster) -> None:
 
 
 def test_a_header_without_a_key_fails_the_task(broker: ThreadedCluster) -> None:
-    headers = pa.array([[{"key": None, "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    headers = pa.array(
+        [[{"key": None, "value": b"1"}]],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
     with pytest.raises(SinkError, match=r"rows 0 to 0 of this task, for topic t: .*header"):
         write(broker, {"value": ["1"], "headers": headers})
 
@@ -73,6 +92,10 @@ def test_a_header_without_a_key_fails_the_task(broker: ThreadedCluster) -> None:
 def test_a_retried_delivery_is_written_once(broker: ThreadedCluster) -> None:
     before = len(broker.records("t"))
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    assert write(broker, {"value": [str(n) for n in range(500)], "partition": [0] * 500}).rows == 500
-    assert [record.value for record in broker.records("t", 0)][10:] == [str(n).encode() for n in range(500)]
+    assert (
+        write(broker, {"value": [str(n) for n in range(500)], "partition": [0] * 500}).rows == 500
+    )
+    assert [record.value for record in broker.records("t", 0)][10:] == [
+        str(n).encode() for n in range(500)
+    ]
     assert len(broker.records("t")) == before + 500

@@ -1,4 +1,6 @@
-"""PySpark's versions: what older ones give a stream writer, and (with -m judges) every way to read and write on each of them."""
+"""PySpark's versions: what older ones give a stream writer, and (with -m judges) every way to read
+and write on each of them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, Row, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    Row,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 import aioprod
 from aioprod.spark._versions import batches_of_rows, stream_batches
@@ -35,19 +46,35 @@ SCHEMA = StructType(
 
 def row(number: int) -> Row:
     headers = [Row(key="n", value=b"%d" % number), Row(key="none", value=None)]
-    return Row(seen=None, value=bytearray(b"%d" % number), partition=number % 3, headers=headers if number else None, key=None)
+    return Row(
+        seen=None,
+        value=bytearray(b"%d" % number),
+        partition=number % 3,
+        headers=headers if number else None,
+        key=None,
+    )
 
 
 def test_rows_become_the_arrow_batches_that_newer_versions_give() -> None:
     batches = list(batches_of_rows(map(row, range(10_001)), SCHEMA))
     assert [batch.num_rows for batch in batches] == [10_000, 1]
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    types = {"value": pa.binary(), "partition": pa.int32(), "headers": pa.list_(header), "key": pa.string()}
+    types = {
+        "value": pa.binary(),
+        "partition": pa.int32(),
+        "headers": pa.list_(header),
+        "key": pa.string(),
+    }
     assert {name: batches[1].schema.field(name).type for name in batches[1].schema.names} == types
     found = [found for batch in batches for found in batch.to_pylist()]
     headers = [{"key": "n", "value": b"10000"}, {"key": "none", "value": None}]
     assert found[0] == {"value": b"0", "partition": 0, "headers": None, "key": None}
-    assert found[10_000] == {"value": b"10000", "partition": 10_000 % 3, "headers": headers, "key": None}
+    assert found[10_000] == {
+        "value": b"10000",
+        "partition": 10_000 % 3,
+        "headers": headers,
+        "key": None,
+    }
 
 
 def test_no_rows_are_no_batches() -> None:
@@ -64,13 +91,24 @@ def installed(directory: Path, version: str, *, connect: bool) -> Path:
     venv.create(directory, with_pip=True)
     python = directory / "bin" / "python"
     pyspark = f"pyspark[connect]=={version}" if connect else f"pyspark=={version}"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", f"{REPOSITORY}[spark]", pyspark], check=True, timeout=INSTALL_TIMEOUT_S)
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", f"{REPOSITORY}[spark]", pyspark],
+        check=True,
+        timeout=INSTALL_TIMEOUT_S,
+    )
     return python
 
 
 def run_every_way(python: Path, *arguments: str) -> dict[str, Any]:
     command = [str(python), str(EVERY_WAY), *arguments]
-    done = subprocess.run(command, cwd=python.parent, stdout=subprocess.PIPE, text=True, timeout=RUN_TIMEOUT_S, check=True)
+    done = subprocess.run(
+        command,
+        cwd=python.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=True,
+    )
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
@@ -84,7 +122,11 @@ def test_every_way_works_on_each_version(tmp_path: Path, version: str) -> None:
     assert figures["version"] == version
     assert (figures["read"], figures["headers"]) == (25_000, 16_666)
     assert (figures["first"], figures["second"]) == ([25_000], [5_000])
-    assert max(figures["limited"]) <= 20_002 and sum(figures["limited"]) == 30_000 if limits else LIMITS_NEED in figures["limited"]
+    assert (
+        max(figures["limited"]) <= 20_002 and sum(figures["limited"]) == 30_000
+        if limits
+        else LIMITS_NEED in figures["limited"]
+    )
     assert figures["same"] and figures["copied"] == (60_000 if limits else 30_000)
 
 

@@ -1,4 +1,6 @@
-"""What Spark's processes load: no more than they need, and the garbage collector looks at it once, not after each of their uses."""
+"""What Spark's processes load: no more than they need, and the garbage collector looks at it once,
+not after each of their uses.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,26 @@ print(first, gc.get_freeze_count() - first)
 
 def test_a_process_that_spark_uses_again_puts_aside_what_it_has_loaded() -> None:
     environment = os.environ | {"SPARK_REUSE_WORKER": "1"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     frozen, more = map(int, done.stdout.split())
     assert frozen > 20_000 and more <= 0
 
 
 def test_planning_and_committing_a_write_imports_no_pandas() -> None:
-    """Which takes 0.3 s of CPU; tasks import it all the same, for Spark hands over what they return by ``pyarrow.array``."""
+    """Which takes 0.3 s of CPU; tasks import it all the same, for Spark hands over what they return
+    by ``pyarrow.array``.
+    """
     program = "import sys, aioprod.spark.sink; print('pandas' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "False\n"
 
 
@@ -48,16 +61,26 @@ def test_other_processes_are_left_alone() -> None:
 
 
 @pytest.mark.spark
-def test_writes_settle_their_workers(session: SparkSession, threaded_broker: ThreadedCluster) -> None:
+def test_writes_settle_their_workers(
+    session: SparkSession, threaded_broker: ThreadedCluster
+) -> None:
     threaded_broker.create_topic("t", 1)
-    given = {"kafka.bootstrap.servers": threaded_broker.bootstrap_servers, "topic": "t", "delivery": "at-least-once"}
+    given = {
+        "kafka.bootstrap.servers": threaded_broker.bootstrap_servers,
+        "topic": "t",
+        "delivery": "at-least-once",
+    }
     rows = session.range(2, numPartitions=2)
     for _ in range(2):
-        rows.selectExpr("CAST(id AS STRING) AS value").write.format("aioprod").mode("append").options(**given).save()
+        rows.selectExpr("CAST(id AS STRING) AS value").write.format("aioprod").mode(
+            "append"
+        ).options(**given).save()
 
     def frozen_objects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield pa.record_batch({"frozen": pa.array([gc.get_freeze_count()] * batch.num_rows, pa.int64())})
+            yield pa.record_batch(
+                {"frozen": pa.array([gc.get_freeze_count()] * batch.num_rows, pa.int64())}
+            )
 
     # Spark has more workers than those that wrote, and takes whichever has waited longest.
     counts = rows.mapInArrow(frozen_objects, "frozen long")

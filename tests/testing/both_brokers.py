@@ -1,4 +1,6 @@
-"""The same request to the embedded and to a real broker, and the answers compared field by field."""
+"""The same request to the embedded and to a real broker, and the answers compared field by
+field.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from aioprod.protocol.message import Message, Request
 ResponseT = TypeVar("ResponseT", bound=Message)
 _SETTLE_SECONDS = 10.0
 
-# What may differ, by the name of the field: how the answers are made alike before they are compared.
+# What may differ, by the name of the field: how the answers are made alike before they are
+# compared.
 MAY_DIFFER: dict[str, Callable[[Any], Any]] = {
     "error_message": lambda text: None,  # our own words
     "batch_index_error_message": lambda text: None,
@@ -35,7 +38,18 @@ MAY_DIFFER: dict[str, Callable[[Any], Any]] = {
 }
 # Lists whose order Kafka leaves open.
 UNORDERED = {
-    *("brokers", "config_resources", "configs", "entity", "entries", "partitions", "responses", "results", "topics", "transaction_states"),
+    *(
+        "brokers",
+        "config_resources",
+        "configs",
+        "entity",
+        "entries",
+        "partitions",
+        "responses",
+        "results",
+        "topics",
+        "transaction_states",
+    ),
     *("unknown_state_filters", "values"),
 }
 
@@ -46,7 +60,10 @@ def comparable(value: Any) -> Any:
         return [comparable(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
-    return {field.name: _field(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return {
+        field.name: _field(field.name, getattr(value, field.name))
+        for field in dataclasses.fields(value)
+    }
 
 
 def _field(name: str, value: Any) -> Any:
@@ -75,14 +92,22 @@ class BothBrokers:
         await self.embedded.__aenter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.real.__aexit__(kind, error, trace)
         await self.embedded.__aexit__(kind, error, trace)
 
-    async def ask(self, request: Request[ResponseT], version: int | None = None, *, settles: bool = False) -> ResponseT:
+    async def ask(
+        self, request: Request[ResponseT], version: int | None = None, *, settles: bool = False
+    ) -> ResponseT:
         """Send to both, compare, and return the embedded broker's answer.
 
-        What ``settles`` is asked of the real broker again until it is the same: it takes a moment until each part of it knows of a change.
+        What ``settles`` is asked of the real broker again until it is the same: it takes a moment
+        until each part of it knows of a change.
         """
         version = type(request).MAX_VERSION if version is None else version
         answer = await self.embedded.call(request, version)

@@ -1,6 +1,8 @@
-"""A TCP proxy that does harm between a client and a real broker: cuts connections, loses answers, stalls, delivers byte by byte.
+"""A TCP proxy that does harm between a client and a real broker: cuts connections, loses answers,
+stalls, delivers byte by byte.
 
-It changes no byte, so the broker must send clients to the proxy's port itself: ``Listener(advertised_port=...)``.
+It changes no byte, so the broker must send clients to the proxy's port itself:
+``Listener(advertised_port=...)``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """Only the first ``after`` bytes of the request reach the broker, then the connection is cut."""
+    """Only the first ``after`` bytes of the request reach the broker, then the connection is
+    cut.
+    """
 
     after: int
     reset: bool = False
@@ -26,7 +30,9 @@ class CutRequest:
 
 @dataclass(frozen=True, slots=True)
 class CutAnswer:
-    """The broker has done what was asked; only the first ``after`` bytes of its answer come back, never all, then the connection is cut."""
+    """The broker has done what was asked; only the first ``after`` bytes of its answer come back,
+    never all, then the connection is cut.
+    """
 
     after: int = 0
     reset: bool = False
@@ -34,7 +40,9 @@ class CutAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The request, and what comes behind it, reaches the broker so much later; also when the client has given up meanwhile."""
+    """The request, and what comes behind it, reaches the broker so much later; also when the client
+    has given up meanwhile.
+    """
 
     seconds: float
 
@@ -57,7 +65,9 @@ Plan = Callable[[int, int], Fault | None]
 
 
 class RandomFaults:
-    """A plan by chance, from a seed; ``probability`` is that of any fault, ``longest_stall_s`` bounds each stall."""
+    """A plan by chance, from a seed; ``probability`` is that of any fault, ``longest_stall_s``
+    bounds each stall.
+    """
 
     def __init__(self, seed: int, probability: float, longest_stall_s: float) -> None:
         self._rng = random.Random(seed)
@@ -81,7 +91,8 @@ class RandomFaults:
 
 
 class FaultProxy:
-    """Listens on ``listening``, a bound socket that stays open, and passes on to ``target`` ("host:port").
+    """Listens on ``listening``, a bound socket that stays open, and passes on to ``target``
+    ("host:port").
 
     Attributes:
         plan: asked for every request; None lets everything pass.
@@ -107,17 +118,26 @@ class FaultProxy:
         self._server = await asyncio.start_server(self._accepted, sock=self._listening.dup())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         assert self._server is not None
         self._server.close()
         clients = dict(self._clients)
         for client in clients:
             client.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
-        await asyncio.gather(*(writer.wait_closed() for writer in clients.values()), return_exceptions=True)
+        await asyncio.gather(
+            *(writer.wait_closed() for writer in clients.values()), return_exceptions=True
+        )
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = asyncio.get_running_loop().create_task(self._serve(reader, writer), name="fault-proxy")
+        client = asyncio.get_running_loop().create_task(
+            self._serve(reader, writer), name="fault-proxy"
+        )
         self._clients[client] = writer
         client.add_done_callback(lambda done: self._clients.pop(done).close())
 
@@ -127,7 +147,10 @@ class FaultProxy:
         except OSError:
             return
         way = _Way(self, reader, writer, from_broker, to_broker)
-        both = [asyncio.ensure_future(way.pass_requests()), asyncio.ensure_future(way.pass_answers())]
+        both = [
+            asyncio.ensure_future(way.pass_requests()),
+            asyncio.ensure_future(way.pass_answers()),
+        ]
         try:
             await asyncio.gather(*both)
         except (OSError, asyncio.IncompleteReadError, _Cut):
@@ -138,7 +161,9 @@ class FaultProxy:
             to_broker.close()
             for each in both:
                 each.cancel()
-            await asyncio.gather(*both, writer.wait_closed(), to_broker.wait_closed(), return_exceptions=True)
+            await asyncio.gather(
+                *both, writer.wait_closed(), to_broker.wait_closed(), return_exceptions=True
+            )
 
 
 class _Cut(Exception):
@@ -167,7 +192,9 @@ class _Way:
         while True:
             request = await _frame(self._from_client)
             api_key = int.from_bytes(request[4:6], "big")
-            fault = self._proxy.plan(api_key, len(request)) if self._proxy.plan is not None else None
+            fault = (
+                self._proxy.plan(api_key, len(request)) if self._proxy.plan is not None else None
+            )
             match fault:
                 case CutRequest():
                     await _write(self._to_broker, request[: fault.after])
@@ -199,7 +226,9 @@ class _Way:
         if fault.reset:
             for end in (self._to_client, self._to_broker):
                 # What the other side has not read yet is lost for it.
-                end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
         raise _Cut
 
 
@@ -215,4 +244,3 @@ async def _write(writer: asyncio.StreamWriter, data: bytes, *, singly: bool = Fa
         await writer.drain()
         if singly:
             await asyncio.sleep(0)  # the reader on this loop sees each for itself
-

@@ -1,4 +1,6 @@
-"""Java's own Kafka client, of the version of our real broker, driven from Python through Py4J (which comes with PySpark)."""
+"""Java's own Kafka client, of the version of our real broker, driven from Python through Py4J
+(which comes with PySpark).
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,18 @@ class JavaClients:
         """A KafkaProducer of bytes; underscores stand for dots."""
         serializer = f"{_SERIALIZATION}.ByteArraySerializer"
         return self._jvm.org.apache.kafka.clients.producer.KafkaProducer(
-            self.properties({**settings, "key_serializer": serializer, "value_serializer": serializer})
+            self.properties(
+                {**settings, "key_serializer": serializer, "value_serializer": serializer}
+            )
         )
 
     def consumer(self, **settings: str) -> Any:
         """A KafkaConsumer of bytes."""
         deserializer = f"{_SERIALIZATION}.ByteArrayDeserializer"
         return self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
-            self.properties({**settings, "key_deserializer": deserializer, "value_deserializer": deserializer})
+            self.properties(
+                {**settings, "key_deserializer": deserializer, "value_deserializer": deserializer}
+            )
         )
 
     def admin(self, **settings: str) -> Any:
@@ -48,7 +54,9 @@ class JavaClients:
         return self._jvm
 
     def records_before(self, offset: int) -> Any:
-        """A RecordsToDelete. Its maker has the same name as a getter, and Py4J finds the getter only."""
+        """A RecordsToDelete. Its maker has the same name as a getter, and Py4J finds the getter
+        only.
+        """
         long = self._gateway.new_array(self._jvm.java.lang.Class, 1)
         long[0] = self._jvm.java.lang.Long.TYPE
         arguments = self._gateway.new_array(self._jvm.java.lang.Object, 1)
@@ -65,7 +73,9 @@ class JavaClients:
 
     def record(self, topic: str, partition: int, value: bytes) -> Any:
         """A ProducerRecord."""
-        return self._jvm.org.apache.kafka.clients.producer.ProducerRecord(topic, partition, None, value)
+        return self._jvm.org.apache.kafka.clients.producer.ProducerRecord(
+            topic, partition, None, value
+        )
 
     def partition(self, topic: str, partition: int) -> Any:
         """A TopicPartition."""
@@ -74,19 +84,26 @@ class JavaClients:
     def offsets(self, topic: str, partition: int, offset: int) -> Any:
         """A map of one TopicPartition to an OffsetAndMetadata."""
         found = self._jvm.java.util.HashMap()
-        found.put(self.partition(topic, partition), self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset))
+        found.put(
+            self.partition(topic, partition),
+            self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset),
+        )
         return found
 
     def group(self, group_id: str, generation_id: int = -1, member_id: str = "") -> Any:
         """A ConsumerGroupMetadata."""
         nobody = self._jvm.java.util.Optional.empty()
-        return self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(group_id, generation_id, member_id, nobody)
+        return self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(
+            group_id, generation_id, member_id, nobody
+        )
 
     def seconds(self, count: int) -> Any:
         """A Duration."""
         return self._jvm.java.time.Duration.ofSeconds(count)
 
-    def read(self, consumer: Any, topic: str, partitions: int, count: int, polls: int = 100) -> list[bytes]:
+    def read(
+        self, consumer: Any, topic: str, partitions: int, count: int, polls: int = 100
+    ) -> list[bytes]:
         """Read ``count`` values from the start of all partitions, and look whether more come."""
         places = self._jvm.java.util.ArrayList()
         for index in range(partitions):
@@ -100,18 +117,29 @@ class JavaClients:
         return sorted(values + self._poll(consumer))
 
     def _poll(self, consumer: Any) -> list[bytes]:
-        return [bytes(record.value()) for record in consumer.poll(self._jvm.java.time.Duration.ofMillis(POLL_MS)).iterator()]
+        return [
+            bytes(record.value())
+            for record in consumer.poll(self._jvm.java.time.Duration.ofMillis(POLL_MS)).iterator()
+        ]
 
 
 @contextmanager
 def java_clients() -> Iterator[JavaClients]:
-    """Run Java until the block ends. Raises SetupError where there is no Java or the jars can't be had."""
+    """Run Java until the block ends. Raises SetupError where there is no Java or the jars can't be
+    had.
+    """
     jars = os.pathsep.join(str(jar) for jar in kafka_jars())
     options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     port, process = py4j.java_gateway.launch_gateway(
-        classpath=jars, die_on_exit=True, java_path=str(find_java()), javaopts=options, return_proc=True
+        classpath=jars,
+        die_on_exit=True,
+        java_path=str(find_java()),
+        javaopts=options,
+        return_proc=True,
     )
-    gateway = JavaGateway(gateway_parameters=py4j.java_gateway.GatewayParameters(port=port, auto_convert=True))
+    gateway = JavaGateway(
+        gateway_parameters=py4j.java_gateway.GatewayParameters(port=port, auto_convert=True)
+    )
     try:
         yield JavaClients(gateway)
     finally:

@@ -1,4 +1,6 @@
-"""Requests of administrators for tests with the raw client: each with as much in it as its version has."""
+"""Requests of administrators for tests with the raw client: each with as much in it as its version
+has.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ from typing import Any
 
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Request
-from aioprod.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from aioprod.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from aioprod.protocol.messages.alter_configs import AlterableConfig as Replaced
 from aioprod.protocol.messages.alter_configs import AlterConfigsRequest
 from aioprod.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
@@ -15,18 +22,41 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from aioprod.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from aioprod.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from aioprod.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from aioprod.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from aioprod.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
-from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from aioprod.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from aioprod.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from aioprod.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 from aioprod.protocol.messages.describe_producers import DescribeProducersRequest
 from aioprod.protocol.messages.describe_producers import TopicRequest as ProducersOfTopic
-from aioprod.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from aioprod.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from aioprod.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from aioprod.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from aioprod.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
@@ -35,31 +65,60 @@ TOPIC, BROKER = 2, 4
 
 
 def admin_requests() -> dict[ApiKey, Request[Any]]:
-    """One request of each API, which all versions can carry and which touches topic "t" and something unknown, as far as the API has topics."""
+    """One request of each API, which all versions can carry and which touches topic "t" and
+    something unknown, as far as the API has topics.
+    """
     changed = [Replaced("retention.ms", "5"), Replaced("cleanup.policy", "compact")]
     return {
-        ApiKey.DELETE_RECORDS: DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 0)]) for name in ("t", "no")]),
+        ApiKey.DELETE_RECORDS: DeleteRecordsRequest(
+            [DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 0)]) for name in ("t", "no")]
+        ),
         ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest(
-            [DescribeConfigsResource(TOPIC, "t", None), DescribeConfigsResource(BROKER, "1", []), DescribeConfigsResource(TOPIC, "no", None)],
+            [
+                DescribeConfigsResource(TOPIC, "t", None),
+                DescribeConfigsResource(BROKER, "1", []),
+                DescribeConfigsResource(TOPIC, "no", None),
+            ],
             include_synonyms=True,
         ),
-        ApiKey.ALTER_CONFIGS: AlterConfigsRequest([ReplacedResource(TOPIC, name, changed) for name in ("t", "no")]),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest(
-            [AlterConfigsResource(TOPIC, name, [AlterableConfig("retention.ms", 0, "5")]) for name in ("t", "no")]
+        ApiKey.ALTER_CONFIGS: AlterConfigsRequest(
+            [ReplacedResource(TOPIC, name, changed) for name in ("t", "no")]
         ),
-        ApiKey.CREATE_PARTITIONS: CreatePartitionsRequest([CreatePartitionsTopic(name, 3, None) for name in ("t", "no")], 1000),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest(
+            [
+                AlterConfigsResource(TOPIC, name, [AlterableConfig("retention.ms", 0, "5")])
+                for name in ("t", "no")
+            ]
+        ),
+        ApiKey.CREATE_PARTITIONS: CreatePartitionsRequest(
+            [CreatePartitionsTopic(name, 3, None) for name in ("t", "no")], 1000
+        ),
         ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest(include_cluster_authorized_operations=True),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsRequest([TopicRequest("t"), TopicRequest("no")]),
-        ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest([DescribableLogDirTopic(name, [0]) for name in ("t", "no")]),
-        ApiKey.ELECT_LEADERS: ElectLeadersRequest(topic_partitions=[TopicPartitions(name, [0]) for name in ("t", "no")]),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsRequest(
+            [TopicRequest("t"), TopicRequest("no")]
+        ),
+        ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest(
+            [DescribableLogDirTopic(name, [0]) for name in ("t", "no")]
+        ),
+        ApiKey.ELECT_LEADERS: ElectLeadersRequest(
+            topic_partitions=[TopicPartitions(name, [0]) for name in ("t", "no")]
+        ),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignmentsRequest(
-            topics=[ReassignableTopic(name, [ReassignablePartition(0, [1])]) for name in ("t", "no")]
+            topics=[
+                ReassignableTopic(name, [ReassignablePartition(0, [1])]) for name in ("t", "no")
+            ]
         ),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignmentsRequest(),
         ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequest(),
-        ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequest([ProducersOfTopic(name, [0]) for name in ("t", "no")]),
+        ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequest(
+            [ProducersOfTopic(name, [0]) for name in ("t", "no")]
+        ),
         ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest(["no", ""]),
         ApiKey.LIST_TRANSACTIONS: ListTransactionsRequest(["Ongoing", "Strange"], [5]),
-        ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest([ComponentData("client-id", 0, "c")]),
-        ApiKey.ALTER_CLIENT_QUOTAS: AlterClientQuotasRequest([EntryData([EntityData("client-id", "c")], [OpData("producer_byte_rate", 5.0)])]),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest(
+            [ComponentData("client-id", 0, "c")]
+        ),
+        ApiKey.ALTER_CLIENT_QUOTAS: AlterClientQuotasRequest(
+            [EntryData([EntityData("client-id", "c")], [OpData("producer_byte_rate", 5.0)])]
+        ),
     }

@@ -1,4 +1,6 @@
-"""A client for tests of the broker: one message out, one message in, nothing clever. Batches are built by aiokafka, so that they are not our own."""
+"""A client for tests of the broker: one message out, one message in, nothing clever. Batches are
+built by aiokafka, so that they are not our own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aioprod.protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
+from aioprod.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
 
 LIMIT_SECONDS = 10.0
 CLIENT_ID = "raw"
@@ -34,7 +41,12 @@ class RawClient:
         self.reader, self.writer = await asyncio.open_connection(self._host, self._port)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.writer.close()
         try:
             await self.writer.wait_closed()
@@ -54,12 +66,16 @@ class RawClient:
         self.writer.write(encode_request(request, version, self._next_id, CLIENT_ID))
         return self._next_id
 
-    async def receive(self, request_type: type[Request[ResponseT]], version: int) -> tuple[int, ResponseT]:
+    async def receive(
+        self, request_type: type[Request[ResponseT]], version: int
+    ) -> tuple[int, ResponseT]:
         """Receive the next answer."""
         return decode_response(request_type, version, await self.receive_frame())
 
     async def receive_frame(self) -> bytes:
-        """Receive the next answer undecoded; IncompleteReadError where the connection was closed instead."""
+        """Receive the next answer undecoded; IncompleteReadError where the connection was closed
+        instead.
+        """
         async with asyncio.timeout(LIMIT_SECONDS):
             size = int.from_bytes(await self.reader.readexactly(4), "big")
             return await self.reader.readexactly(size)
@@ -72,9 +88,19 @@ class RawClient:
         except ConnectionResetError:
             return True
 
-    async def produce(self, topic: str, batch: bytes | None, *, partition: int = 0, acks: int = -1, version: int = 9) -> PartitionProduceResponse:
+    async def produce(
+        self,
+        topic: str,
+        batch: bytes | None,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        version: int = 9,
+    ) -> PartitionProduceResponse:
         """Produce one batch to one partition and return that partition's answer."""
-        response = await self.call(produce_request(topic, batch, partition=partition, acks=acks), version)
+        response = await self.call(
+            produce_request(topic, batch, partition=partition, acks=acks), version
+        )
         return response.responses[0].partition_responses[0]
 
 
@@ -95,25 +121,43 @@ def make_batch(
 ) -> bytes:
     """Build a record batch with aiokafka's code; ``producer`` is id, epoch and base sequence."""
     producer_id, epoch, sequence = producer
-    builder = DefaultRecordBatchBuilder(2, codec, transactional, producer_id, epoch, sequence, 1 << 30)
+    builder = DefaultRecordBatchBuilder(
+        2, codec, transactional, producer_id, epoch, sequence, 1 << 30
+    )
     for index, value in enumerate(values):
         builder.append(index, timestamps[index] if timestamps else 1_000 + index, None, value, [])
     return bytes(cast("bytearray", builder.build()))
 
 
-def produce_request(topic: str, batch: bytes | None, *, partition: int = 0, acks: int = -1) -> ProduceRequest:
+def produce_request(
+    topic: str, batch: bytes | None, *, partition: int = 0, acks: int = -1
+) -> ProduceRequest:
     """A request of one batch."""
-    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+    data = TopicProduceData(
+        name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)]
+    )
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
 
 
 def fetch_request(
-    topic: str, *offsets: int, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 20, partition_max_bytes: int = 1 << 20
+    topic: str,
+    *offsets: int,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
 ) -> FetchRequest:
     """A request for partitions 0, 1, ... from these offsets on."""
     partitions = [
-        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes) for index, offset in enumerate(offsets)
+        FetchPartition(
+            partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+        )
+        for index, offset in enumerate(offsets)
     ]
     return FetchRequest(
-        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, session_epoch=-1, topics=[FetchTopic(topic=topic, partitions=partitions)]
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=partitions)],
     )

@@ -1,4 +1,6 @@
-"""Members of a consumer group for tests, one request per call. Answers are plain values, so that those of two brokers can be compared."""
+"""Members of a consumer group for tests, one request per call. Answers are plain values, so that
+those of two brokers can be compared.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,16 @@ from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from aioprod.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
-from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from aioprod.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from aioprod.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from aioprod.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
@@ -30,7 +40,11 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
 Protocols = Sequence[tuple[str, bytes]]
 _RANDOM_PART = len("-") + 36  # of a member id
-_UNREADY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+_UNREADY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 def subscription(*topics: str) -> bytes:
@@ -41,21 +55,40 @@ def subscription(*topics: str) -> bytes:
 
 def assignment(topic: str, *partitions: int) -> bytes:
     """The bytes that give a consumer these partitions."""
-    return struct.pack(">hih", 0, 1, len(topic)) + topic.encode() + struct.pack(f">i{len(partitions)}ii", len(partitions), *partitions, -1)
+    return (
+        struct.pack(">hih", 0, 1, len(topic))
+        + topic.encode()
+        + struct.pack(f">i{len(partitions)}ii", len(partitions), *partitions, -1)
+    )
 
 
 def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
-    """A request of each API for members of groups, and for those who look after them; there is no such group yet."""
-    one, leaving = JoinGroupRequestProtocol("range", b""), MemberIdentity("m", "i" if version >= 3 else None)
+    """A request of each API for members of groups, and for those who look after them; there is no
+    such group yet.
+    """
+    one, leaving = (
+        JoinGroupRequestProtocol("range", b""),
+        MemberIdentity("m", "i" if version >= 3 else None),
+    )
     return {
-        ApiKey.JOIN_GROUP: JoinGroupRequest("g", 10_000, 10_000 if version else -1, "", None, "consumer", [one]),
-        ApiKey.SYNC_GROUP: SyncGroupRequest("g", 1, "m", None, *(("consumer", "range") if version >= 5 else (None, None))),
+        ApiKey.JOIN_GROUP: JoinGroupRequest(
+            "g", 10_000, 10_000 if version else -1, "", None, "consumer", [one]
+        ),
+        ApiKey.SYNC_GROUP: SyncGroupRequest(
+            "g", 1, "m", None, *(("consumer", "range") if version >= 5 else (None, None))
+        ),
         ApiKey.HEARTBEAT: HeartbeatRequest("g", 1, "m"),
-        ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", members=[leaving]) if version >= 3 else LeaveGroupRequest("g", "m"),
+        ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", members=[leaving])
+        if version >= 3
+        else LeaveGroupRequest("g", "m"),
         ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(["g"], version >= 3),
-        ApiKey.LIST_GROUPS: ListGroupsRequest(["Stable"] if version >= 4 else [], ["classic"] if version >= 5 else []),
+        ApiKey.LIST_GROUPS: ListGroupsRequest(
+            ["Stable"] if version >= 4 else [], ["classic"] if version >= 5 else []
+        ),
         ApiKey.DELETE_GROUPS: DeleteGroupsRequest(["g"]),
-        ApiKey.OFFSET_DELETE: OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
+        ApiKey.OFFSET_DELETE: OffsetDeleteRequest(
+            "g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]
+        ),
     }
 
 
@@ -76,7 +109,9 @@ class Scene:
 
     async def member(self, **settings: Any) -> RawMember:
         """Somebody with a connection of his own, who has not joined yet."""
-        return RawMember(self, await self._stack.enter_async_context(RawClient(self.address)), **settings)
+        return RawMember(
+            self, await self._stack.enter_async_context(RawClient(self.address)), **settings
+        )
 
     def label(self, member_id: str) -> str:
         """A name for a member id that is the same in each run."""
@@ -98,8 +133,13 @@ class Scene:
     async def ready(self) -> None:
         """Wait for the coordinator: a real broker makes its own topics first."""
         asked = FindCoordinatorRequest(key=self.group_id)
-        await ask_until(lambda answer: answer.error_code not in _UNREADY, lambda: self.client.call(asked, 2))
-        await ask_until(lambda answer: answer[0][0] not in ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"), self.describe)
+        await ask_until(
+            lambda answer: answer.error_code not in _UNREADY, lambda: self.client.call(asked, 2)
+        )
+        await ask_until(
+            lambda answer: answer[0][0] not in ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
+            self.describe,
+        )
 
     async def stable(self, *members: RawMember) -> None:
         """Have members join at once, and the leader give ``assignment {n}`` to the n-th of them."""
@@ -108,24 +148,48 @@ class Scene:
 
     async def synced(self, *members: RawMember) -> None:
         """Have members that have joined get their assignments."""
-        shares = {member.member_id: b"assignment %d" % number for number, member in enumerate(members)}
-        answers = await asyncio.gather(*(member.sync(shares if member.is_leader else {}) for member in members))
+        shares = {
+            member.member_id: b"assignment %d" % number for number, member in enumerate(members)
+        }
+        answers = await asyncio.gather(
+            *(member.sync(shares if member.is_leader else {}) for member in members)
+        )
         assert {answer[0] for answer in answers} == {"NONE"}, answers
 
-    # -- from outside --------------------------------------------------------------------------------------------
+    # -- from outside ------------------------------------------------------------------------------
 
-    async def describe(self, *, version: int = 6, group_id: str | None = None, operations: bool = False) -> list[tuple[object, ...]]:
+    async def describe(
+        self, *, version: int = 6, group_id: str | None = None, operations: bool = False
+    ) -> list[tuple[object, ...]]:
         """DescribeGroups: everything, and each member."""
         asked = DescribeGroupsRequest([self.group_id if group_id is None else group_id], operations)
         return self._described((await self.client.call(asked, version)).groups[0])
 
     def _described(self, found: DescribedGroup) -> list[tuple[object, ...]]:
-        message = None if found.error_message is None else found.error_message.replace(self.group_id, "GROUP")
+        message = (
+            None
+            if found.error_message is None
+            else found.error_message.replace(self.group_id, "GROUP")
+        )
         members = [
-            (self.label(each.member_id), each.group_instance_id, each.client_id, each.client_host, each.member_metadata, each.member_assignment)
+            (
+                self.label(each.member_id),
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                each.member_metadata,
+                each.member_assignment,
+            )
             for each in found.members
         ]
-        first = (name(found.error_code), message, found.group_state, found.protocol_type, found.protocol_data, found.authorized_operations)
+        first = (
+            name(found.error_code),
+            message,
+            found.group_state,
+            found.protocol_type,
+            found.protocol_data,
+            found.authorized_operations,
+        )
         return [first, *sorted(members, key=repr)]
 
     async def state(self) -> tuple[object, int]:
@@ -137,11 +201,17 @@ class Scene:
         """Wait for a state."""
         await ask_until(lambda found: found == (state, member_count), self.state)
 
-    async def listed(self, *, version: int = 5, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    async def listed(
+        self, *, version: int = 5, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> list[tuple[str, ...]]:
         """ListGroups: what is said about this group."""
         answer = await self.client.call(ListGroupsRequest(list(states), list(types)), version)
         assert not answer.error_code
-        return [(each.protocol_type, each.group_state, each.group_type) for each in answer.groups if each.group_id == self.group_id]
+        return [
+            (each.protocol_type, each.group_state, each.group_type)
+            for each in answer.groups
+            if each.group_id == self.group_id
+        ]
 
     async def delete(self, *group_ids: str, version: int = 2) -> list[str]:
         """DeleteGroups: this group or others."""
@@ -150,18 +220,40 @@ class Scene:
         found = {each.group_id: name(each.error_code) for each in answer.results}
         return [found[group_id] for group_id in wanted]  # brokers list them in any order
 
-    async def delete_offsets(self, *places: tuple[str, int], group_id: str | None = None) -> list[str]:
+    async def delete_offsets(
+        self, *places: tuple[str, int], group_id: str | None = None
+    ) -> list[str]:
         """OffsetDelete: the error of the whole, and of each partition."""
-        topics = [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index)]) for topic, index in places]
-        answer = await self.client.call(OffsetDeleteRequest(self.group_id if group_id is None else group_id, topics), 0)
-        found = {(topic.name, each.partition_index): name(each.error_code) for topic in answer.topics for each in topic.partitions}
-        return [name(answer.error_code), *(found.get(place, "nothing") for place in places)]  # brokers list failed ones first
+        topics = [
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index)])
+            for topic, index in places
+        ]
+        answer = await self.client.call(
+            OffsetDeleteRequest(self.group_id if group_id is None else group_id, topics), 0
+        )
+        found = {
+            (topic.name, each.partition_index): name(each.error_code)
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+        return [
+            name(answer.error_code),
+            *(found.get(place, "nothing") for place in places),
+        ]  # brokers list failed ones first
 
     async def offsets(self) -> list[tuple[int, int]]:
         """OffsetFetch: all partitions with their offsets."""
-        found = (await self.client.call(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group_id)]), 8)).groups[0]
+        found = (
+            await self.client.call(
+                OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group_id)]), 8
+            )
+        ).groups[0]
         assert not found.error_code, name(found.error_code)
-        return sorted((each.partition_index, each.committed_offset) for topic in found.topics for each in topic.partitions)
+        return sorted(
+            (each.partition_index, each.committed_offset)
+            for topic in found.topics
+            for each in topic.partitions
+        )
 
     async def remove(
         self,
@@ -173,13 +265,25 @@ class Scene:
         """LeaveGroup for member ids and instances: the error of the whole, and each member."""
         identities = [MemberIdentity(*each) for each in members]
         group_id = self.group_id if group_id is None else group_id
-        asked = LeaveGroupRequest(group_id, members=identities) if version >= 3 else LeaveGroupRequest(group_id, identities[0].member_id)
+        asked = (
+            LeaveGroupRequest(group_id, members=identities)
+            if version >= 3
+            else LeaveGroupRequest(group_id, identities[0].member_id)
+        )
         answer = await (client or self.client).call(asked, version)
-        return [name(answer.error_code), *((self.label(each.member_id), each.group_instance_id, name(each.error_code)) for each in answer.members)]
+        return [
+            name(answer.error_code),
+            *(
+                (self.label(each.member_id), each.group_instance_id, name(each.error_code))
+                for each in answer.members
+            ),
+        ]
 
 
 class RawMember:
-    """What a member says, by hand. ``member_id``, ``generation_id`` and ``is_leader`` follow the answers, but may be set."""
+    """What a member says, by hand. ``member_id``, ``generation_id`` and ``is_leader`` follow the
+    answers, but may be set.
+    """
 
     def __init__(
         self,
@@ -195,7 +299,9 @@ class RawMember:
         self.scene = scene
         self.client = client
         self.instance_id = instance_id
-        self.protocols = protocols if protocols is not None else [("range", subscription(scene.topic))]
+        self.protocols = (
+            protocols if protocols is not None else [("range", subscription(scene.topic))]
+        )
         self.protocol_type = protocol_type
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
@@ -212,7 +318,9 @@ class RawMember:
         return await self.client.call(request, version)
 
     async def join(self, *, version: int = 9) -> tuple[object, ...]:
-        """JoinGroup: error, generation, protocol type and name, leader, whether to skip the assignment, own id, members."""
+        """JoinGroup: error, generation, protocol type and name, leader, whether to skip the
+        assignment, own id, members.
+        """
         asked = JoinGroupRequest(
             self.scene.group_id,
             self.session_timeout_ms,
@@ -228,8 +336,17 @@ class RawMember:
             self.is_leader = answer.leader == answer.member_id
         label = self.scene.label
         own = label(answer.member_id)
-        members = sorted((label(each.member_id), each.group_instance_id, each.metadata) for each in answer.members)
-        about = (answer.generation_id, answer.protocol_type, answer.protocol_name, label(answer.leader), answer.skip_assignment)
+        members = sorted(
+            (label(each.member_id), each.group_instance_id, each.metadata)
+            for each in answer.members
+        )
+        about = (
+            answer.generation_id,
+            answer.protocol_type,
+            answer.protocol_name,
+            label(answer.leader),
+            answer.skip_assignment,
+        )
         return name(answer.error_code), *about, own, members
 
     async def join_twice(self) -> tuple[object, ...]:
@@ -238,20 +355,35 @@ class RawMember:
         return await self.join() if answer[0] == "MEMBER_ID_REQUIRED" else answer
 
     async def sync(
-        self, assignments: Mapping[str, bytes] | None = None, *, version: int = 5, protocol: tuple[str | None, str | None] | None = None
+        self,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        version: int = 5,
+        protocol: tuple[str | None, str | None] | None = None,
     ) -> tuple[object, ...]:
         """SyncGroup: error, protocol type and name, assignment."""
-        names = protocol or ((self.protocol_type, self.protocols[0][0]) if version >= 5 else (None, None))
+        names = protocol or (
+            (self.protocol_type, self.protocols[0][0]) if version >= 5 else (None, None)
+        )
         shares = [SyncGroupRequestAssignment(*each) for each in (assignments or {}).items()]
         instance_id = self.instance_id if version >= 3 else None
-        asked = SyncGroupRequest(self.scene.group_id, self.generation_id, self.member_id, instance_id, *names, shares)
+        asked = SyncGroupRequest(
+            self.scene.group_id, self.generation_id, self.member_id, instance_id, *names, shares
+        )
         answer = await self._call(asked, version)
-        return name(answer.error_code), answer.protocol_type, answer.protocol_name, answer.assignment
+        return (
+            name(answer.error_code),
+            answer.protocol_type,
+            answer.protocol_name,
+            answer.assignment,
+        )
 
     async def heartbeat(self, *, version: int = 4) -> str:
         """Heartbeat."""
         instance_id = self.instance_id if version >= 3 else None
-        asked = HeartbeatRequest(self.scene.group_id, self.generation_id, self.member_id, instance_id)
+        asked = HeartbeatRequest(
+            self.scene.group_id, self.generation_id, self.member_id, instance_id
+        )
         return name((await self._call(asked, version)).error_code)
 
     async def until_rebalance(self) -> str:
@@ -265,9 +397,15 @@ class RawMember:
 
     async def commit(self, offset: int, *, version: int = 9, partition: int = 0) -> str:
         """OffsetCommit of one partition."""
-        topics = [OffsetCommitRequestTopic(self.scene.topic, [OffsetCommitRequestPartition(partition, offset)])]
+        topics = [
+            OffsetCommitRequestTopic(
+                self.scene.topic, [OffsetCommitRequestPartition(partition, offset)]
+            )
+        ]
         instance_id = self.instance_id if version >= 7 else None
-        asked = OffsetCommitRequest(self.scene.group_id, self.generation_id, self.member_id, instance_id, topics=topics)
+        asked = OffsetCommitRequest(
+            self.scene.group_id, self.generation_id, self.member_id, instance_id, topics=topics
+        )
         return name((await self._call(asked, version)).topics[0].partitions[0].error_code)
 
     async def again(self, call: Callable[[], Coroutine[Any, Any, T]], **changed: object) -> T:

@@ -1,4 +1,6 @@
-"""A transactional producer for tests of the broker, one request per call. Answers are plain values, so that those of two brokers can be compared."""
+"""A transactional producer for tests of the broker, one request per call. Answers are plain values,
+so that those of two brokers can be compared.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,16 @@ from aioprod.protocol.messages.describe_transactions import DescribeTransactions
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from aioprod.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -31,7 +41,11 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
 )
-from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
+from aioprod.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from aioprod.protocol.record_reader import iter_batches, read_batch_records
 
 V1 = {"produce": 11, "end": 4, "offsets": 4}
@@ -39,8 +53,14 @@ V2 = {"produce": 12, "end": 5, "offsets": 5}
 READ_COMMITTED = 1
 GROUP, TRANSACTION = 0, 1
 LIMIT_SECONDS = 15.0
-NOW_MS = int(time.time() * 1000) - 1000  # markers bear the present time: a real broker begins a new segment where they are a week apart
-_UNREADY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+NOW_MS = (
+    int(time.time() * 1000) - 1000
+)  # markers bear the present time: a real broker begins a new segment where they are a week apart
+_UNREADY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 _WAIT = (ErrorCode.CONCURRENT_TRANSACTIONS,)
 
 T = TypeVar("T")
@@ -88,7 +108,9 @@ class TransactionalClient:
     ``protocol`` is V1 or V2; ``producer_id`` and ``epoch`` follow the answers, but may be set.
     """
 
-    def __init__(self, client: RawClient, transactional_id: str, topic: str, protocol: dict[str, int]) -> None:
+    def __init__(
+        self, client: RawClient, transactional_id: str, topic: str, protocol: dict[str, int]
+    ) -> None:
         self.client = client
         self.transactional_id = transactional_id
         self.topic = topic
@@ -105,16 +127,29 @@ class TransactionalClient:
     async def find(self, kind: int, key: str) -> str:
         """FindCoordinator, until there is one: a real broker makes its own topics first."""
         asked = FindCoordinatorRequest(key=key, key_type=kind)
-        answer = await ask_until(lambda answer: answer.error_code not in _UNREADY, lambda: self.client.call(asked, 2))
+        answer = await ask_until(
+            lambda answer: answer.error_code not in _UNREADY, lambda: self.client.call(asked, 2)
+        )
         return name(answer.error_code)
 
     async def init(
-        self, *, timeout_ms: int = 60_000, expected: tuple[int, int] = (-1, -1), version: int = 5, keep: bool = True, patient: bool = False
+        self,
+        *,
+        timeout_ms: int = 60_000,
+        expected: tuple[int, int] = (-1, -1),
+        version: int = 5,
+        keep: bool = True,
+        patient: bool = False,
     ) -> tuple[str, int]:
-        """InitProducerId; error and epoch. ``patient``: again while an older transaction is being ended."""
+        """InitProducerId; error and epoch. ``patient``: again while an older transaction is being
+        ended.
+        """
         asked = InitProducerIdRequest(self.transactional_id, timeout_ms, *expected)
         passing = _UNREADY + (_WAIT if patient else ())
-        answer = await ask_until(lambda answer: answer.error_code not in passing, lambda: self.client.call(asked, version))
+        answer = await ask_until(
+            lambda answer: answer.error_code not in passing,
+            lambda: self.client.call(asked, version),
+        )
         if keep and not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return name(answer.error_code), answer.producer_epoch
@@ -125,29 +160,49 @@ class TransactionalClient:
         while (missing := min(last - self.epoch, 1000)) > 0:
             for _ in range(missing):
                 self.client.send(asked, 5)
-            answers = [(await self.client.receive(InitProducerIdRequest, 5))[1] for _ in range(missing)]
+            answers = [
+                (await self.client.receive(InitProducerIdRequest, 5))[1] for _ in range(missing)
+            ]
             assert not any(answer.error_code for answer in answers)
             self.producer_id, self.epoch = answers[-1].producer_id, answers[-1].producer_epoch
 
-    async def add(self, *partitions: int, topic: str | None = None, version: int = 3, patient: bool = True) -> list[str]:
+    async def add(
+        self, *partitions: int, topic: str | None = None, version: int = 3, patient: bool = True
+    ) -> list[str]:
         """AddPartitionsToTxn; an error for each partition."""
         asked = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(topic or self.topic, list(partitions or (0,)))],
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(topic or self.topic, list(partitions or (0,)))
+            ],
         )
 
         async def ask() -> list[str]:
-            results = (await self.client.call(asked, version)).results_by_topic_v3_and_below[0].results_by_partition
+            results = (
+                (await self.client.call(asked, version))
+                .results_by_topic_v3_and_below[0]
+                .results_by_partition
+            )
             return [name(each.partition_error_code) for each in sorted(results, key=by_partition)]
 
-        return await ask_until(lambda found: not patient or "CONCURRENT_TRANSACTIONS" not in found, ask)
+        return await ask_until(
+            lambda found: not patient or "CONCURRENT_TRANSACTIONS" not in found, ask
+        )
 
-    async def add_batched(self, *partitions: int, verify_only: bool = False, version: int = 5, topic: str | None = None) -> list[str]:
+    async def add_batched(
+        self,
+        *partitions: int,
+        verify_only: bool = False,
+        version: int = 5,
+        topic: str | None = None,
+    ) -> list[str]:
         """AddPartitionsToTxn as brokers send it; an error for each partition."""
         topics = [AddPartitionsToTxnTopic(topic or self.topic, list(partitions or (0,)))]
-        asked = AddPartitionsToTxnTransaction(self.transactional_id, self.producer_id, self.epoch, verify_only, topics)
+        asked = AddPartitionsToTxnTransaction(
+            self.transactional_id, self.producer_id, self.epoch, verify_only, topics
+        )
         answer = await self.client.call(AddPartitionsToTxnRequest(transactions=[asked]), version)
         return [
             f"{name(answer.error_code)}/{name(each.partition_error_code)}"
@@ -165,17 +220,25 @@ class TransactionalClient:
         named: bool = True,
         version: int | None = None,
     ) -> tuple[str, int]:
-        """Produce with the next sequence, which is taken where it succeeds; error and offset. Goes on while an older transaction is being ended."""
+        """Produce with the next sequence, which is taken where it succeeds; error and offset. Goes
+        on while an older transaction is being ended.
+        """
         key = (self.producer_id, self.epoch, partition)
         first = self.sequences.get(key, 0) if sequence is None else sequence
         values = values or (b"x",)
         timestamps = [NOW_MS + number for number in range(len(values))]
-        batch = make_batch(values, timestamps=timestamps, producer=(*key[:2], first), transactional=transactional)
+        batch = make_batch(
+            values, timestamps=timestamps, producer=(*key[:2], first), transactional=transactional
+        )
         request = produce_request(self.topic, batch, partition=partition)
         request.transactional_id = self.transactional_id if named else None
 
         async def ask() -> tuple[str, int]:
-            answer = (await self.client.call(request, version or self.protocol["produce"])).responses[0].partition_responses[0]
+            answer = (
+                (await self.client.call(request, version or self.protocol["produce"]))
+                .responses[0]
+                .partition_responses[0]
+            )
             return name(answer.error_code), answer.base_offset
 
         found = await ask_until(lambda found: found[0] != "CONCURRENT_TRANSACTIONS", ask)
@@ -183,12 +246,15 @@ class TransactionalClient:
             self.sequences[key] = first + len(values)
         return found
 
-    async def end(self, *, commit: bool, version: int | None = None, patient: bool = True, keep: bool = True) -> tuple[str, int, int]:
+    async def end(
+        self, *, commit: bool, version: int | None = None, patient: bool = True, keep: bool = True
+    ) -> tuple[str, int, int]:
         """EndTxn; error, whether the producer id changed (0 or 1) and the epoch."""
         asked = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
         passing = _WAIT if patient else ()
         answer = await ask_until(
-            lambda answer: answer.error_code not in passing, lambda: self.client.call(asked, self.protocol["end"] if version is None else version)
+            lambda answer: answer.error_code not in passing,
+            lambda: self.client.call(asked, self.protocol["end"] if version is None else version),
         )
         changed = int(answer.producer_id not in (-1, self.producer_id))
         if keep and answer.producer_id >= 0:
@@ -198,7 +264,9 @@ class TransactionalClient:
     async def add_offsets(self, group: str, *, version: int = 4) -> str:
         """AddOffsetsToTxn."""
         asked = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
-        answer = await ask_until(lambda answer: answer.error_code not in _WAIT, lambda: self.client.call(asked, version))
+        answer = await ask_until(
+            lambda answer: answer.error_code not in _WAIT, lambda: self.client.call(asked, version)
+        )
         return name(answer.error_code)
 
     async def commit_offset(
@@ -213,8 +281,14 @@ class TransactionalClient:
         note: str = "",
     ) -> str:
         """TxnOffsetCommit of one partition."""
-        topics = [TxnOffsetCommitRequestTopic(topic or self.topic, [TxnOffsetCommitRequestPartition(partition, offset, -1, note)])]
-        asked = TxnOffsetCommitRequest(self.transactional_id, group, self.producer_id, self.epoch, *member, topics)
+        topics = [
+            TxnOffsetCommitRequestTopic(
+                topic or self.topic, [TxnOffsetCommitRequestPartition(partition, offset, -1, note)]
+            )
+        ]
+        asked = TxnOffsetCommitRequest(
+            self.transactional_id, group, self.producer_id, self.epoch, *member, topics
+        )
         answer = await ask_until(
             lambda answer: answer.topics[0].partitions[0].error_code not in (*_UNREADY, *_WAIT),
             lambda: self.client.call(asked, version or self.protocol["offsets"]),
@@ -222,71 +296,134 @@ class TransactionalClient:
         return name(answer.topics[0].partitions[0].error_code)
 
     async def commit_offset_plainly(
-        self, group: str, offset: int, *, member: Member = NOBODY, topic: str | None = None, version: int = 8, note: str = ""
+        self,
+        group: str,
+        offset: int,
+        *,
+        member: Member = NOBODY,
+        topic: str | None = None,
+        version: int = 8,
+        note: str = "",
     ) -> str:
         """OffsetCommit of partition 0."""
-        topics = [OffsetCommitRequestTopic(topic or self.topic, [OffsetCommitRequestPartition(0, offset, -1, note)])]
+        topics = [
+            OffsetCommitRequestTopic(
+                topic or self.topic, [OffsetCommitRequestPartition(0, offset, -1, note)]
+            )
+        ]
         instance = member.group_instance_id if version >= 7 else None
-        asked = OffsetCommitRequest(group, member.generation_id, member.member_id, instance, topics=topics)
+        asked = OffsetCommitRequest(
+            group, member.generation_id, member.member_id, instance, topics=topics
+        )
         return name((await self.client.call(asked, version)).topics[0].partitions[0].error_code)
 
-    async def committed(self, group: str, *, stable: bool = False, version: int = 8, all_topics: bool = False) -> list[Position]:
+    async def committed(
+        self, group: str, *, stable: bool = False, version: int = 8, all_topics: bool = False
+    ) -> list[Position]:
         """OffsetFetch: the positions of partition 0 or of all that there are."""
         if version < 8:
             wanted = None if all_topics else [OffsetFetchRequestTopic(self.topic, [0])]
-            answer = await self.client.call(OffsetFetchRequest(group, wanted, require_stable=stable), version)
+            answer = await self.client.call(
+                OffsetFetchRequest(group, wanted, require_stable=stable), version
+            )
             assert not answer.error_code, name(answer.error_code)
             return [position(each) for topic in answer.topics for each in topic.partitions]
         topics = None if all_topics else [OffsetFetchRequestTopics(self.topic, [0])]
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=stable)
+        asked = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=stable
+        )
         found = (await self.client.call(asked, version)).groups[0]
         assert not found.error_code, name(found.error_code)
         return [position(each) for topic in found.topics for each in topic.partitions]
 
-    async def read(self, *, committed: bool, partition: int = 0, offset: int = 0, max_bytes: int = 1 << 20) -> list[object]:
-        """Fetch: error, high watermark, last stable offset, aborted transactions (by their offsets), and for each batch what it is."""
-        request = fetch_request(self.topic, offset, max_bytes=max_bytes, partition_max_bytes=max_bytes)
+    async def read(
+        self, *, committed: bool, partition: int = 0, offset: int = 0, max_bytes: int = 1 << 20
+    ) -> list[object]:
+        """Fetch: error, high watermark, last stable offset, aborted transactions (by their
+        offsets), and for each batch what it is.
+        """
+        request = fetch_request(
+            self.topic, offset, max_bytes=max_bytes, partition_max_bytes=max_bytes
+        )
         request.topics[0].partitions[0].partition = partition
         request.isolation_level = READ_COMMITTED if committed else 0
         found = (await self.client.call(request, 12)).responses[0].partitions[0]
         data = found.records or b""
-        answer: list[object] = [name(found.error_code), found.high_watermark, found.last_stable_offset]
+        answer: list[object] = [
+            name(found.error_code),
+            found.high_watermark,
+            found.last_stable_offset,
+        ]
         if found.aborted_transactions is not None:
-            # A real broker names transactions behind the records as well, as far as its sparse index makes it look.
+            # A real broker names transactions behind the records as well, as far as its sparse
+            # index makes it look.
             end = max((header.last_offset for header, _ in iter_batches(data)), default=-1)
-            answer.append(sorted(each.first_offset for each in found.aborted_transactions if each.first_offset <= end))
+            answer.append(
+                sorted(
+                    each.first_offset
+                    for each in found.aborted_transactions
+                    if each.first_offset <= end
+                )
+            )
         for header, start in iter_batches(data):
             records = read_batch_records(data, start, header)
-            content = [(record.key, record.value) if header.is_control else record.value for record in records]
-            kind = "control" if header.is_control else "transactional" if header.is_transactional else "plain"
-            answer.append((header.base_offset, header.producer_epoch, header.base_sequence, kind, content))
+            content = [
+                (record.key, record.value) if header.is_control else record.value
+                for record in records
+            ]
+            kind = (
+                "control"
+                if header.is_control
+                else "transactional"
+                if header.is_transactional
+                else "plain"
+            )
+            answer.append(
+                (header.base_offset, header.producer_epoch, header.base_sequence, kind, content)
+            )
         return answer
 
-    async def list_offset(self, timestamp: int, *, committed: bool, partition: int = 0) -> tuple[str, int]:
+    async def list_offset(
+        self, timestamp: int, *, committed: bool, partition: int = 0
+    ) -> tuple[str, int]:
         """ListOffsets; error and offset."""
         topics = [ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, timestamp)])]
-        answer = await self.client.call(ListOffsetsRequest(-1, READ_COMMITTED if committed else 0, topics), 7)
+        answer = await self.client.call(
+            ListOffsetsRequest(-1, READ_COMMITTED if committed else 0, topics), 7
+        )
         found = answer.topics[0].partitions[0]
         return name(found.error_code), found.offset
 
     async def wait_for_end(self, offset: int) -> None:
         """Wait until partition 0 has ``offset`` records and markers."""
-        await ask_until(lambda found: found[1] >= offset, lambda: self.list_offset(-1, committed=False))
+        await ask_until(
+            lambda found: found[1] >= offset, lambda: self.list_offset(-1, committed=False)
+        )
 
     async def settle(self) -> None:
-        """Wait until no transaction is open in partition 0, and none is being ended: a real broker writes its markers after it has answered."""
+        """Wait until no transaction is open in partition 0, and none is being ended: a real broker
+        writes its markers after it has answered.
+        """
 
         async def both() -> tuple[tuple[str, int], tuple[str, int]]:
-            return await self.list_offset(-1, committed=True), await self.list_offset(-1, committed=False)
+            return await self.list_offset(-1, committed=True), await self.list_offset(
+                -1, committed=False
+            )
 
         await ask_until(lambda found: found[0] == found[1], both)
         await ask_until(lambda state: not state.startswith("Prepare"), self.state)
 
     async def state(self) -> str:
-        """DescribeTransactions: the state at the coordinator, which waits for the markers of all partitions."""
-        answer = await self.client.call(DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0)
+        """DescribeTransactions: the state at the coordinator, which waits for the markers of all
+        partitions.
+        """
+        answer = await self.client.call(
+            DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
+        )
         return answer.transaction_states[0].transaction_state
 
     async def settle_offsets(self, group: str) -> None:
         """Wait until no transaction may change the group's offset of partition 0."""
-        await ask_until(lambda found: found[0][3] == "NONE", lambda: self.committed(group, stable=True))
+        await ask_until(
+            lambda found: found[0][3] == "NONE", lambda: self.committed(group, stable=True)
+        )

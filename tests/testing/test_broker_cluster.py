@@ -1,4 +1,6 @@
-"""The embedded broker with several nodes: who leads, and what moves when nodes stop, freeze and come back."""
+"""The embedded broker with several nodes: who leads, and what moves when nodes stop, freeze and
+come back.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,18 @@ from raw_client import RawClient, fetch_request, make_batch, produce_request, un
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
 from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
 from aioprod.testing import EmbeddedCluster, change_answer, fail
@@ -31,7 +41,9 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
         yield broker
 
 
-async def metadata(broker: EmbeddedCluster, node_id: int = 1, version: int = 12) -> MetadataResponse:
+async def metadata(
+    broker: EmbeddedCluster, node_id: int = 1, version: int = 12
+) -> MetadataResponse:
     async with RawClient(broker.address(node_id)) as client:
         return await client.call(MetadataRequest(topics=None), version)
 
@@ -41,25 +53,40 @@ def leaders(answer: MetadataResponse) -> list[int]:
 
 
 class TestMetadata:
-    async def test_leaders_are_spread_and_every_node_tells_the_same(self, three: EmbeddedCluster) -> None:
+    async def test_leaders_are_spread_and_every_node_tells_the_same(
+        self, three: EmbeddedCluster
+    ) -> None:
         answers = [await metadata(three, node_id) for node_id in three.node_ids]
         assert answers[0] == answers[1] == answers[2]
-        assert [(node.node_id, f"{node.host}:{node.port}") for node in answers[0].brokers] == [(n, three.address(n)) for n in (1, 2, 3)]
+        assert [(node.node_id, f"{node.host}:{node.port}") for node in answers[0].brokers] == [
+            (n, three.address(n)) for n in (1, 2, 3)
+        ]
         assert three.bootstrap_servers == ",".join(three.address(node_id) for node_id in (1, 2, 3))
         assert answers[0].controller_id == 1
-        assert [(p.leader_id, p.replica_nodes, p.isr_nodes, p.leader_epoch) for p in answers[0].topics[0].partitions] == [
+        assert [
+            (p.leader_id, p.replica_nodes, p.isr_nodes, p.leader_epoch)
+            for p in answers[0].topics[0].partitions
+        ] == [
             (1, [1, 2, 3], [1, 2, 3], 0),
             (2, [2, 3, 1], [2, 3, 1], 0),
             (3, [3, 1, 2], [3, 1, 2], 0),
         ]
 
-    async def test_a_stopped_node_leaves_metadata_and_hands_its_partitions_on(self, three: EmbeddedCluster) -> None:
+    async def test_a_stopped_node_leaves_metadata_and_hands_its_partitions_on(
+        self, three: EmbeddedCluster
+    ) -> None:
         await three.stop_node(1)
         answer = await metadata(three, 2)
         assert [node.node_id for node in answer.brokers] == [2, 3]
         assert answer.controller_id == 2
         first = answer.topics[0].partitions[0]
-        assert (first.leader_id, first.leader_epoch, first.replica_nodes, first.isr_nodes, first.offline_replicas) == (2, 1, [1, 2, 3], [2, 3], [1])
+        assert (
+            first.leader_id,
+            first.leader_epoch,
+            first.replica_nodes,
+            first.isr_nodes,
+            first.offline_replicas,
+        ) == (2, 1, [1, 2, 3], [2, 3], [1])
         assert leaders(answer) == [2, 2, 3]
         await three.start_node(1)
         answer = await metadata(three, 1)
@@ -71,14 +98,24 @@ class TestMetadata:
         await three.stop_node(2)
         answer = next(topic for topic in (await metadata(three)).topics if topic.name == "single")
         lost = answer.partitions[1]
-        assert (lost.error_code, lost.leader_id, lost.leader_epoch) == (ErrorCode.LEADER_NOT_AVAILABLE, NOBODY, 1)
+        assert (lost.error_code, lost.leader_id, lost.leader_epoch) == (
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            NOBODY,
+            1,
+        )
         assert (lost.replica_nodes, lost.isr_nodes, lost.offline_replicas) == ([2], [2], [2])
-        assert [partition.error_code for partition in answer.partitions] == [0, ErrorCode.LEADER_NOT_AVAILABLE, 0]
+        assert [partition.error_code for partition in answer.partitions] == [
+            0,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            0,
+        ]
         await three.start_node(2)
         assert three.leader("single", 1) == 2
         assert three.topics["single"].partitions[1].log.leader_epoch == 2
 
-    async def test_a_topic_made_while_a_node_is_down_is_led_by_the_others(self, three: EmbeddedCluster) -> None:
+    async def test_a_topic_made_while_a_node_is_down_is_led_by_the_others(
+        self, three: EmbeddedCluster
+    ) -> None:
         await three.stop_node(1)
         made = three.create_topic("made", 3)
         assert [three.leader("made", index) for index in range(3)] == [2, 2, 3]
@@ -86,26 +123,58 @@ class TestMetadata:
 
 
 class TestReplicas:
-    @pytest.mark.parametrize(("nodes", "given", "factor"), [(1, None, 1), (2, None, 2), (5, None, 3), (5, 5, 5), (3, 1, 1)])
+    @pytest.mark.parametrize(
+        ("nodes", "given", "factor"),
+        [(1, None, 1), (2, None, 2), (5, None, 3), (5, 5, 5), (3, 1, 1)],
+    )
     async def test_the_default_number(self, nodes: int, given: int | None, factor: int) -> None:
         broker = EmbeddedCluster(nodes=nodes, replication_factor=given)
-        assert {len(partition.leadership.replicas) for partition in broker.create_topic("t", 5).partitions} == {factor}
+        assert {
+            len(partition.leadership.replicas)
+            for partition in broker.create_topic("t", 5).partitions
+        } == {factor}
 
-    async def test_create_topics_asks_for_a_number_or_for_nodes(self, three: EmbeddedCluster) -> None:
+    async def test_create_topics_asks_for_a_number_or_for_nodes(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with RawClient(three.address(3)) as client:
             two = CreatableTopic("two", 2, 2)
-            placed = CreatableTopic("placed", -1, -1, [CreatableReplicaAssignment(1, [3, 1]), CreatableReplicaAssignment(0, [2, 3])])
+            placed = CreatableTopic(
+                "placed",
+                -1,
+                -1,
+                [CreatableReplicaAssignment(1, [3, 1]), CreatableReplicaAssignment(0, [2, 3])],
+            )
             answer = await client.call(CreateTopicsRequest(topics=[two, placed]), 7)
-            assert [(topic.error_code, topic.num_partitions, topic.replication_factor) for topic in answer.topics] == [(0, 2, 2), (0, 2, 2)]
-            assert [partition.leadership.replicas for partition in three.topics["two"].partitions] == [(1, 2), (2, 3)]
-            assert [partition.leadership.replicas for partition in three.topics["placed"].partitions] == [(2, 3), (3, 1)]
+            assert [
+                (topic.error_code, topic.num_partitions, topic.replication_factor)
+                for topic in answer.topics
+            ] == [(0, 2, 2), (0, 2, 2)]
+            assert [
+                partition.leadership.replicas for partition in three.topics["two"].partitions
+            ] == [(1, 2), (2, 3)]
+            assert [
+                partition.leadership.replicas for partition in three.topics["placed"].partitions
+            ] == [(2, 3), (3, 1)]
 
     @pytest.mark.parametrize("brokers", [[4], [1, 1], [], [1, 2]])
-    async def test_impossible_replicas_are_refused(self, three: EmbeddedCluster, brokers: list[int]) -> None:
+    async def test_impossible_replicas_are_refused(
+        self, three: EmbeddedCluster, brokers: list[int]
+    ) -> None:
         async with RawClient(three.address(1)) as client:
-            wanted = CreatableTopic("n", -1, -1, [CreatableReplicaAssignment(0, [3]), CreatableReplicaAssignment(1, brokers)])
-            answer = await client.call(CreateTopicsRequest(topics=[wanted, CreatableTopic("m", 1, 4)]), 7)
-        assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.INVALID_REPLICATION_FACTOR]
+            wanted = CreatableTopic(
+                "n",
+                -1,
+                -1,
+                [CreatableReplicaAssignment(0, [3]), CreatableReplicaAssignment(1, brokers)],
+            )
+            answer = await client.call(
+                CreateTopicsRequest(topics=[wanted, CreatableTopic("m", 1, 4)]), 7
+            )
+        assert [topic.error_code for topic in answer.topics] == [
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        ]
         assert "1 to 3" in (answer.topics[1].error_message or "")
         assert list(three.topics) == ["t"]
 
@@ -124,8 +193,12 @@ class TestReplicas:
 
 
 class TestWrongNode:
-    @pytest.mark.parametrize("version", range(ProduceRequest.MIN_VERSION, ProduceRequest.MAX_VERSION))
-    async def test_produce_names_the_leader_from_version_10(self, three: EmbeddedCluster, version: int) -> None:
+    @pytest.mark.parametrize(
+        "version", range(ProduceRequest.MIN_VERSION, ProduceRequest.MAX_VERSION)
+    )
+    async def test_produce_names_the_leader_from_version_10(
+        self, three: EmbeddedCluster, version: int
+    ) -> None:
         three.move_leader("t", 0, 2)
         async with RawClient(three.address(1)) as client:
             answer = await client.call(produce_request("t", BATCH), version)
@@ -134,15 +207,23 @@ class TestWrongNode:
         assert not three.records("t")
         hint = (part.current_leader.leader_id, part.current_leader.leader_epoch)
         endpoints = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
-        assert (hint, endpoints) == (((2, 1), [(2, three.address(2))]) if version >= 10 else ((-1, -1), []))
+        assert (hint, endpoints) == (
+            ((2, 1), [(2, three.address(2))]) if version >= 10 else ((-1, -1), [])
+        )
 
-    async def test_produce_to_a_partition_without_a_leader_names_nobody(self, three: EmbeddedCluster) -> None:
+    async def test_produce_to_a_partition_without_a_leader_names_nobody(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.create_topic("single", 2, replication_factor=1)
         await three.stop_node(2)
         async with RawClient(three.address(1)) as client:
             answer = await client.call(produce_request("single", BATCH, partition=1), 12)
         part = answer.responses[0].partition_responses[0]
-        assert (part.error_code, part.current_leader.leader_id, part.current_leader.leader_epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NOBODY, 1)
+        assert (
+            part.error_code,
+            part.current_leader.leader_id,
+            part.current_leader.leader_epoch,
+        ) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NOBODY, 1)
         assert answer.node_endpoints == []
 
     async def test_without_acks_the_connection_is_closed(self, three: EmbeddedCluster) -> None:
@@ -151,8 +232,13 @@ class TestWrongNode:
             assert await client.is_closed()
 
     @pytest.mark.parametrize("version", [11, 12, 15, 16, 17])
-    @pytest.mark.parametrize(("known_epoch", "code"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (0, ErrorCode.FENCED_LEADER_EPOCH)])
-    async def test_fetch_names_the_leader_from_version_16(self, three: EmbeddedCluster, version: int, known_epoch: int, code: ErrorCode) -> None:
+    @pytest.mark.parametrize(
+        ("known_epoch", "code"),
+        [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (0, ErrorCode.FENCED_LEADER_EPOCH)],
+    )
+    async def test_fetch_names_the_leader_from_version_16(
+        self, three: EmbeddedCluster, version: int, known_epoch: int, code: ErrorCode
+    ) -> None:
         three.move_leader("t", 0, 3)
         request = fetch_request("t", 0)
         request.topics[0].partitions[0].current_leader_epoch = known_epoch
@@ -165,14 +251,23 @@ class TestWrongNode:
         assert part.error_code == code
         hint = (part.current_leader.leader_id, part.current_leader.leader_epoch)
         endpoints = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
-        assert (hint, endpoints) == (((3, 1), [(3, three.address(3))]) if version >= 16 else ((-1, -1), []))
+        assert (hint, endpoints) == (
+            ((3, 1), [(3, three.address(3))]) if version >= 16 else ((-1, -1), [])
+        )
 
     async def test_list_offsets_is_refused(self, three: EmbeddedCluster) -> None:
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(partition_index=1, timestamp=-1)])])
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic("t", [ListOffsetsPartition(partition_index=1, timestamp=-1)])],
+        )
         async with RawClient(three.address(1)) as client:
-            assert (await client.call(request, 7)).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await client.call(request, 7)).topics[0].partitions[
+                0
+            ].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    async def test_a_waiting_fetch_hears_of_the_new_leader_at_once(self, three: EmbeddedCluster) -> None:
+    async def test_a_waiting_fetch_hears_of_the_new_leader_at_once(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with RawClient(three.address(1)) as client:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
             await until(lambda: len(three.requests) == 1)
@@ -182,28 +277,40 @@ class TestWrongNode:
 
 
 class TestNodes:
-    async def test_records_outlive_their_leader_and_carry_the_epoch_they_were_written_under(self, three: EmbeddedCluster) -> None:
+    async def test_records_outlive_their_leader_and_carry_the_epoch_they_were_written_under(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with RawClient(three.address(1)) as client:
             await client.produce("t", make_batch([b"old"]))
         await three.stop_node(1)
         async with RawClient(three.address(2)) as client:
             assert (await client.produce("t", make_batch([b"new"]))).base_offset == 1
             answer = await client.call(fetch_request("t", 0), 12)
-        assert [(record.value, record.offset) for record in three.records("t", 0)] == [(b"old", 0), (b"new", 1)]
+        assert [(record.value, record.offset) for record in three.records("t", 0)] == [
+            (b"old", 0),
+            (b"new", 1),
+        ]
         stored = answer.responses[0].partitions[0].records or b""
         size = int.from_bytes(stored[8:12], "big") + 12
         assert [int.from_bytes(stored[at + 12 : at + 16], "big") for at in (0, size)] == [0, 1]
 
     async def test_a_sequence_goes_on_over_a_moved_leader(self, three: EmbeddedCluster) -> None:
-        first, second = make_batch([b"a"], producer=(7, 0, 0)), make_batch([b"b"], producer=(7, 0, 1))
+        first, second = (
+            make_batch([b"a"], producer=(7, 0, 0)),
+            make_batch([b"b"], producer=(7, 0, 1)),
+        )
         async with RawClient(three.address(1)) as old, RawClient(three.address(2)) as new:
             await old.produce("t", first)
             three.move_leader("t", 0, 2)
             assert (await new.produce("t", first)).base_offset == 0  # a duplicate
-            assert (await new.produce("t", make_batch([b"c"], producer=(7, 0, 2)))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert (
+                await new.produce("t", make_batch([b"c"], producer=(7, 0, 2)))
+            ).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             assert (await new.produce("t", second)).base_offset == 1
 
-    async def test_a_stopped_node_refuses_connections_and_gets_its_port_again(self, three: EmbeddedCluster) -> None:
+    async def test_a_stopped_node_refuses_connections_and_gets_its_port_again(
+        self, three: EmbeddedCluster
+    ) -> None:
         address = three.address(2)
         async with RawClient(address) as client, RawClient(three.address(1)) as other:
             await client.call(MetadataRequest(topics=None), 9)
@@ -255,7 +362,9 @@ class TestNodes:
         assert leaders(await metadata(three)) == [1, 2, 3]
         assert len(three.records("t")) == 1
 
-    async def test_after_a_total_outage_those_who_come_back_lead(self, three: EmbeddedCluster) -> None:
+    async def test_after_a_total_outage_those_who_come_back_lead(
+        self, three: EmbeddedCluster
+    ) -> None:
         await three.stop_all()
         await three.start_node(2, new_port=True)
         answer = await metadata(three, 2)
@@ -263,7 +372,9 @@ class TestNodes:
         await three.start_node(3)
         assert leaders(await metadata(three, 3)) == [2, 2, 2]
 
-    async def test_a_frozen_node_takes_everything_and_answers_nothing(self, three: EmbeddedCluster) -> None:
+    async def test_a_frozen_node_takes_everything_and_answers_nothing(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.freeze_node(1)
         async with RawClient(three.address(1)) as frozen, RawClient(three.address(2)) as awake:
             frozen.send(produce_request("t", BATCH), 9)
@@ -277,7 +388,9 @@ class TestNodes:
             _, answer = await frozen.receive(ProduceRequest, 9)
         assert answer.responses[0].partition_responses[0].base_offset == 0
 
-    async def test_freezing_keeps_back_an_answer_that_was_under_way(self, three: EmbeddedCluster) -> None:
+    async def test_freezing_keeps_back_an_answer_that_was_under_way(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with RawClient(three.address(1)) as client, RawClient(three.address(1)) as other:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
             await until(lambda: len(three.requests) == 1)
@@ -288,11 +401,17 @@ class TestNodes:
                 async with asyncio.timeout(0.1):
                     await client.receive_frame()
             three.unfreeze_node(1)
-            assert (await client.receive(FetchRequest, 12))[1].responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await client.receive(FetchRequest, 12))[1].responses[0].partitions[
+                0
+            ].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             answer = (await other.receive(ProduceRequest, 9))[1].responses[0].partition_responses[0]
-            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # it woke up as a leader of the past
+            assert (
+                answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )  # it woke up as a leader of the past
 
-    async def test_a_frozen_node_can_be_stopped_and_starts_awake(self, three: EmbeddedCluster) -> None:
+    async def test_a_frozen_node_can_be_stopped_and_starts_awake(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.freeze_node(1)
         async with RawClient(three.address(1)) as client:
             client.send(produce_request("t", BATCH), 9)
@@ -312,10 +431,16 @@ class TestNodes:
 
 class TestCoordinators:
     @pytest.mark.parametrize(("kind", "number"), [("group", 0), ("transaction", 1)])
-    async def test_every_node_names_the_same_one_until_it_moves(self, three: EmbeddedCluster, kind: str, number: int) -> None:
+    async def test_every_node_names_the_same_one_until_it_moves(
+        self, three: EmbeddedCluster, kind: str, number: int
+    ) -> None:
         async def found_by(node_id: int) -> tuple[int, str]:
             async with RawClient(three.address(node_id)) as client:
-                answer = (await client.call(FindCoordinatorRequest(key_type=number, coordinator_keys=["me"]), 4)).coordinators[0]
+                answer = (
+                    await client.call(
+                        FindCoordinatorRequest(key_type=number, coordinator_keys=["me"]), 4
+                    )
+                ).coordinators[0]
                 old = await client.call(FindCoordinatorRequest(key_type=number, key="me"), 2)
             assert (old.node_id, old.host, old.port) == (answer.node_id, answer.host, answer.port)
             return answer.node_id, f"{answer.host}:{answer.port}"
@@ -333,7 +458,11 @@ class TestCoordinators:
         assert await found_by(heir) == (heir, three.address(heir))
 
     async def test_keys_are_spread(self, three: EmbeddedCluster) -> None:
-        assert {three.coordinator("transaction", f"id {number}") for number in range(50)} == {1, 2, 3}
+        assert {three.coordinator("transaction", f"id {number}") for number in range(50)} == {
+            1,
+            2,
+            3,
+        }
 
     async def test_without_nodes_there_is_none(self, three: EmbeddedCluster) -> None:
         await three.stop_all()
@@ -345,8 +474,14 @@ class TestHooks:
         rule = three.on(ApiKey.PRODUCE, fail(ErrorCode.KAFKA_STORAGE_ERROR), node=2)
         async with RawClient(three.address(1)) as one, RawClient(three.address(2)) as two:
             assert (await one.produce("t", BATCH)).error_code == 0
-            assert (await two.produce("t", BATCH, partition=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (three.connection_count(1), three.connection_count(2), three.connection_count(3)) == (1, 1, 0)
+            assert (
+                await two.produce("t", BATCH, partition=1)
+            ).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (
+                three.connection_count(1),
+                three.connection_count(2),
+                three.connection_count(3),
+            ) == (1, 1, 0)
         assert rule.used == 1
         assert [seen.node_id for seen in three.requests] == [1, 2]
 
@@ -401,7 +536,9 @@ class TestMistakes:
         with pytest.raises(ConfigError, match="node_id=2: this node is down"):
             three.freeze_node(2)
         three.create_topic("single", replication_factor=1)
-        with pytest.raises(ConfigError, match=r"node_id=3: must be one of the replicas of single-0: \[1\]"):
+        with pytest.raises(
+            ConfigError, match=r"node_id=3: must be one of the replicas of single-0: \[1\]"
+        ):
             three.move_leader("single", 0, 3)
         with pytest.raises(BrokerError, match="partitions 0 to 2, not 3"):
             three.move_leader("t", 3, 1)
@@ -411,7 +548,9 @@ class TestMistakes:
             EmbeddedCluster().address(1)
 
 
-async def test_ports_follow_the_first_one_and_a_failed_start_leaves_nothing_open(three: EmbeddedCluster) -> None:
+async def test_ports_follow_the_first_one_and_a_failed_start_leaves_nothing_open(
+    three: EmbeddedCluster,
+) -> None:
     taken = int(three.address(2).rpartition(":")[2])
     broker = EmbeddedCluster(nodes=2, port=taken - 1)
     if taken - 1 != int(three.address(1).rpartition(":")[2]):

@@ -1,4 +1,6 @@
-"""Clients of all kinds and a broker of three nodes: records flow over moved leaders, a stopped node, one that comes back elsewhere, an outage."""
+"""Clients of all kinds and a broker of three nodes: records flow over moved leaders, a stopped
+node, one that comes back elsewhere, an outage.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from aioprod.testing import EmbeddedCluster
 
 LIMIT_SECONDS = 20.0
 COUNT = 600
-FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+FAST = {
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+}
 
 
 @pytest.fixture
@@ -34,7 +41,11 @@ async def disturb(broker: EmbeddedCluster, step: int) -> None:
     elif step == 1:
         await broker.stop_node(broker.leader("t", 0))
     elif step == 2:
-        gone = next(node_id for node_id in broker.node_ids if broker.address(node_id) not in broker.bootstrap_servers)
+        gone = next(
+            node_id
+            for node_id in broker.node_ids
+            if broker.address(node_id) not in broker.bootstrap_servers
+        )
         await broker.start_node(gone, new_port=True)
         broker.move_leader("t", 1, gone)
     elif step == 3:
@@ -54,7 +65,10 @@ async def test_our_producer_lives_through_it(three: EmbeddedCluster) -> None:
         async with Producer(three.bootstrap_servers, linger_ms=0, **FAST) as producer:  # type: ignore[arg-type]
             for step in range(4):
                 numbers = range(step * COUNT // 4, (step + 1) * COUNT // 4)
-                sent = [await producer.send("t", b"%d" % number, partition=number % 3) for number in numbers]
+                sent = [
+                    await producer.send("t", b"%d" % number, partition=number % 3)
+                    for number in numbers
+                ]
                 await disturb(three, step)
                 for delivery in sent:
                     await delivery
@@ -64,16 +78,27 @@ async def test_our_producer_lives_through_it(three: EmbeddedCluster) -> None:
 async def test_aiokafka_lives_through_it(three: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS * 2):
         async with AIOKafkaProducer(
-            bootstrap_servers=three.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20, metadata_max_age_ms=500
+            bootstrap_servers=three.bootstrap_servers,
+            enable_idempotence=True,
+            retry_backoff_ms=20,
+            metadata_max_age_ms=500,
         ) as producer:
             for step in range(4):
                 numbers = range(step * COUNT // 4, (step + 1) * COUNT // 4)
-                sent = [await producer.send("t", b"%d" % number, partition=number % 3) for number in numbers]
+                sent = [
+                    await producer.send("t", b"%d" % number, partition=number % 3)
+                    for number in numbers
+                ]
                 await disturb(three, step)
                 await asyncio.gather(*sent)
         check_order(three)
         async with AIOKafkaConsumer(
-            "t", bootstrap_servers=three.bootstrap_servers, auto_offset_reset="earliest", group_id=None, retry_backoff_ms=20, metadata_max_age_ms=500
+            "t",
+            bootstrap_servers=three.bootstrap_servers,
+            auto_offset_reset="earliest",
+            group_id=None,
+            retry_backoff_ms=20,
+            metadata_max_age_ms=500,
         ) as consumer:
             values = []
             for number in range(COUNT):
@@ -92,8 +117,21 @@ def test_librdkafka_lives_through_it() -> None:
             if error is not None:
                 errors.append(str(error))
 
-        settings = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
-        producer = ConfluentProducer({"enable.idempotence": True, "linger.ms": 1, "retry.backoff.ms": 20, "message.timeout.ms": 15_000, **settings})
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "log_level": 0,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 50,
+        }
+        producer = ConfluentProducer(
+            {
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "retry.backoff.ms": 20,
+                "message.timeout.ms": 15_000,
+                **settings,
+            }
+        )
         for number in range(COUNT):
             producer.produce("t", b"%d" % number, partition=number % 3, on_delivery=report)
             if number == COUNT // 4:
@@ -109,7 +147,9 @@ def test_librdkafka_lives_through_it() -> None:
         assert producer.flush(LIMIT_SECONDS) == 0
         assert not errors
         for partition in range(3):
-            assert [int(record.value or b"") for record in broker.records("t", partition)] == list(range(partition, COUNT, 3))
+            assert [int(record.value or b"") for record in broker.records("t", partition)] == list(
+                range(partition, COUNT, 3)
+            )
 
         consumer = Consumer({"group.id": "none", "enable.auto.commit": False, **settings})
         try:

@@ -22,11 +22,15 @@ from aioprod.testing.broker.connection import MAX_FRAME_BYTES, FrameAssembler
 
 
 @given(frames=st.lists(st.binary(min_size=1, max_size=50), max_size=10), data=st.data())
-def test_frames_are_found_however_the_bytes_are_cut(frames: list[bytes], data: st.DataObject) -> None:
+def test_frames_are_found_however_the_bytes_are_cut(
+    frames: list[bytes], data: st.DataObject
+) -> None:
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     assembler = FrameAssembler()
-    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    pieces = [
+        stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+    ]
     assert [frame for piece in pieces for frame in assembler.feed(piece)] == frames
 
 
@@ -42,7 +46,9 @@ async def test_requests_sent_together_are_answered_in_their_order(broker: Embedd
         ids = [client.send(produce_request("t", make_batch([b"x"])), 9) for _ in range(300)]
         answers = [await client.receive(ProduceRequest, 9) for _ in ids]
     assert [correlation_id for correlation_id, _ in answers] == ids
-    assert [answer.responses[0].partition_responses[0].base_offset for _, answer in answers] == list(range(300))
+    assert [
+        answer.responses[0].partition_responses[0].base_offset for _, answer in answers
+    ] == list(range(300))
 
 
 async def test_a_client_that_does_not_read_is_not_read_from_either(broker: EmbeddedCluster) -> None:
@@ -74,7 +80,10 @@ async def test_a_client_that_does_not_read_is_not_read_from_either(broker: Embed
 async def test_garbage_ends_that_connection_with_a_log_line_and_no_other(
     broker: EmbeddedCluster, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with RawClient(broker.bootstrap_servers) as good, RawClient(broker.bootstrap_servers) as bad:
+    async with (
+        RawClient(broker.bootstrap_servers) as good,
+        RawClient(broker.bootstrap_servers) as bad,
+    ):
         with caplog.at_level(logging.WARNING, "aioprod.testing"):
             bad.writer.write(garbage)
             assert await bad.is_closed()
@@ -83,7 +92,9 @@ async def test_garbage_ends_that_connection_with_a_log_line_and_no_other(
         await good.call(ApiVersionsRequest(), 0)
 
 
-async def test_random_bytes_never_break_the_broker(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_random_bytes_never_break_the_broker(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     source = random.Random(seed)
@@ -98,7 +109,9 @@ async def test_random_bytes_never_break_the_broker(broker: EmbeddedCluster, capl
             client.writer.write_eof()
             async with asyncio.timeout(5):
                 await client.reader.read()
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]  # such a line is a bug of the broker
+    assert not [
+        record for record in caplog.records if record.levelno >= logging.ERROR
+    ]  # such a line is a bug of the broker
     async with RawClient(broker.bootstrap_servers) as client:
         assert (await client.produce("t", make_batch([b"x"]))).error_code == 0
 

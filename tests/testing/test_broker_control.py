@@ -38,21 +38,35 @@ async def with_topic(broker: EmbeddedCluster) -> EmbeddedCluster:
     return broker
 
 
-async def test_fail_answers_with_the_code_as_often_as_asked_and_applies_nothing(with_topic: EmbeddedCluster) -> None:
+async def test_fail_answers_with_the_code_as_often_as_asked_and_applies_nothing(
+    with_topic: EmbeddedCluster,
+) -> None:
     rule = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
     async with RawClient(with_topic.bootstrap_servers) as client:
         answers = [await client.produce("t", BATCH) for _ in range(3)]
-    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+    assert [answer.error_code for answer in answers] == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        0,
+    ]
     assert rule.used == 2
     assert len(with_topic.records("t")) == 1
 
 
 async def test_fail_hits_one_partition_where_one_is_named(with_topic: EmbeddedCluster) -> None:
-    with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, topic="t", partition=1))
-    data = TopicProduceData("t", partition_data=[PartitionProduceData(index, BATCH) for index in range(3)])
+    with_topic.on(
+        ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, topic="t", partition=1)
+    )
+    data = TopicProduceData(
+        "t", partition_data=[PartitionProduceData(index, BATCH) for index in range(3)]
+    )
     async with RawClient(with_topic.bootstrap_servers) as client:
         response = await client.call(ProduceRequest(acks=-1, topic_data=[data]), 9)
-    assert [answer.error_code for answer in response.responses[0].partition_responses] == [0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]
+    assert [answer.error_code for answer in response.responses[0].partition_responses] == [
+        0,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        0,
+    ]
     assert [len(with_topic.records("t", index)) for index in range(3)] == [1, 0, 1]
 
 
@@ -60,13 +74,17 @@ async def test_a_failed_metadata_request_creates_no_topic(broker: EmbeddedCluste
     broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE))
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
     async with RawClient(broker.bootstrap_servers) as client:
-        assert (await client.call(request, 9)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert (await client.call(request, 9)).topics[
+            0
+        ].error_code == ErrorCode.LEADER_NOT_AVAILABLE
         assert not broker.topics
         assert (await client.call(request, 9)).topics[0].error_code == 0
 
 
 @pytest.mark.parametrize("action", [drop_before(), close()])
-async def test_drop_before_closes_and_applies_nothing(with_topic: EmbeddedCluster, action: Action) -> None:
+async def test_drop_before_closes_and_applies_nothing(
+    with_topic: EmbeddedCluster, action: Action
+) -> None:
     with_topic.on(ApiKey.PRODUCE, action)
     async with RawClient(with_topic.bootstrap_servers) as client:
         client.send(produce_request("t", BATCH), 9)
@@ -83,7 +101,9 @@ async def test_drop_after_applies_and_closes(with_topic: EmbeddedCluster) -> Non
 
 
 async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedCluster) -> None:
-    with_topic.on(ApiKey.PRODUCE, drop_before(), where=lambda request: b"poison" in repr(request).encode())
+    with_topic.on(
+        ApiKey.PRODUCE, drop_before(), where=lambda request: b"poison" in repr(request).encode()
+    )
     async with RawClient(with_topic.bootstrap_servers) as client:
         for value in (b"good", b"poison", b"never"):
             client.send(produce_request("t", make_batch([value])), 9)
@@ -92,10 +112,15 @@ async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedCluster) -
     assert [record.value for record in with_topic.records("t")] == [b"good"]
 
 
-async def test_hold_waits_for_the_event_before_the_request_is_applied(with_topic: EmbeddedCluster) -> None:
+async def test_hold_waits_for_the_event_before_the_request_is_applied(
+    with_topic: EmbeddedCluster,
+) -> None:
     event = asyncio.Event()
     rule = with_topic.on(ApiKey.PRODUCE, hold(event))
-    async with RawClient(with_topic.bootstrap_servers) as held, RawClient(with_topic.bootstrap_servers) as other:
+    async with (
+        RawClient(with_topic.bootstrap_servers) as held,
+        RawClient(with_topic.bootstrap_servers) as other,
+    ):
         waiting = asyncio.create_task(held.produce("t", make_batch([b"late"])))
         await until(lambda: rule.used == 1)
         await other.produce("t", make_batch([b"early"]))
@@ -115,7 +140,9 @@ async def test_hold_answer_applies_the_request_first(with_topic: EmbeddedCluster
         assert (await waiting).base_offset == 0
 
 
-async def test_a_held_request_is_applied_though_its_client_has_gone(with_topic: EmbeddedCluster) -> None:
+async def test_a_held_request_is_applied_though_its_client_has_gone(
+    with_topic: EmbeddedCluster,
+) -> None:
     event = asyncio.Event()
     rule = with_topic.on(ApiKey.PRODUCE, hold(event))
     async with RawClient(with_topic.bootstrap_servers) as client:
@@ -188,7 +215,9 @@ async def test_throttle_applies_and_asks_for_a_pause(with_topic: EmbeddedCluster
     with_topic.on(ApiKey.PRODUCE, throttle(250), times=1)
     data = TopicProduceData("t", partition_data=[PartitionProduceData(0, BATCH)])
     async with RawClient(with_topic.bootstrap_servers) as client:
-        answers = [await client.call(ProduceRequest(acks=-1, topic_data=[data]), 9) for _ in range(2)]
+        answers = [
+            await client.call(ProduceRequest(acks=-1, topic_data=[data]), 9) for _ in range(2)
+        ]
     assert [answer.throttle_time_ms for answer in answers] == [250, 0]
     assert len(with_topic.records("t")) == 2
     with pytest.raises(ConfigError, match="milliseconds"):
@@ -212,7 +241,9 @@ async def test_every_nth_request(with_topic: EmbeddedCluster) -> None:
         assert [(await client.produce("t", BATCH)).error_code for _ in range(2)] == [0, 0]
 
 
-async def test_all_rules_count_a_request_and_the_first_that_is_due_acts(with_topic: EmbeddedCluster) -> None:
+async def test_all_rules_count_a_request_and_the_first_that_is_due_acts(
+    with_topic: EmbeddedCluster,
+) -> None:
     with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT))
     with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), nth=3)
     async with RawClient(with_topic.bootstrap_servers) as client:
@@ -220,9 +251,14 @@ async def test_all_rules_count_a_request_and_the_first_that_is_due_acts(with_top
     assert codes == [ErrorCode.REQUEST_TIMED_OUT, 0, ErrorCode.NOT_ENOUGH_REPLICAS, 0]
 
 
-async def test_what_is_held_without_an_event_is_released_by_its_rule(with_topic: EmbeddedCluster) -> None:
+async def test_what_is_held_without_an_event_is_released_by_its_rule(
+    with_topic: EmbeddedCluster,
+) -> None:
     held = with_topic.on(ApiKey.PRODUCE, hold(), times=2)
-    async with RawClient(with_topic.bootstrap_servers) as one, RawClient(with_topic.bootstrap_servers) as other:
+    async with (
+        RawClient(with_topic.bootstrap_servers) as one,
+        RawClient(with_topic.bootstrap_servers) as other,
+    ):
         waiting = [asyncio.create_task(client.produce("t", BATCH)) for client in (one, other)]
         await held.wait(2)
         assert with_topic.records("t") == []
@@ -230,7 +266,9 @@ async def test_what_is_held_without_an_event_is_released_by_its_rule(with_topic:
         assert sorted([(await each).base_offset for each in waiting]) == [0, 1]
 
 
-async def test_an_answer_that_is_held_without_an_event_is_released_by_its_rule(with_topic: EmbeddedCluster) -> None:
+async def test_an_answer_that_is_held_without_an_event_is_released_by_its_rule(
+    with_topic: EmbeddedCluster,
+) -> None:
     held = with_topic.on(ApiKey.PRODUCE, hold_answer())
     async with RawClient(with_topic.bootstrap_servers) as client:
         waiting = asyncio.create_task(client.produce("t", BATCH))
@@ -247,22 +285,32 @@ async def test_waiting_for_a_rule_that_nothing_uses_ends(with_topic: EmbeddedClu
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7])
-async def test_split_sends_the_answer_in_small_pieces(with_topic: EmbeddedCluster, piece_bytes: int) -> None:
+async def test_split_sends_the_answer_in_small_pieces(
+    with_topic: EmbeddedCluster, piece_bytes: int
+) -> None:
     whole: list[bytes] = []
     with_topic.on(ApiKey.PRODUCE, split(piece_bytes))
     async with RawClient(with_topic.bootstrap_servers) as client:
         client.send(produce_request("t", BATCH), 9)
         async with asyncio.timeout(10):
-            while len(b"".join(whole)) < 4 or len(b"".join(whole)) < 4 + int.from_bytes(b"".join(whole)[:4], "big"):
+            while len(b"".join(whole)) < 4 or len(b"".join(whole)) < 4 + int.from_bytes(
+                b"".join(whole)[:4], "big"
+            ):
                 whole.append(await client.reader.read(100))
-        assert all(len(piece) <= piece_bytes for piece in whole), "the client reads as fast as the broker sends"
+        assert all(len(piece) <= piece_bytes for piece in whole), (
+            "the client reads as fast as the broker sends"
+        )
         assert len(whole) > 5
         client.send(produce_request("t", BATCH), 9)
-        assert (await client.receive(ProduceRequest, 9))[1].responses[0].partition_responses[0].base_offset == 1
+        assert (await client.receive(ProduceRequest, 9))[1].responses[0].partition_responses[
+            0
+        ].base_offset == 1
 
 
 @pytest.mark.parametrize("at_byte", [0, 3, 20])
-async def test_cut_answer_applies_sends_a_part_and_closes(with_topic: EmbeddedCluster, at_byte: int) -> None:
+async def test_cut_answer_applies_sends_a_part_and_closes(
+    with_topic: EmbeddedCluster, at_byte: int
+) -> None:
     with_topic.on(ApiKey.PRODUCE, cut_answer(at_byte), split(2))
     async with RawClient(with_topic.bootstrap_servers) as client:
         client.send(produce_request("t", BATCH), 9)

@@ -1,4 +1,6 @@
-"""The embedded broker answers as a real Apache Kafka broker does: the same requests to both, the same codes and offsets back."""
+"""The embedded broker answers as a real Apache Kafka broker does: the same requests to both, the
+same codes and offsets back.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,20 @@ from raw_client import RawClient, fetch_request, make_batch, produce_request
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
-from aioprod.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
 
@@ -55,16 +66,34 @@ BATCHES: dict[str, Callable[[], bytes]] = {
 
 async def produce_each_batch(client: RawClient, topic: str) -> list[object]:
     answers = {what: await client.produce(topic, batch()) for what, batch in BATCHES.items()}
-    return [(what, name(answer.error_code), answer.base_offset, answer.log_append_time_ms) for what, answer in answers.items()]
+    return [
+        (what, name(answer.error_code), answer.base_offset, answer.log_append_time_ms)
+        for what, answer in answers.items()
+    ]
 
 
 async def produce_to_unknown_places(client: RawClient, topic: str) -> list[object]:
-    places = [(topic, 7, -1), (topic, -1, -1), (topic + "-unknown", 0, -1), (topic, 0, 2), (topic, 0, 1)]
-    return [name((await client.produce(where, make_batch([b"x"]), partition=index, acks=acks)).error_code) for where, index, acks in places]
+    places = [
+        (topic, 7, -1),
+        (topic, -1, -1),
+        (topic + "-unknown", 0, -1),
+        (topic, 0, 2),
+        (topic, 0, 1),
+    ]
+    return [
+        name(
+            (await client.produce(where, make_batch([b"x"]), partition=index, acks=acks)).error_code
+        )
+        for where, index, acks in places
+    ]
 
 
-async def produce_where_more_replicas_are_asked_for_than_there_are(client: RawClient, topic: str) -> list[object]:
-    asked = CreatableTopic(topic + "-two", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "2")])
+async def produce_where_more_replicas_are_asked_for_than_there_are(
+    client: RawClient, topic: str
+) -> list[object]:
+    asked = CreatableTopic(
+        topic + "-two", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "2")]
+    )
     await client.call(CreateTopicsRequest(topics=[asked]), 7)
     await wait_for_leader(client, asked.name)
     answers = [await client.produce(asked.name, make_batch([b"x"]), acks=acks) for acks in (-1, 1)]
@@ -75,13 +104,27 @@ async def produce_where_more_replicas_are_asked_for_than_there_are(client: RawCl
 async def produce_with_sequences(client: RawClient, topic: str) -> list[object]:
     pid = 4_000_000_000 + uuid.uuid4().int % 1_000_000
     last = 2**31 - 1
-    script = [(0, 0, 2), (0, 2, 1), (0, 0, 2), (0, 2, 1), (0, 4, 1), (0, 0, 1), (0, 3, 1), (1, 4, 1), (1, 0, 1), (0, 4, 1), (1, 1, 1)]
+    script = [
+        (0, 0, 2),
+        (0, 2, 1),
+        (0, 0, 2),
+        (0, 2, 1),
+        (0, 4, 1),
+        (0, 0, 1),
+        (0, 3, 1),
+        (1, 4, 1),
+        (1, 0, 1),
+        (0, 4, 1),
+        (1, 1, 1),
+    ]
     script += [(1, 2 + number, 1) for number in range(5)] + [(1, 0, 1), (1, 2, 1), (1, 6, 1)]
     wrap = [(0, last - 1, 1), (0, last, 2), (0, 1, 1), (0, last, 2), (0, 1, 1), (0, 0, 1)]
     answers: list[object] = []
     for producer, steps in ((pid, script), (pid + 2_000_000, wrap)):
         for epoch, sequence, count in steps:
-            answer = await client.produce(topic, make_batch([b"x"] * count, producer=(producer, epoch, sequence)))
+            answer = await client.produce(
+                topic, make_batch([b"x"] * count, producer=(producer, epoch, sequence))
+            )
             answers.append((epoch, sequence, count, name(answer.error_code), answer.base_offset))
     return answers
 
@@ -95,24 +138,49 @@ async def fetch_here_and_there(client: RawClient, topic: str) -> list[object]:
             request = fetch_request(topic, offset)
             request.topics[0].partitions[0].current_leader_epoch = epoch
             partition = (await client.call(request, 12)).responses[0].partitions[0]
-            places = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset) if not partition.error_code else ()
+            places = (
+                (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
+                if not partition.error_code
+                else ()
+            )
             answers.append((offset, epoch, name(partition.error_code), *places, partition.records))
-    unknown = (await client.call(fetch_request(topic + "-unknown", 0), 12)).responses[0].partitions[0]
+    unknown = (
+        (await client.call(fetch_request(topic + "-unknown", 0), 12)).responses[0].partitions[0]
+    )
     return [*answers, name(unknown.error_code)]
 
 
 async def list_offsets(client: RawClient, topic: str) -> list[object]:
     answers: list[object] = []
     asked = (-1, -2, -3, -4, -5, -6, -7, 0, 100, 150, 200, 250, 300, 301)
-    for batch in (None, make_batch([b"a", b"b"], timestamps=[100, 200]), make_batch([b"c", b"d"], timestamps=[300, 250])):
+    for batch in (
+        None,
+        make_batch([b"a", b"b"], timestamps=[100, 200]),
+        make_batch([b"c", b"d"], timestamps=[300, 250]),
+    ):
         if batch is not None:
             await client.produce(topic, batch)
         for timestamp in asked:
             for version in (1, 3, 6, 7, 8, 9, 10):
-                request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])])
+                request = ListOffsetsRequest(
+                    replica_id=-1,
+                    topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])],
+                )
                 found = (await client.call(request, version)).topics[0].partitions[0]
-                answers.append((timestamp, version, name(found.error_code), found.offset, found.timestamp, found.leader_epoch))
-    unknown = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic + "-unknown", [ListOffsetsPartition(0, -1, -1)])])
+                answers.append(
+                    (
+                        timestamp,
+                        version,
+                        name(found.error_code),
+                        found.offset,
+                        found.timestamp,
+                        found.leader_epoch,
+                    )
+                )
+    unknown = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[ListOffsetsTopic(topic + "-unknown", [ListOffsetsPartition(0, -1, -1)])],
+    )
     return [*answers, name((await client.call(unknown, 7)).topics[0].partitions[0].error_code)]
 
 
@@ -138,46 +206,80 @@ async def create_and_delete(client: RawClient, topic: str) -> list[object]:
         CreatableTopic(new, -1, -1, [CreatableReplicaAssignment(0, [99])]),
     ):
         result = (await client.call(CreateTopicsRequest(topics=[asked]), 7)).topics[0]
-        answers.append((asked, name(result.error_code), result.num_partitions, result.replication_factor))
-    checked = await client.call(CreateTopicsRequest(topics=[CreatableTopic(new, 2, 1)], validate_only=True), 7)
+        answers.append(
+            (asked, name(result.error_code), result.num_partitions, result.replication_factor)
+        )
+    checked = await client.call(
+        CreateTopicsRequest(topics=[CreatableTopic(new, 2, 1)], validate_only=True), 7
+    )
     answers.append([(name(result.error_code), result.num_partitions) for result in checked.topics])
-    twice = await client.call(CreateTopicsRequest(topics=[CreatableTopic(new, 2, 1), CreatableTopic(new, 2, 1)]), 7)
+    twice = await client.call(
+        CreateTopicsRequest(topics=[CreatableTopic(new, 2, 1), CreatableTopic(new, 2, 1)]), 7
+    )
     answers.append([name(result.error_code) for result in twice.topics])
     deleted = await client.call(DeleteTopicsRequest(topic_names=[new], timeout_ms=10_000), 5)
     answers.append([(result.name == new, name(result.error_code)) for result in deleted.responses])
-    deleted = await client.call(DeleteTopicsRequest(topics=[DeleteTopicState(None, uuid.uuid4()), DeleteTopicState(new)], timeout_ms=10_000), 6)
-    answers.append(sorted((result.name == new, name(result.error_code)) for result in deleted.responses))
+    deleted = await client.call(
+        DeleteTopicsRequest(
+            topics=[DeleteTopicState(None, uuid.uuid4()), DeleteTopicState(new)], timeout_ms=10_000
+        ),
+        6,
+    )
+    answers.append(
+        sorted((result.name == new, name(result.error_code)) for result in deleted.responses)
+    )
     return answers
 
 
 async def metadata(client: RawClient, topic: str) -> list[object]:
     answers: list[object] = []
     for version in range(10):
-        # Version 4 brings the flag; an unknown topic must not come into being while versions are compared.
+        # Version 4 brings the flag; an unknown topic must not come into being while versions are
+        # compared.
         names = [topic, "a/b"] + ([topic + "-unknown"] if version >= 4 else [])
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names], allow_auto_topic_creation=version < 4)
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=each) for each in names],
+            allow_auto_topic_creation=version < 4,
+        )
         response = await client.call(request, version)
-        answers += [(found.name == topic, name(found.error_code), len(found.partitions), found.is_internal) for found in response.topics]
-    by_id = await client.call(MetadataRequest(topics=[MetadataRequestTopic(uuid.uuid4(), None)], allow_auto_topic_creation=False), 12)
+        answers += [
+            (found.name == topic, name(found.error_code), len(found.partitions), found.is_internal)
+            for found in response.topics
+        ]
+    by_id = await client.call(
+        MetadataRequest(
+            topics=[MetadataRequestTopic(uuid.uuid4(), None)], allow_auto_topic_creation=False
+        ),
+        12,
+    )
     return [*sorted(map(repr, answers)), name(by_id.topics[0].error_code)]
 
 
 async def identities(client: RawClient, topic: str) -> list[object]:
     answers: list[object] = []
     for _ in range(500):  # a real broker needs a moment before it gives out its first producer id
-        if (await client.call(InitProducerIdRequest(transactional_id=None), 4)).error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if (
+            await client.call(InitProducerIdRequest(transactional_id=None), 4)
+        ).error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             break
         await asyncio.sleep(0.02)
     for version in range(5):
         plain = await client.call(InitProducerIdRequest(transactional_id=None), version)
-        empty = await client.call(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), version)
-        answers += [(name(plain.error_code), plain.producer_epoch, plain.producer_id >= 0), (name(empty.error_code), empty.producer_id)]
+        empty = await client.call(
+            InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), version
+        )
+        answers += [
+            (name(plain.error_code), plain.producer_epoch, plain.producer_id >= 0),
+            (name(empty.error_code), empty.producer_id),
+        ]
     unknown_type = await client.call(FindCoordinatorRequest(key="g", key_type=9), 2)
     return [*answers, name(unknown_type.error_code)]
 
 
 async def api_versions(client: RawClient, topic: str) -> list[object]:
-    nameless = await client.call(ApiVersionsRequest(client_software_name="", client_software_version="1"), 3)
+    nameless = await client.call(
+        ApiVersionsRequest(client_software_name="", client_software_version="1"), 3
+    )
     client.writer.write(bytes.fromhex("0000000e 0012 0063 00000007 0003") + b"raw\0")
     return [name(nameless.error_code), await client.receive_frame()]
 
@@ -202,14 +304,20 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
         yield kafka, embedded.bootstrap_servers
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__)
-async def test_both_brokers_say_the_same(addresses: tuple[str, str], conversation: Conversation) -> None:
+@pytest.mark.parametrize(
+    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
+)
+async def test_both_brokers_say_the_same(
+    addresses: tuple[str, str], conversation: Conversation
+) -> None:
     topic = f"differential-{uuid.uuid4().hex}"
     answers: list[list[object]] = []
     for address in addresses:
         async with RawClient(address) as client:
             configs = [CreatableTopicConfig(key, value) for key, value in TOPIC_CONFIGS.items()]
-            created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(topic, 1, 1, configs=configs)]), 7)
+            created = await client.call(
+                CreateTopicsRequest(topics=[CreatableTopic(topic, 1, 1, configs=configs)]), 7
+            )
             assert created.topics[0].error_code == 0
             await wait_for_leader(client, topic)
             answers.append(await conversation(client, topic))
@@ -229,5 +337,7 @@ async def wait_for_leader(client: RawClient, topic: str) -> None:
 async def test_acks_0_and_an_error_closes_both_connections(addresses: tuple[str, str]) -> None:
     for address in addresses:
         async with RawClient(address) as client:
-            client.send(produce_request("unknown-" + uuid.uuid4().hex, make_batch([b"x"]), acks=0), 9)
+            client.send(
+                produce_request("unknown-" + uuid.uuid4().hex, make_batch([b"x"]), acks=0), 9
+            )
             assert await client.is_closed()

@@ -1,5 +1,6 @@
-"""Fetch sessions (KIP-227): what a node remembers, for how many consumers, and when it forgets. The answers are compared with real Kafka's in
-test_broker_reading_differential.py."""
+"""Fetch sessions (KIP-227): what a node remembers, for how many consumers, and when it forgets. The
+answers are compared with real Kafka's in test_broker_reading_differential.py.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +20,20 @@ VERSION = 12
 
 def request(*partitions: int, session_id: int = 0, epoch: int = 0) -> FetchRequest:
     asked = [FetchPartition(partition=index) for index in partitions]
-    return FetchRequest(session_id=session_id, session_epoch=epoch, topics=[FetchTopic(topic="t", partitions=asked)] if asked else [])
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic="t", partitions=asked)] if asked else [],
+    )
 
 
 def answers(*partitions: int, records: bytes = b"") -> dict[Place, PartitionData]:
-    return {place(index): PartitionData(partition_index=index, high_watermark=5, log_start_offset=0, records=records) for index in partitions}
+    return {
+        place(index): PartitionData(
+            partition_index=index, high_watermark=5, log_start_offset=0, records=records
+        )
+        for index in partitions
+    }
 
 
 def place(index: int) -> Place:
@@ -45,7 +55,9 @@ class TestSessions:
         context = sessions.begin(request(session_id=session_id, epoch=1), VERSION, 1.0)
         assert list(context.asked) == [place(0), place(1), place(2)]
         context.finish({**answers(0, records=b"x"), **answers(1, 2)}, 1.0)
-        assert list(sessions.begin(request(session_id=session_id, epoch=2), VERSION, 1.0).asked) == [place(1), place(2), place(0)]
+        assert list(
+            sessions.begin(request(session_id=session_id, epoch=2), VERSION, 1.0).asked
+        ) == [place(1), place(2), place(0)]
 
     def test_a_copy_of_a_request_ends_the_first_one(self) -> None:
         """The first is still waiting for records when the second goes on."""
@@ -70,7 +82,9 @@ class TestRoom:
     def test_a_full_node_makes_no_session_for_as_little(self) -> None:
         sessions = FetchSessions(random.Random(1), limit=2)
         first = [open_session(sessions, 0, 1), open_session(sessions, 0, 1)]
-        assert open_session(sessions, 0, 1, 2, now=60.0) == 0  # those who came lately are left alone
+        assert (
+            open_session(sessions, 0, 1, 2, now=60.0) == 0
+        )  # those who came lately are left alone
         for session_id in first:
             sessions.begin(request(session_id=session_id, epoch=1), VERSION, 100.0)
         assert open_session(sessions, 0, 1, now=130.0) == 0
@@ -94,17 +108,29 @@ class TestRoom:
 
 
 class TestNodes:
-    async def test_a_waiting_fetch_of_a_session_answers_only_what_is_new(self, broker: EmbeddedCluster) -> None:
+    async def test_a_waiting_fetch_of_a_session_answers_only_what_is_new(
+        self, broker: EmbeddedCluster
+    ) -> None:
         broker.create_topic("t", 2)
-        async with RawClient(broker.bootstrap_servers) as reader, RawClient(broker.bootstrap_servers) as writer:
+        async with (
+            RawClient(broker.bootstrap_servers) as reader,
+            RawClient(broker.bootstrap_servers) as writer,
+        ):
             asked = fetch_request("t", 0, 0)
             asked.session_epoch = 0
             session_id = (await reader.call(asked, VERSION)).session_id
-            reader.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, session_id=session_id, session_epoch=1), VERSION)
+            reader.send(
+                FetchRequest(
+                    max_wait_ms=60_000, min_bytes=1, session_id=session_id, session_epoch=1
+                ),
+                VERSION,
+            )
             await until(lambda: len(broker.requests) == 2)
             await writer.produce("t", make_batch([b"x"]), partition=1)
             _, answer = await reader.receive(FetchRequest, VERSION)
-        assert [(each.partition_index, each.high_watermark) for each in answer.responses[0].partitions] == [(1, 1)]
+        assert [
+            (each.partition_index, each.high_watermark) for each in answer.responses[0].partitions
+        ] == [(1, 1)]
         assert answer.session_id == session_id
 
     async def test_sessions_belong_to_a_node_and_end_with_it(self) -> None:
@@ -115,7 +141,11 @@ class TestNodes:
 
             async def go_on(node_id: int, epoch: int) -> int:
                 async with RawClient(two.address(node_id)) as client:
-                    return (await client.call(FetchRequest(session_id=session_id, session_epoch=epoch), VERSION)).error_code
+                    return (
+                        await client.call(
+                            FetchRequest(session_id=session_id, session_epoch=epoch), VERSION
+                        )
+                    ).error_code
 
             async with RawClient(two.address(1)) as client:
                 session_id = (await client.call(asked, VERSION)).session_id

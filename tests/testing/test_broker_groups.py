@@ -26,7 +26,11 @@ QUICK = GroupSettings(min_session_timeout_ms=50)
 def group_timers() -> list[asyncio.TimerHandle]:
     """What groups have planned on the event loop, cancelled plans included."""
     loop: Any = asyncio.get_running_loop()
-    return [each for each in loop._scheduled if isinstance(getattr(each._callback, "__self__", None), GroupCoordinator)]
+    return [
+        each
+        for each in loop._scheduled
+        if isinstance(getattr(each._callback, "__self__", None), GroupCoordinator)
+    ]
 
 
 @pytest.fixture
@@ -43,27 +47,49 @@ async def scene(broker: EmbeddedCluster) -> AsyncIterator[Scene]:
 
 
 class TestView:
-    async def test_a_group_shows_who_reads_what(self, broker: EmbeddedCluster, scene: Scene) -> None:
+    async def test_a_group_shows_who_reads_what(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         it = await scene.member(instance_id="i")
         await it.join()
         await it.sync({it.member_id: assignment("t", 1)})
         await it.commit(5)
         group = broker.group("g")
-        assert (group.state, group.generation_id, group.protocol_type, group.protocol_name) == ("Stable", 1, "consumer", "range")
-        assert (group.leader_id, list(group.members), group.offsets) == (it.member_id, [it.member_id], {TopicPartition("t", 0): 5})
+        assert (group.state, group.generation_id, group.protocol_type, group.protocol_name) == (
+            "Stable",
+            1,
+            "consumer",
+            "range",
+        )
+        assert (group.leader_id, list(group.members), group.offsets) == (
+            it.member_id,
+            [it.member_id],
+            {TopicPartition("t", 0): 5},
+        )
         member = group.members[it.member_id]
         assert (member.instance_id, member.client_id, member.topics) == ("i", "raw", ("t",))
         assert member.partitions == (TopicPartition("t", 1),) == tuple(group.partitions)
         assert (member.metadata, member.assignment) == (subscription("t"), assignment("t", 1))
         await it.leave()
-        assert (group.state, broker.group("g").state, broker.group("g").members) == ("Stable", "Empty", {})
+        assert (group.state, broker.group("g").state, broker.group("g").members) == (
+            "Stable",
+            "Empty",
+            {},
+        )
         assert broker.group_ids == ["g"]
 
-    async def test_members_that_are_no_consumers_have_bytes_only(self, broker: EmbeddedCluster, scene: Scene) -> None:
+    async def test_members_that_are_no_consumers_have_bytes_only(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         it = await scene.member(protocol_type="connect", protocols=[("default", b"anything")])
         await scene.stable(it)
         member = broker.group("g").members[it.member_id]
-        assert (member.topics, member.partitions, member.metadata, member.assignment) == (None, None, b"anything", b"assignment 0")
+        assert (member.topics, member.partitions, member.metadata, member.assignment) == (
+            None,
+            None,
+            b"anything",
+            b"assignment 0",
+        )
 
     async def test_there_is_no_group_before_somebody_uses_it(self, broker: EmbeddedCluster) -> None:
         with pytest.raises(BrokerError, match="no group 'other'") as caught:
@@ -82,7 +108,10 @@ class TestView:
         assert not waiting.done()
         await scene.synced(first, second)
         assert list((await waiting).members) == [first.member_id, second.member_id]
-        with pytest.raises(KafkaTimeoutError, match=r"group 'g' is not Empty after 0.01 s: it is Stable with 2 members"):
+        with pytest.raises(
+            KafkaTimeoutError,
+            match=r"group 'g' is not Empty after 0.01 s: it is Stable with 2 members",
+        ):
             await broker.wait_for_group("g", "Empty", timeout_seconds=0.01)
         with pytest.raises(KafkaTimeoutError, match="no such group"):
             await broker.wait_for_group("other", timeout_seconds=0)
@@ -99,7 +128,10 @@ class TestView:
             broker.create_topic("t")
             member_id = asyncio.run(use(broker.bootstrap_servers))
             assert broker.wait_for_group("g", member_count=1).members.keys() == {member_id}
-            assert (broker.group_ids, broker.group("g").offsets) == (["g"], {TopicPartition("t", 0): 3})
+            assert (broker.group_ids, broker.group("g").offsets) == (
+                ["g"],
+                {TopicPartition("t", 0): 3},
+            )
             broker.rebalance_group("g")
             assert broker.group("g").state == "PreparingRebalance"
             broker.expire_member("g", member_id)
@@ -217,7 +249,9 @@ class TestControl:
                 broker.expire_member(group_id, member_id)
             assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
-    async def test_a_rebalance_can_be_asked_for(self, broker: EmbeddedCluster, scene: Scene) -> None:
+    async def test_a_rebalance_can_be_asked_for(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         it = await scene.member()
         await scene.stable(it)
         broker.rebalance_group("g")
@@ -227,8 +261,19 @@ class TestControl:
         with pytest.raises(BrokerError, match="no members"):
             broker.rebalance_group("g")
 
-    @pytest.mark.parametrize("api_key", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT])
-    async def test_any_request_can_fail_and_changes_nothing_then(self, broker: EmbeddedCluster, scene: Scene, api_key: ApiKey) -> None:
+    @pytest.mark.parametrize(
+        "api_key",
+        [
+            ApiKey.JOIN_GROUP,
+            ApiKey.SYNC_GROUP,
+            ApiKey.HEARTBEAT,
+            ApiKey.LEAVE_GROUP,
+            ApiKey.OFFSET_COMMIT,
+        ],
+    )
+    async def test_any_request_can_fail_and_changes_nothing_then(
+        self, broker: EmbeddedCluster, scene: Scene, api_key: ApiKey
+    ) -> None:
         it = await scene.member()
         await scene.stable(it)
         broker.on(api_key, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -243,17 +288,28 @@ class TestControl:
         assert "COORDINATOR_NOT_AVAILABLE" in str(await calls[api_key]())
         assert broker.group("g") == before
 
-    async def test_requests_from_outside_can_fail(self, broker: EmbeddedCluster, scene: Scene) -> None:
-        for api_key in (ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.LIST_GROUPS):
+    async def test_requests_from_outside_can_fail(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
+        for api_key in (
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.DELETE_GROUPS,
+            ApiKey.OFFSET_DELETE,
+            ApiKey.LIST_GROUPS,
+        ):
             broker.on(api_key, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         assert (await scene.describe())[0][0] == "COORDINATOR_NOT_AVAILABLE"
         assert await scene.delete() == ["COORDINATOR_NOT_AVAILABLE"]
         assert await scene.delete_offsets() == ["COORDINATOR_NOT_AVAILABLE"]
-        assert (await scene.client.call(ListGroupsRequest(), 4)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (
+            await scene.client.call(ListGroupsRequest(), 4)
+        ).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class TestTime:
-    async def test_a_silent_member_is_gone_after_its_session(self, broker: EmbeddedCluster, scene: Scene) -> None:
+    async def test_a_silent_member_is_gone_after_its_session(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         quiet = await scene.member()
         await scene.stable(quiet)
         quiet.session_timeout_ms = 50
@@ -261,7 +317,9 @@ class TestTime:
         await broker.wait_for_group("g", "Empty")
         assert await quiet.heartbeat() == "UNKNOWN_MEMBER_ID"
 
-    async def test_sessions_stand_still_while_the_broker_is_stopped(self, broker: EmbeddedCluster, scene: Scene) -> None:
+    async def test_sessions_stand_still_while_the_broker_is_stopped(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         it = await scene.member(session_timeout_ms=100_000)
         await scene.stable(it)
         await broker.stop_all()
@@ -269,7 +327,10 @@ class TestTime:
         await broker.start()
         (timer,) = [each for each in group_timers() if not each.cancelled()]
         assert timer.when() == pytest.approx(asyncio.get_running_loop().time() + 100, abs=5)
-        assert (broker.group("g").state, list(broker.group("g").members)) == ("Stable", [it.member_id])
+        assert (broker.group("g").state, list(broker.group("g").members)) == (
+            "Stable",
+            [it.member_id],
+        )
 
     async def test_many_heartbeats_leave_one_timer(self, scene: Scene) -> None:
         it = await scene.member()
@@ -280,7 +341,9 @@ class TestTime:
 
 
 class TestConnections:
-    async def test_a_member_that_hangs_up_while_it_waits_has_joined(self, broker: EmbeddedCluster, scene: Scene) -> None:
+    async def test_a_member_that_hangs_up_while_it_waits_has_joined(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         first, second = await scene.member(), await scene.member()
         await scene.stable(first)
         await second.join()
@@ -321,8 +384,18 @@ class TestNodes:
         async with RawClient(three.address(1)) as client:
             scene.client = it.client = client
             refused = "NOT_COORDINATOR"
-            assert [(await it.join())[0], (await it.sync())[0], await it.heartbeat(), (await it.leave())[0], await it.commit(1)] == [refused] * 5
-            assert [(await scene.describe())[0][0], await scene.delete(), await scene.delete_offsets()] == [refused, [refused], [refused]]
+            assert [
+                (await it.join())[0],
+                (await it.sync())[0],
+                await it.heartbeat(),
+                (await it.leave())[0],
+                await it.commit(1),
+            ] == [refused] * 5
+            assert [
+                (await scene.describe())[0][0],
+                await scene.delete(),
+                await scene.delete_offsets(),
+            ] == [refused, [refused], [refused]]
             assert await scene.listed() == []
 
     async def test_members_go_on_at_another_coordinator(self, three: EmbeddedCluster) -> None:
@@ -340,7 +413,9 @@ class TestNodes:
             assert [await moved.heartbeat(), (await moved.sync())[3]] == ["NONE", b"assignment 0"]
             assert (await newcomer.join())[0] == "UNKNOWN_MEMBER_ID"  # its id was not in the log
 
-    async def test_a_stopped_node_hands_its_groups_over_and_takes_them_back(self, three: EmbeddedCluster) -> None:
+    async def test_a_stopped_node_hands_its_groups_over_and_takes_them_back(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with open_scene(three.address(2), "g", "t") as scene:
             it = await scene.member()
             await scene.stable(it)
@@ -348,11 +423,17 @@ class TestNodes:
             await (three.stop_node(2) if stopped else three.start_node(2))
             async with RawClient(address) as client:
                 it.client = client
-                assert [await it.heartbeat(), (await it.sync())[3], await it.commit(1)] == ["NONE", b"assignment 0", "NONE"]
+                assert [await it.heartbeat(), (await it.sync())[3], await it.commit(1)] == [
+                    "NONE",
+                    b"assignment 0",
+                    "NONE",
+                ]
         assert three.group("g").generation_id == 1
 
 
-async def test_a_deleted_topic_takes_its_offsets_along(broker: EmbeddedCluster, scene: Scene) -> None:
+async def test_a_deleted_topic_takes_its_offsets_along(
+    broker: EmbeddedCluster, scene: Scene
+) -> None:
     it = await scene.member()
     await scene.stable(it)
     await it.commit(1)

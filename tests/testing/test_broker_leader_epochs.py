@@ -1,4 +1,6 @@
-"""Leader epochs of the embedded broker: where each begins and ends, and what a reader of lost records hears (KIP-101, KIP-320, KIP-595)."""
+"""Leader epochs of the embedded broker: where each begins and ends, and what a reader of lost
+records hears (KIP-101, KIP-320, KIP-595).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from raw_client import RawClient, fetch_request, make_batch
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import PartitionData
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from aioprod.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -32,9 +38,21 @@ def epochs(*begun: tuple[int, int]) -> LeaderEpochs:
 
 class TestEpochs:
     @pytest.mark.parametrize(
-        ("asked", "end"), [(-1, NONE), (0, (0, 10)), (1, (1, 20)), (2, (1, 20)), (3, (1, 20)), (4, (4, 35)), (5, NONE)], ids=str
+        ("asked", "end"),
+        [
+            (-1, NONE),
+            (0, (0, 10)),
+            (1, (1, 20)),
+            (2, (1, 20)),
+            (3, (1, 20)),
+            (4, (4, 35)),
+            (5, NONE),
+        ],
+        ids=str,
     )
-    def test_an_epoch_ends_where_the_next_one_begins(self, asked: int, end: tuple[int, int]) -> None:
+    def test_an_epoch_ends_where_the_next_one_begins(
+        self, asked: int, end: tuple[int, int]
+    ) -> None:
         assert epochs((1, 10), (4, 20)).find_end(asked, 35) == end
 
     def test_an_epoch_without_records_is_forgotten(self) -> None:
@@ -54,7 +72,11 @@ class TestEpochs:
     def test_what_ends_before_the_start_is_forgotten(self) -> None:
         found = epochs((1, 10), (2, 20))
         found.advance_start(15)
-        assert (found.find(15), found.find_end(0, 30), found.find_end(1, 30)) == (1, (0, 15), (1, 20))
+        assert (found.find(15), found.find_end(0, 30), found.find_end(1, 30)) == (
+            1,
+            (0, 15),
+            (1, 20),
+        )
         found.advance_start(20)
         assert found.find_end(1, 30) == (1, 20)
         assert found.find_end(2, 30) == (2, 30)
@@ -73,7 +95,9 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
 
 
 async def ask(client: RawClient, epoch: int, known: int = -1) -> EpochEndOffset:
-    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, known, epoch)])])
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, known, epoch)])]
+    )
     return (await client.call(request, 4)).topics[0].partitions[0]
 
 
@@ -87,7 +111,12 @@ class TestRequests:
     async def test_the_end_of_each_epoch(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(3)) as client:
             found = [await ask(client, epoch) for epoch in range(4)]
-        assert [(each.leader_epoch, each.end_offset) for each in found] == [(0, 2), (1, 3), (2, 4), NONE]
+        assert [(each.leader_epoch, each.end_offset) for each in found] == [
+            (0, 2),
+            (1, 3),
+            (2, 4),
+            NONE,
+        ]
 
     @pytest.mark.parametrize(
         ("node_id", "known", "code"),
@@ -99,21 +128,31 @@ class TestRequests:
             (3, 2, ErrorCode.NONE),
         ],
     )
-    async def test_who_is_asked_and_what_the_client_knows(self, three: EmbeddedCluster, node_id: int, known: int, code: ErrorCode) -> None:
+    async def test_who_is_asked_and_what_the_client_knows(
+        self, three: EmbeddedCluster, node_id: int, known: int, code: ErrorCode
+    ) -> None:
         async with RawClient(three.address(node_id)) as client:
             assert (await ask(client, 0, known)).error_code == code
 
-    async def test_list_offsets_tells_the_epoch_of_what_it_found(self, three: EmbeddedCluster) -> None:
+    async def test_list_offsets_tells_the_epoch_of_what_it_found(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with RawClient(three.address(3)) as client:
             found = {}
             for timestamp in (-2, 0, -1):
-                request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])])
+                request = ListOffsetsRequest(
+                    topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])]
+                )
                 partition = (await client.call(request, 7)).topics[0].partitions[0]
                 found[timestamp] = (partition.offset, partition.leader_epoch)
         assert found == {-2: (0, 0), 0: (0, 0), -1: (4, 2)}
 
-    @pytest.mark.parametrize(("offset", "last_epoch"), [(0, 0), (2, 0), (2, 1), (3, 1), (3, 2), (2, -1)])
-    async def test_a_reader_of_this_log_gets_records(self, three: EmbeddedCluster, offset: int, last_epoch: int) -> None:
+    @pytest.mark.parametrize(
+        ("offset", "last_epoch"), [(0, 0), (2, 0), (2, 1), (3, 1), (3, 2), (2, -1)]
+    )
+    async def test_a_reader_of_this_log_gets_records(
+        self, three: EmbeddedCluster, offset: int, last_epoch: int
+    ) -> None:
         async with RawClient(three.address(3)) as client:
             answer = await read(client, offset, last_epoch)
         assert (answer.error_code, answer.diverging_epoch.end_offset) == (0, -1)
@@ -134,14 +173,20 @@ class TestRequests:
 
 
 async def test_a_consumer_finds_out_that_records_it_read_were_lost() -> None:
-    """The whole way: read, lose by an unclean election, write others to the same offsets, ask for the end of the epoch, read on from there."""
+    """The whole way: read, lose by an unclean election, write others to the same offsets, ask for
+    the end of the epoch, read on from there.
+    """
     async with EmbeddedCluster(nodes=2, replica_lag_time_max_ms=1) as two:
         two.create_topic("t", configs={"unclean.leader.election.enable": "true"})
         async with RawClient(two.address(1)) as client:
             await client.produce("t", make_batch([b"kept"]))
             two.pause_replication(2)
-            await client.produce("t", make_batch([b"lost"]))  # node 2 lags for too long, so it is not waited for
-            assert [each.value for each in read_records((await read(client, 0, -1)).records or b"")] == [b"kept", b"lost"]
+            await client.produce(
+                "t", make_batch([b"lost"])
+            )  # node 2 lags for too long, so it is not waited for
+            assert [
+                each.value for each in read_records((await read(client, 0, -1)).records or b"")
+            ] == [b"kept", b"lost"]
         await two.kill_node(1)
         async with RawClient(two.address(2)) as client:
             await client.produce("t", make_batch([b"other", b"one more"]))

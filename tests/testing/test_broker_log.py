@@ -8,7 +8,12 @@ from raw_client import make_batch
 
 from aioprod.protocol.record_batch import check_crc, read_header
 from aioprod.protocol.record_reader import read_records
-from aioprod.testing.broker.log import MemoryUse, PartitionLog, stamp_log_append_time, wait_for_append
+from aioprod.testing.broker.log import (
+    MemoryUse,
+    PartitionLog,
+    stamp_log_append_time,
+    wait_for_append,
+)
 
 
 def append(log: PartitionLog, *timestamps: int) -> int:
@@ -60,8 +65,19 @@ def test_timestamps_are_found_though_they_are_out_of_order() -> None:
     append(log, 100, 300, 200)
     append(log, 50, 60)
     append(log, 250, 400, 350)
-    found = {timestamp: log.find_by_timestamp(timestamp) for timestamp in (0, 100, 101, 300, 301, 400, 401)}
-    assert {timestamp: record and record.offset for timestamp, record in found.items()} == {0: 0, 100: 0, 101: 1, 300: 1, 301: 6, 400: 6, 401: None}
+    found = {
+        timestamp: log.find_by_timestamp(timestamp)
+        for timestamp in (0, 100, 101, 300, 301, 400, 401)
+    }
+    assert {timestamp: record and record.offset for timestamp, record in found.items()} == {
+        0: 0,
+        100: 0,
+        101: 1,
+        300: 1,
+        301: 6,
+        400: 6,
+        401: None,
+    }
     newest = log.find_newest()
     assert newest is not None and (newest.offset, newest.timestamp) == (6, 400)
     assert PartitionLog().find_newest() is None
@@ -74,7 +90,12 @@ def test_truncation_drops_whole_batches_and_what_was_counted_of_them() -> None:
     for timestamps in ((1, 2), (30, 3), (4,)):
         append(log, *timestamps)
     assert len(log.truncate(2)) == 2
-    assert (log.end_offset, log.record_count, log.size, memory.size) == (2, 2, log.available_bytes(0, 1 << 20), log.size + other.size)
+    assert (log.end_offset, log.record_count, log.size, memory.size) == (
+        2,
+        2,
+        log.available_bytes(0, 1 << 20),
+        log.size + other.size,
+    )
     assert log.find_by_timestamp(3) is None
     assert append(log, 5) == 2
     assert [record.timestamp for record in log.records()] == [1, 2, 5]
@@ -108,7 +129,10 @@ def test_a_later_start_hides_records_and_drops_batches_that_end_before_it() -> N
 def test_log_append_time_replaces_all_timestamps_and_the_checksum() -> None:
     stamped = stamp_log_append_time(make_batch([b"a", b"b"], timestamps=[1, 2]), 9_999)
     check_crc(stamped, 0, read_header(stamped))
-    assert [(record.timestamp, record.timestamp_type) for record in read_records(stamped)] == [(9_999, 1), (9_999, 1)]
+    assert [(record.timestamp, record.timestamp_type) for record in read_records(stamped)] == [
+        (9_999, 1),
+        (9_999, 1),
+    ]
 
 
 async def test_a_waiter_wakes_at_an_append_to_any_of_its_logs() -> None:

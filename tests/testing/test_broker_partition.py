@@ -1,4 +1,6 @@
-"""A partition on several replicas behaves as if each had a log of its own: compared with a model that does, over random histories."""
+"""A partition on several replicas behaves as if each had a log of its own: compared with a model
+that does, over random histories.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ NODES = (1, 2, 3)
 PID = 7
 STEPS = st.one_of(
     st.just(("append", 0)),
-    st.tuples(st.sampled_from(["kill", "start", "pause", "resume", "move", "lag"]), st.sampled_from(NODES)),
+    st.tuples(
+        st.sampled_from(["kill", "start", "pause", "resume", "move", "lag"]), st.sampled_from(NODES)
+    ),
 )
 
 
 def partition(min_insync_replicas: int = 1, *, unclean: bool = False) -> Partition:
-    config = TopicConfig(1 << 20, min_insync_replicas=min_insync_replicas, unclean_leader_election=unclean)
+    config = TopicConfig(
+        1 << 20, min_insync_replicas=min_insync_replicas, unclean_leader_election=unclean
+    )
     return Partition(Leadership(NODES, NODES, NODES[0]), config, MemoryUse())
 
 
@@ -58,8 +64,20 @@ class Model:
                 return False
             self.in_sync.discard(node)
         else:
-            self.running = self.running - {node} if what == "kill" else self.running | {node} if what == "start" else self.running
-            self.paused = self.paused | {node} if what == "pause" else self.paused - {node} if what == "resume" else self.paused
+            self.running = (
+                self.running - {node}
+                if what == "kill"
+                else self.running | {node}
+                if what == "start"
+                else self.running
+            )
+            self.paused = (
+                self.paused | {node}
+                if what == "pause"
+                else self.paused - {node}
+                if what == "resume"
+                else self.paused
+            )
         self.adapt()
         return True
 
@@ -82,15 +100,23 @@ class Model:
             if node not in self.paused:
                 self.logs[node] = known.copy()
                 self.in_sync.add(node)
-            elif self.logs[node] != known[: len(self.logs[node])]:  # a paused follower of a new leader gives up what that one lacks
-                self.logs[node] = [own for own, other in zip(self.logs[node], known, strict=False) if own == other]
+            elif (
+                self.logs[node] != known[: len(self.logs[node])]
+            ):  # a paused follower of a new leader gives up what that one lacks
+                self.logs[node] = [
+                    own for own, other in zip(self.logs[node], known, strict=False) if own == other
+                ]
         if len(self.in_sync) >= self.min_insync_replicas:
-            self.high_watermark = max(self.high_watermark, min(len(self.logs[node]) for node in self.in_sync))
+            self.high_watermark = max(
+                self.high_watermark, min(len(self.logs[node]) for node in self.in_sync)
+            )
 
 
 @settings(max_examples=120, deadline=None)
 @given(steps=st.lists(STEPS, max_size=40), min_insync_replicas=st.integers(1, 3))
-def test_replicas_behave_as_if_each_had_a_log_of_its_own(steps: list[tuple[str, int]], min_insync_replicas: int) -> None:
+def test_replicas_behave_as_if_each_had_a_log_of_its_own(
+    steps: list[tuple[str, int]], min_insync_replicas: int
+) -> None:
     model, found = Model(min_insync_replicas), partition(min_insync_replicas)
     committed: list[int] = []
     for number, (what, node) in enumerate(steps):
@@ -105,7 +131,11 @@ def test_replicas_behave_as_if_each_had_a_log_of_its_own(steps: list[tuple[str, 
         else:
             found.adapt(model.running, model.paused)
         leadership = found.leadership
-        assert (leadership.leader, set(leadership.in_sync), found.log.leader_epoch) == (model.leader, model.in_sync, model.epoch)
+        assert (leadership.leader, set(leadership.in_sync), found.log.leader_epoch) == (
+            model.leader,
+            model.in_sync,
+            model.epoch,
+        )
         assert found.high_watermark == model.high_watermark
         if model.leader != NOBODY:
             values = [int(record.value or b"") for record in found.records()]
@@ -119,8 +149,12 @@ def test_replicas_behave_as_if_each_had_a_log_of_its_own(steps: list[tuple[str, 
 
 
 def append(found: Partition, number: int) -> int:
-    """Append a batch of one record by an idempotent producer, with the sequence that it would choose."""
-    sequence = max((entry.last_sequence for entry in found.producers._entries.values()), default=-1) + 1
+    """Append a batch of one record by an idempotent producer, with the sequence that it would
+    choose.
+    """
+    sequence = (
+        max((entry.last_sequence for entry in found.producers._entries.values()), default=-1) + 1
+    )
     batch = make_batch([b"%d" % number], producer=(PID, 0, sequence))
     found.producers.check(PID, 0, sequence)
     return found.append(read_header(batch), batch, 1000)
@@ -134,7 +168,14 @@ def check_bookkeeping(found: Partition) -> None:
     assert log.record_count == len(found.records())
     expected = ProducerStates()
     for header, _ in batches:
-        expected.record(PID, header.producer_epoch, header.base_sequence, header.record_count, header.base_offset, 1000)
+        expected.record(
+            PID,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            header.base_offset,
+            1000,
+        )
         assert log.epochs.find(header.base_offset) == header.partition_leader_epoch
     assert found.producers._entries == expected._entries
 
@@ -154,7 +195,11 @@ def test_truncation_rebuilds_transactions_and_writes_markers_again() -> None:
     transactional(found, 3, 0)
     assert (found.end_offsets, found.last_stable_offset) == ({1: 5, 2: 3, 3: 3}, 2)
     found.adapt((2, 3))
-    assert (found.leadership.leader, found.end_offsets, found.last_stable_offset) == (2, {1: 3, 2: 4, 3: 4}, 4)
+    assert (found.leadership.leader, found.end_offsets, found.last_stable_offset) == (
+        2,
+        {1: 3, 2: 4, 3: 4},
+        4,
+    )
     assert [header.is_control for header, _ in found.log.batches()] == [False, True, False, True]
     assert [record.offset for record in found.records(committed_only=True)] == [2]
     assert list(found.transactions.aborted_between(0, 4)) == [(1, 0, 1)]
@@ -183,14 +228,26 @@ class TestReassignment:
         found = Partition(Leadership((1, 2), (1, 2), 1), TopicConfig(1 << 20))
         append(found, 0)
         found.reassign((3, 4), {1, 2, 3, 4})
-        assert (found.leadership.leader, found.leadership.replicas, found.leadership.in_sync) == (3, (3, 4), (3, 4))
-        assert (found.end_offsets, found.high_watermark, len(found.records())) == ({3: 1, 4: 1}, 1, 1)
+        assert (found.leadership.leader, found.leadership.replicas, found.leadership.in_sync) == (
+            3,
+            (3, 4),
+            (3, 4),
+        )
+        assert (found.end_offsets, found.high_watermark, len(found.records())) == (
+            {3: 1, 4: 1},
+            1,
+            1,
+        )
         assert found.log.leader_epoch == 1
 
     def test_the_leader_stays_where_it_is_one_of_the_new_ones(self) -> None:
         found = Partition(Leadership((1, 2), (1, 2), 1), TopicConfig(1 << 20))
         found.reassign((3, 1), {1, 2, 3})
-        assert (found.leadership.leader, found.leadership.in_sync, found.log.leader_epoch) == (1, (3, 1), 0)
+        assert (found.leadership.leader, found.leadership.in_sync, found.log.leader_epoch) == (
+            1,
+            (3, 1),
+            0,
+        )
 
 
 @pytest.mark.parametrize("unclean", [False, True])

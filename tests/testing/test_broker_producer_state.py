@@ -1,4 +1,6 @@
-"""The sequence check of idempotent producers follows Kafka's ProducerStateManager, also where the sequence wraps."""
+"""The sequence check of idempotent producers follows Kafka's ProducerStateManager, also where the
+sequence wraps.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.producer_state import MAX_SEQUENCE, REMEMBERED_BATCHES, ProducerStates, SequenceError, increment_sequence
+from aioprod.testing.broker.producer_state import (
+    MAX_SEQUENCE,
+    REMEMBERED_BATCHES,
+    ProducerStates,
+    SequenceError,
+    increment_sequence,
+)
 
 PID = 7
 
 
-def append(states: ProducerStates, sequence: int, count: int = 1, *, epoch: int = 0, offset: int = 0) -> None:
+def append(
+    states: ProducerStates, sequence: int, count: int = 1, *, epoch: int = 0, offset: int = 0
+) -> None:
     states.check(PID, epoch, sequence)
     states.record(PID, epoch, sequence, count, offset, timestamp=0)
 
@@ -87,7 +97,11 @@ def test_zero_follows_the_largest_sequence() -> None:
 @given(sequence=st.integers(0, MAX_SEQUENCE), increment=st.integers(0, MAX_SEQUENCE))
 def test_increment_is_the_one_of_java(sequence: int, increment: int) -> None:
     # DefaultRecordBatch.incrementSequence, word for word
-    expected = increment - (MAX_SEQUENCE - sequence) - 1 if sequence > MAX_SEQUENCE - increment else sequence + increment
+    expected = (
+        increment - (MAX_SEQUENCE - sequence) - 1
+        if sequence > MAX_SEQUENCE - increment
+        else sequence + increment
+    )
     assert increment_sequence(sequence, increment) == expected
 
 
@@ -96,7 +110,9 @@ def test_increment_is_the_one_of_java(sequence: int, increment: int) -> None:
     counts=st.lists(st.integers(1, 12), min_size=1, max_size=20),
     wrong=st.integers(-50, 50).filter(bool),
 )
-def test_batches_run_through_the_wrap_around_without_a_gap(distance: int, counts: list[int], wrong: int) -> None:
+def test_batches_run_through_the_wrap_around_without_a_gap(
+    distance: int, counts: list[int], wrong: int
+) -> None:
     states = ProducerStates()
     sequence, offset = MAX_SEQUENCE - distance, 0
     sent: list[tuple[int, int, int]] = []
@@ -109,5 +125,8 @@ def test_batches_run_through_the_wrap_around_without_a_gap(distance: int, counts
         assert duplicate is not None and duplicate.base_offset == at
     for first, count, _ in sent[:-REMEMBERED_BATCHES]:
         assert states.find_duplicate(PID, 0, first, count) is None
-    assert refused(states, (sequence + wrong) % (MAX_SEQUENCE + 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (
+        refused(states, (sequence + wrong) % (MAX_SEQUENCE + 1))
+        is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
     states.check(PID, 0, sequence)

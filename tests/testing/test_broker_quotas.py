@@ -1,4 +1,6 @@
-"""Clients that produce or fetch more than their quota have to pause: the embedded broker says for how long, and does not listen meanwhile."""
+"""Clients that produce or fetch more than their quota have to pause: the embedded broker says for
+how long, and does not listen meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,18 @@ from raw_client import RawClient, fetch_request, make_batch, produce_request
 
 from aioprod.errors import BrokerError
 from aioprod.protocol.framing import encode_request
-from aioprod.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from aioprod.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from aioprod.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from aioprod.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.quotas.limits import Limits
@@ -59,7 +69,11 @@ class TestWhichLimitCounts:
             limits.alter(frozenset(entity.items()), {PRODUCER: number})
             found = limits.limit(PRODUCER, "u", "c")
             assert found is not None
-            assert (found.limit, found.user, found.client_id) == (number, "u" if "user" in entity else "", "c" if "client-id" in entity else "")
+            assert (found.limit, found.user, found.client_id) == (
+                number,
+                "u" if "user" in entity else "",
+                "c" if "client-id" in entity else "",
+            )
         assert limits.limit(CONSUMER, "u", "c") is None
 
     def test_the_name_of_nobody_is_not_everybody(self) -> None:
@@ -70,7 +84,9 @@ class TestWhichLimitCounts:
         assert (found.limit, found.client_id) == (5, "")
 
 
-async def test_a_producer_over_its_rate_is_told_to_pause_and_not_listened_to(broker: EmbeddedCluster) -> None:
+async def test_a_producer_over_its_rate_is_told_to_pause_and_not_listened_to(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t")
     request = produce_request("t", make_batch([b"x" * 20_000]))
     size = len(encode_request(request, 9, 1, RAW)) - 4
@@ -87,12 +103,23 @@ async def test_a_producer_over_its_rate_is_told_to_pause_and_not_listened_to(bro
     assert len(broker.records("t")) == 1
 
 
-@pytest.mark.parametrize("whom", [{"client_id": RAW}, {"client_id": ""}, {"user": "ANONYMOUS"}, {"user": "", "client_id": RAW}], ids=str)
-async def test_the_answer_comes_before_the_pause_and_other_connections_have_none(broker: EmbeddedCluster, whom: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "whom",
+    [{"client_id": RAW}, {"client_id": ""}, {"user": "ANONYMOUS"}, {"user": "", "client_id": RAW}],
+    ids=str,
+)
+async def test_the_answer_comes_before_the_pause_and_other_connections_have_none(
+    broker: EmbeddedCluster, whom: dict[str, str]
+) -> None:
     broker.create_topic("t")
     broker.set_quota({PRODUCER: 1}, **whom)
-    async with RawClient(broker.bootstrap_servers) as client, RawClient(broker.bootstrap_servers) as other:
-        assert (await client.call(produce_request("t", make_batch([b"x" * 1000])), 9)).throttle_time_ms > 60_000
+    async with (
+        RawClient(broker.bootstrap_servers) as client,
+        RawClient(broker.bootstrap_servers) as other,
+    ):
+        assert (
+            await client.call(produce_request("t", make_batch([b"x" * 1000])), 9)
+        ).throttle_time_ms > 60_000
         client.send(MetadataRequest(topics=[]), 9)
         await client.writer.drain()
         for _ in range(3):
@@ -100,23 +127,36 @@ async def test_the_answer_comes_before_the_pause_and_other_connections_have_none
     assert [request.api_key for request in broker.requests] == [0, 18, 18, 18]
 
 
-async def test_a_reader_over_its_rate_gets_nothing_until_it_has_paused(broker: EmbeddedCluster) -> None:
+async def test_a_reader_over_its_rate_gets_nothing_until_it_has_paused(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client:
         await client.produce("t", make_batch([b"x" * 9500]))
         await client.produce("t", make_batch([b"x" * 9500]))
-        first = (await client.call(fetch_request("t", 0, partition_max_bytes=1), 12)).responses[0].partitions[0].records or b""
-        broker.set_quota({CONSUMER: int(len(first) / 5.025)}, client_id=RAW)  # two such batches take ten seconds and a twentieth
-        answers = [await client.call(fetch_request("t", offset, partition_max_bytes=1), 12) for offset in (0, 1)]
+        first = (await client.call(fetch_request("t", 0, partition_max_bytes=1), 12)).responses[
+            0
+        ].partitions[0].records or b""
+        broker.set_quota(
+            {CONSUMER: int(len(first) / 5.025)}, client_id=RAW
+        )  # two such batches take ten seconds and a twentieth
+        answers = [
+            await client.call(fetch_request("t", offset, partition_max_bytes=1), 12)
+            for offset in (0, 1)
+        ]
         assert [len(answer.responses) for answer in answers] == [1, 0]
         assert answers[0].throttle_time_ms == 0
         assert answers[1].throttle_time_ms == pytest.approx(50, abs=15)
-        while not (answer := await client.call(fetch_request("t", 1, partition_max_bytes=1), 12)).responses:
+        while not (
+            answer := await client.call(fetch_request("t", 1, partition_max_bytes=1), 12)
+        ).responses:
             assert answer.throttle_time_ms > 0
         assert answer.responses[0].partitions[0].records
 
 
-async def test_a_fetch_is_no_larger_than_its_client_may_ever_get_at_once(broker: EmbeddedCluster) -> None:
+async def test_a_fetch_is_no_larger_than_its_client_may_ever_get_at_once(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t")
     async with RawClient(broker.bootstrap_servers) as client:
         for _ in range(20):
@@ -134,25 +174,33 @@ async def test_others_are_not_slowed_down(broker: EmbeddedCluster) -> None:
     broker.set_quota({PRODUCER: 1}, client_id=RAW)
     broker.set_quota({PRODUCER: None}, client_id=RAW)
     async with RawClient(broker.bootstrap_servers) as client:
-        assert (await client.call(produce_request("t", make_batch([b"x" * 1000])), 9)).throttle_time_ms == 0
+        assert (
+            await client.call(produce_request("t", make_batch([b"x" * 1000])), 9)
+        ).throttle_time_ms == 0
         assert (await client.call(fetch_request("t", 0), 12)).throttle_time_ms == 0
 
 
 async def test_each_node_counts_for_itself() -> None:
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 2)
-        request = [produce_request("t", make_batch([b"x" * 1000]), partition=index) for index in range(2)]
+        request = [
+            produce_request("t", make_batch([b"x" * 1000]), partition=index) for index in range(2)
+        ]
         cluster.set_quota({PRODUCER: 150}, client_id=RAW)
         for node_id in (1, 2):
             async with RawClient(cluster.address(node_id)) as client:
                 assert (await client.call(request[node_id - 1], 9)).throttle_time_ms == 0
 
 
-async def test_a_client_that_leaves_during_its_pause_leaves_nothing(broker: EmbeddedCluster) -> None:
+async def test_a_client_that_leaves_during_its_pause_leaves_nothing(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t")
     broker.set_quota({PRODUCER: 1}, client_id=RAW)
     async with RawClient(broker.bootstrap_servers) as client:
-        assert (await client.call(produce_request("t", make_batch([b"x" * 1000])), 9)).throttle_time_ms > 60_000
+        assert (
+            await client.call(produce_request("t", make_batch([b"x" * 1000])), 9)
+        ).throttle_time_ms > 60_000
         client.send(ApiVersionsRequest(), 0)
     async with asyncio.timeout(5):
         await broker.stop()
@@ -169,10 +217,19 @@ def test_what_can_not_be_limited_is_refused() -> None:
 
 
 async def test_the_pause_is_that_of_a_real_broker(kafka: str) -> None:
-    """The same requests under the same limit: pauses of the same length, but for the milliseconds that the requests take."""
+    """The same requests under the same limit: pauses of the same length, but for the milliseconds
+    that the requests take.
+    """
     topic = f"quota-{uuid.uuid4().hex}"
     client_id = f"limited-{topic}"
-    limit = AlterClientQuotasRequest([EntryData([EntityData("client-id", client_id)], [OpData(PRODUCER, 1000.0), OpData(CONSUMER, 1000.0)])])
+    limit = AlterClientQuotasRequest(
+        [
+            EntryData(
+                [EntityData("client-id", client_id)],
+                [OpData(PRODUCER, 1000.0), OpData(CONSUMER, 1000.0)],
+            )
+        ]
+    )
     pauses: list[list[int]] = []
     async with EmbeddedCluster() as embedded:
         for address in (kafka, embedded.bootstrap_servers):
@@ -180,7 +237,9 @@ async def test_the_pause_is_that_of_a_real_broker(kafka: str) -> None:
                 await admin.call(CreateTopicsRequest(topics=[CreatableTopic(topic, 1, 1)]), 7)
                 assert (await admin.call(limit, 1)).entries[0].error_code == 0
                 await wait_for_topic_and_limit(admin, topic, client_id)
-            pauses.append([await pause_of_produce(address, topic, client_id, size) for size in (8_000, 2_500)])
+            pauses.append(
+                [await pause_of_produce(address, topic, client_id, size) for size in (8_000, 2_500)]
+            )
     real, ours = pauses
     assert (real[0], ours[0]) == (0, 0)
     assert real[1] > 0
@@ -197,7 +256,9 @@ async def pause_of_produce(address: str, topic: str, client_id: str, size: int) 
 async def wait_for_topic_and_limit(client: RawClient, topic: str, client_id: str) -> None:
     """A real broker needs a moment to learn of both."""
     for _ in range(500):
-        described = await client.call(DescribeClientQuotasRequest([ComponentData("client-id", 0, client_id)]), 1)
+        described = await client.call(
+            DescribeClientQuotasRequest([ComponentData("client-id", 0, client_id)]), 1
+        )
         found = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
         led = (await client.call(fetch_request(topic, 0), 12)).responses[0].partitions[0]
         if described.entries and not found.topics[0].error_code and not led.error_code:

@@ -1,6 +1,8 @@
-"""Reading as Apache Kafka does it, compared with a real broker: fetch sessions, leader epochs, the special offsets, partitions named twice.
+"""Reading as Apache Kafka does it, compared with a real broker: fetch sessions, leader epochs, the
+special offsets, partitions named twice.
 
-What may differ, and is left out of the comparison: the number of a session, and the order of the partitions that are in error.
+What may differ, and is left out of the comparison: the number of a session, and the order of the
+partitions that are in error.
 """
 
 from __future__ import annotations
@@ -15,10 +17,28 @@ from raw_client import RawClient, fetch_request, make_batch
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from aioprod.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aioprod.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
+from aioprod.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from aioprod.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+)
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from aioprod.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from aioprod.testing import EmbeddedCluster
 
 Conversation = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
@@ -40,9 +60,16 @@ class Names:
     def asked(self, topic: int, version: int, *offsets: int | None) -> FetchTopic:
         """Partitions 0, 1, ... of a topic from these offsets on; None for none of this number."""
         wanted = [(index, offset) for index, offset in enumerate(offsets) if offset is not None]
-        partitions = [FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20) for index, offset in wanted]
+        partitions = [
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            for index, offset in wanted
+        ]
         by_id = version >= 13
-        return FetchTopic(topic="" if by_id else self.names[topic], topic_id=self.ids[topic] if by_id else ZERO, partitions=partitions)
+        return FetchTopic(
+            topic="" if by_id else self.names[topic],
+            topic_id=self.ids[topic] if by_id else ZERO,
+            partitions=partitions,
+        )
 
     def label(self, topic: str, topic_id: uuid.UUID) -> str:
         """What stands for a topic in a comparison."""
@@ -60,12 +87,20 @@ class Session:
         self.said: list[object] = []
 
     async def fetch(
-        self, *topics: FetchTopic, forget: dict[int, list[int]] | None = None, epoch: int | None = None, version: int | None = None
+        self,
+        *topics: FetchTopic,
+        forget: dict[int, list[int]] | None = None,
+        epoch: int | None = None,
+        version: int | None = None,
     ) -> FetchResponse:
         """Fetch, note what was answered, go on to the next epoch."""
         version = self.version if version is None else version
         forgotten = [
-            ForgottenTopic("" if version >= 13 else self.names.names[topic], self.names.ids[topic] if version >= 13 else ZERO, partitions)
+            ForgottenTopic(
+                "" if version >= 13 else self.names.names[topic],
+                self.names.ids[topic] if version >= 13 else ZERO,
+                partitions,
+            )
             for topic, partitions in (forget or {}).items()
         ]
         request = FetchRequest(
@@ -91,7 +126,9 @@ class Session:
                 self.names.label(topic.topic, topic.topic_id),
                 each.partition_index,
                 name(each.error_code),
-                (each.high_watermark, each.last_stable_offset, each.log_start_offset) if not each.error_code else each.high_watermark,
+                (each.high_watermark, each.last_stable_offset, each.log_start_offset)
+                if not each.error_code
+                else each.high_watermark,
                 (each.diverging_epoch.epoch, each.diverging_epoch.end_offset),
                 each.records or b"",
             )
@@ -99,7 +136,13 @@ class Session:
             for each in topic.partitions
         ]
         partitions.sort(key=lambda each: each[2] if each[2] != "NONE" else "")
-        session = "none" if not answer.session_id else "same" if answer.session_id == self.session_id else "new"
+        session = (
+            "none"
+            if not answer.session_id
+            else "same"
+            if answer.session_id == self.session_id
+            else "new"
+        )
         return name(answer.error_code), session, partitions
 
 
@@ -107,7 +150,9 @@ def sessions(version: int) -> Conversation:
     async def conversation(client: RawClient, names: Names) -> list[object]:
         session = Session(client, names, version)
         await client.produce(names.names[0], make_batch([b"a", b"b"]))
-        await session.fetch(names.asked(0, version, 0, 0), names.asked(1, version, 0))  # full: all of it is answered
+        await session.fetch(
+            names.asked(0, version, 0, 0), names.asked(1, version, 0)
+        )  # full: all of it is answered
         await session.fetch()  # from the same offsets: the records again, and nothing of the others
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
@@ -116,7 +161,9 @@ def sessions(version: int) -> Conversation:
         await session.fetch()
         await session.fetch(names.asked(0, version, None, 1), names.asked(1, version, 1))
         await session.fetch(names.asked(1, version, None, 0))  # one more partition
-        await session.fetch(names.asked(0, version, 99))  # an error is told every time, and its end as well
+        await session.fetch(
+            names.asked(0, version, 99)
+        )  # an error is told every time, and its end as well
         await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
@@ -132,7 +179,9 @@ def sessions(version: int) -> Conversation:
         await session.fetch(names.asked(0, version, 3), epoch=0)
         session.session_id, session.epoch = 12345, 1
         await session.fetch()
-        await session.fetch(names.asked(0, version, 3), epoch=-1)  # ends a session that is not there
+        await session.fetch(
+            names.asked(0, version, 3), epoch=-1
+        )  # ends a session that is not there
         return session.said
 
     conversation.__name__ = f"sessions_version_{version}"
@@ -155,7 +204,10 @@ async def full_requests_end_a_session(client: RawClient, names: Names) -> list[o
 
 async def unknown_topics_in_a_session(client: RawClient, names: Names) -> list[object]:
     session = Session(client, names, 13)
-    unknown = FetchTopic(topic_id=names.unknown, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)])
+    unknown = FetchTopic(
+        topic_id=names.unknown,
+        partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)],
+    )
     await session.fetch(names.asked(0, 13, 0, None, 0), unknown)
     await session.fetch()
     await session.fetch()
@@ -170,7 +222,9 @@ async def an_epoch_that_ends_before_the_reader(client: RawClient, names: Names) 
         for epoch in (-1, 0, 1, 5):
             asked = names.asked(0, 12, offset)
             asked.partitions[0].last_fetched_epoch = epoch
-            request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1, topics=[asked])
+            request = FetchRequest(
+                max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1, topics=[asked]
+            )
             answers.append((offset, epoch, session.describe(await client.call(request, 12))))
     return answers
 
@@ -183,13 +237,37 @@ async def offsets_for_leader_epochs(client: RawClient, names: Names) -> list[obj
         for version in (2, 3, 4):
             for known in (-1, 0, 1):
                 for wanted in (-1, 0, 1, 2**31 - 1):
-                    asked = OffsetForLeaderTopic(names.names[0], [OffsetForLeaderPartition(0, known, wanted)])
-                    found = (await client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]), version)).topics[0].partitions[0]
-                    answers.append((version, known, wanted, name(found.error_code), found.partition, found.leader_epoch, found.end_offset))
+                    asked = OffsetForLeaderTopic(
+                        names.names[0], [OffsetForLeaderPartition(0, known, wanted)]
+                    )
+                    found = (
+                        (
+                            await client.call(
+                                OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]), version
+                            )
+                        )
+                        .topics[0]
+                        .partitions[0]
+                    )
+                    answers.append(
+                        (
+                            version,
+                            known,
+                            wanted,
+                            name(found.error_code),
+                            found.partition,
+                            found.leader_epoch,
+                            found.end_offset,
+                        )
+                    )
     places = [(names.names[0], 9), ("unknown-" + names.names[0], 0)]
     for topic, partition in places:
         asked = OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(partition, -1, 0)])
-        found = (await client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]), 4)).topics[0].partitions[0]
+        found = (
+            (await client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]), 4))
+            .topics[0]
+            .partitions[0]
+        )
         answers.append((name(found.error_code), found.leader_epoch, found.end_offset))
     return answers
 
@@ -200,19 +278,39 @@ async def offsets_after_records_were_deleted(client: RawClient, names: Names) ->
     for times in ([100, 200], [300, 250], [50, 60]):
         await client.produce(topic, make_batch([b"x"] * len(times), timestamps=times))
     for start in (0, 3, 6):
-        delete = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, start)])], 10_000)
+        delete = DeleteRecordsRequest(
+            [DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, start)])], 10_000
+        )
         deleted = (await client.call(delete, 2)).topics[0].partitions[0]
         answers.append((start, name(deleted.error_code), deleted.low_watermark))
         for timestamp in (-1, -2, -4, 260) if start < 6 else (-1, -2, -4):
             asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])
-            found = (await client.call(ListOffsetsRequest(replica_id=-1, topics=[asked]), 8)).topics[0].partitions[0]
-            answers.append((timestamp, name(found.error_code), found.offset, found.timestamp, found.leader_epoch))
+            found = (
+                (await client.call(ListOffsetsRequest(replica_id=-1, topics=[asked]), 8))
+                .topics[0]
+                .partitions[0]
+            )
+            answers.append(
+                (
+                    timestamp,
+                    name(found.error_code),
+                    found.offset,
+                    found.timestamp,
+                    found.leader_epoch,
+                )
+            )
         session = Session(client, names, 12)
         for offset in (0, 2, 3, 6):
             answers.append(session.describe(await client.call(fetch_request(topic, offset), 12)))
         asked_epoch = OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(0, -1, 0)])
-        found_epoch = (await client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked_epoch]), 4)).topics[0].partitions[0]
-        answers.append((name(found_epoch.error_code), found_epoch.leader_epoch, found_epoch.end_offset))
+        found_epoch = (
+            (await client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked_epoch]), 4))
+            .topics[0]
+            .partitions[0]
+        )
+        answers.append(
+            (name(found_epoch.error_code), found_epoch.leader_epoch, found_epoch.end_offset)
+        )
         produced = await client.produce(topic, make_batch([b"y"]), partition=1)
         answers.append((produced.base_offset, produced.log_start_offset))
     return answers
@@ -220,8 +318,18 @@ async def offsets_after_records_were_deleted(client: RawClient, names: Names) ->
 
 async def partitions_named_twice(client: RawClient, names: Names) -> list[object]:
     asked = [ListOffsetsPartition(index, -1, -1) for index in (0, 1, 0)]
-    listed = await client.call(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(names.names[0], asked)]), 7)
-    return [sorted({(each.partition_index, name(each.error_code), each.offset) for topic in listed.topics for each in topic.partitions})]
+    listed = await client.call(
+        ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(names.names[0], asked)]), 7
+    )
+    return [
+        sorted(
+            {
+                (each.partition_index, name(each.error_code), each.offset)
+                for topic in listed.topics
+                for each in topic.partitions
+            }
+        )
+    ]
 
 
 CONVERSATIONS: list[Conversation] = [
@@ -238,17 +346,23 @@ CONVERSATIONS: list[Conversation] = [
 ]
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__)
+@pytest.mark.parametrize(
+    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
+)
 async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation) -> None:
     names = [f"reading-{uuid.uuid4().hex}" for _ in range(2)]
     answers: list[list[object]] = []
     async with EmbeddedCluster() as embedded:
         for address in (kafka, embedded.bootstrap_servers):
             async with RawClient(address) as client:
-                created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(each, 2, 1) for each in names]), 7)
+                created = await client.call(
+                    CreateTopicsRequest(topics=[CreatableTopic(each, 2, 1) for each in names]), 7
+                )
                 ids = {topic.name: topic.topic_id for topic in created.topics}
                 await wait_for_leaders(client, names)
-                answers.append(await conversation(client, Names([ids[each] for each in names], names)))
+                answers.append(
+                    await conversation(client, Names([ids[each] for each in names], names))
+                )
     real, own = answers
     assert own == real
 
@@ -256,8 +370,12 @@ async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation)
 async def wait_for_leaders(client: RawClient, names: list[str]) -> None:
     """A real broker needs a moment before it leads new partitions."""
     for _ in range(500):
-        answers = [await client.call(fetch_request(each, 0, 0, max_wait_ms=5), 12) for each in names]
-        if not any(part.error_code for answer in answers for part in answer.responses[0].partitions):
+        answers = [
+            await client.call(fetch_request(each, 0, 0, max_wait_ms=5), 12) for each in names
+        ]
+        if not any(
+            part.error_code for answer in answers for part in answer.responses[0].partitions
+        ):
             return
         await asyncio.sleep(0.01)
     raise AssertionError(f"{names} have no leaders")

@@ -1,4 +1,6 @@
-"""Replicas of the embedded broker: what acknowledgements wait for, what consumers see, and what is lost when a leader is killed."""
+"""Replicas of the embedded broker: what acknowledgements wait for, what consumers see, and what is
+lost when a leader is killed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from raw_transactions import V1, V2, TransactionalClient
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError
 from aioprod.protocol.messages.fetch import FetchRequest, PartitionData
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
@@ -51,13 +57,17 @@ def values(answer: PartitionData) -> list[bytes | None]:
 
 
 async def latest(client: RawClient, version: int = 7) -> tuple[ErrorCode, int]:
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]
+    )
     found = (await client.call(request, version)).topics[0].partitions[0]
     return ErrorCode.of(found.error_code), found.offset
 
 
 class TestHighWatermark:
-    async def test_acks_all_waits_for_a_follower_and_acks_1_does_not(self, three: EmbeddedCluster) -> None:
+    async def test_acks_all_waits_for_a_follower_and_acks_1_does_not(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.pause_replication(2)
         async with RawClient(three.address(1)) as waiting, RawClient(three.address(1)) as client:
             send(waiting, make_batch([b"all"]))
@@ -72,14 +82,22 @@ class TestHighWatermark:
             assert await answered(waiting) == (ErrorCode.NONE, 0)
             assert three.high_watermark("t", 0) == 2
 
-    async def test_consumers_see_only_what_all_replicas_in_sync_have(self, three: EmbeddedCluster) -> None:
+    async def test_consumers_see_only_what_all_replicas_in_sync_have(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with RawClient(three.address(1)) as client, RawClient(three.address(1)) as reader:
             await client.produce("t", make_batch([b"seen"]))
             three.pause_replication(3)
             await client.produce("t", make_batch([b"hidden"]), acks=1)
             answer = await read(client)
-            assert (values(answer), answer.high_watermark, answer.last_stable_offset) == ([b"seen"], 1, 1)
-            assert (await read(client, 2)).error_code == 0  # the leader has it: an offset behind the high watermark is no error
+            assert (values(answer), answer.high_watermark, answer.last_stable_offset) == (
+                [b"seen"],
+                1,
+                1,
+            )
+            assert (
+                await read(client, 2)
+            ).error_code == 0  # the leader has it: an offset behind the high watermark is no error
             assert (await read(client, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert await latest(client) == (ErrorCode.NONE, 1)
             before = len(three.requests)
@@ -90,7 +108,9 @@ class TestHighWatermark:
             assert values(response.responses[0].partitions[0]) == [b"hidden"]
         assert [record.value for record in three.records("t")] == [b"seen", b"hidden"]
 
-    async def test_the_answer_comes_when_the_request_times_out_and_the_record_stays(self, three: EmbeddedCluster) -> None:
+    async def test_the_answer_comes_when_the_request_times_out_and_the_record_stays(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.pause_replication(2)
         async with RawClient(three.address(1)) as client:
             batch = make_batch([b"x"], producer=(7, 0, 0))
@@ -130,7 +150,9 @@ class TestHighWatermark:
             assert two.in_sync_replicas("t", 0) == (1, 2)
 
     async def test_nothing_is_visible_while_too_few_are_in_sync(self) -> None:
-        """KIP-966: the high watermark stands still below min.insync.replicas, so what acks=1 wrote is not seen either."""
+        """KIP-966: the high watermark stands still below min.insync.replicas, so what acks=1 wrote
+        is not seen either.
+        """
         async with EmbeddedCluster(nodes=2, replica_lag_time_max_ms=20) as two:
             two.create_topic("t", configs={"min.insync.replicas": "2"})
             two.pause_replication(2)
@@ -138,18 +160,25 @@ class TestHighWatermark:
                 send(client, timeout_ms=60)
                 assert await answered(client) == (ErrorCode.REQUEST_TIMED_OUT, 0)
                 assert two.in_sync_replicas("t", 0) == (1,)
-                assert (await client.produce("t", BATCH)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+                assert (
+                    await client.produce("t", BATCH)
+                ).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
                 assert (await client.produce("t", BATCH, acks=1)).base_offset == 1
                 assert values(await read(client)) == []
                 two.resume_replication(2)
                 assert len(values(await read(client))) == 2
 
-    async def test_a_new_topic_counts_a_paused_node_as_in_sync(self, three: EmbeddedCluster) -> None:
+    async def test_a_new_topic_counts_a_paused_node_as_in_sync(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.pause_replication(2)
         three.create_topic("new")
         async with RawClient(three.address(1)) as client:
             await client.produce("new", BATCH, acks=1)
-        assert (three.high_watermark("new", 0), three.end_offsets("new", 0)) == (0, {1: 1, 2: 0, 3: 1})
+        assert (three.high_watermark("new", 0), three.end_offsets("new", 0)) == (
+            0,
+            {1: 1, 2: 0, 3: 1},
+        )
 
     async def test_stopping_the_broker_leaves_no_timer(self) -> None:
         async with EmbeddedCluster(nodes=2, replica_lag_time_max_ms=60_000) as two:
@@ -173,14 +202,21 @@ class TestKilledLeader:
             await client.produce("t", make_batch([b"kept"], producer=(7, 0, 0)))
             three.pause_replication(2)
             three.pause_replication(3)
-            assert (await client.produce("t", make_batch([b"lost"], producer=(7, 0, 1)), acks=1)).base_offset == 1
+            assert (
+                await client.produce("t", make_batch([b"lost"], producer=(7, 0, 1)), acks=1)
+            ).base_offset == 1
             await three.kill_node(1)
         assert (three.leader("t", 0), three.in_sync_replicas("t", 0)) == (2, (2, 3))
         assert [record.value for record in three.records("t")] == [b"kept"]
         async with RawClient(three.address(2)) as client:
             again = await client.produce("t", make_batch([b"lost"], producer=(7, 0, 1)), acks=1)
-            assert (again.error_code, again.base_offset) == (0, 1)  # the sequence is free again: its batch is not there
-            assert (await client.produce("t", make_batch([b"kept"], producer=(7, 0, 0)), acks=1)).base_offset == 0  # a duplicate
+            assert (again.error_code, again.base_offset) == (
+                0,
+                1,
+            )  # the sequence is free again: its batch is not there
+            assert (
+                await client.produce("t", make_batch([b"kept"], producer=(7, 0, 0)), acks=1)
+            ).base_offset == 0  # a duplicate
 
     async def test_what_a_follower_has_is_kept(self, three: EmbeddedCluster) -> None:
         three.pause_replication(2)
@@ -219,7 +255,11 @@ class TestKilledLeader:
         async with RawClient(three.address(1)) as client:
             await client.produce("t", BATCH, acks=1)
         await three.stop_node(1)
-        assert (three.leader("t", 0), three.high_watermark("t", 0), len(three.records("t"))) == (2, 1, 1)
+        assert (three.leader("t", 0), three.high_watermark("t", 0), len(three.records("t"))) == (
+            2,
+            1,
+            1,
+        )
 
     async def test_a_follower_that_is_not_in_sync_does_not_lead(self) -> None:
         async with EmbeddedCluster(nodes=2, replica_lag_time_max_ms=1) as two:
@@ -227,7 +267,9 @@ class TestKilledLeader:
             two.pause_replication(2)
             async with RawClient(two.address(1)) as client:
                 await client.produce("t", make_batch([b"kept"]))
-                with pytest.raises(ConfigError, match=r"node_id=2: must be in sync, as of t-0 only \[1\] are"):
+                with pytest.raises(
+                    ConfigError, match=r"node_id=2: must be in sync, as of t-0 only \[1\] are"
+                ):
                     two.move_leader("t", 0, 2)
             await two.kill_node(1)
             assert (two.leader("t", 0), two.in_sync_replicas("t", 0)) == (NOBODY, (1,))
@@ -245,12 +287,18 @@ class TestKilledLeader:
                 await client.produce("t", BATCH)
                 assert await latest(client) == (ErrorCode.NONE, 1)
             await two.kill_node(1)
-            assert (two.leader("t", 0), two.in_sync_replicas("t", 0), two.high_watermark("t", 0)) == (2, (2,), 0)
+            assert (
+                two.leader("t", 0),
+                two.in_sync_replicas("t", 0),
+                two.high_watermark("t", 0),
+            ) == (2, (2,), 0)
             async with RawClient(two.address(2)) as client:
                 assert (await read(client, 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
                 assert (await client.produce("t", make_batch([b"new"]))).base_offset == 0
 
-    async def test_a_new_leader_does_not_name_the_end_before_others_have_it(self, three: EmbeddedCluster) -> None:
+    async def test_a_new_leader_does_not_name_the_end_before_others_have_it(
+        self, three: EmbeddedCluster
+    ) -> None:
         """KIP-207."""
         three.pause_replication(3)
         async with RawClient(three.address(1)) as client:
@@ -270,13 +318,19 @@ class TestKilledLeader:
             three.move_leader("t", 0, 2)
         assert three._store.memory.size == 0
 
-    async def test_after_a_total_outage_a_lagging_replica_leads_with_what_it_has(self, three: EmbeddedCluster) -> None:
+    async def test_after_a_total_outage_a_lagging_replica_leads_with_what_it_has(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.pause_replication(2)
         async with RawClient(three.address(1)) as client:
             await client.produce("t", BATCH, acks=1)
         await three.stop_all()
         await three.start_node(2)
-        assert (three.leader("t", 0), three.in_sync_replicas("t", 0), len(three.records("t"))) == (2, (2,), 0)
+        assert (three.leader("t", 0), three.in_sync_replicas("t", 0), len(three.records("t"))) == (
+            2,
+            (2,),
+            0,
+        )
 
 
 class TestTransactions:
@@ -316,7 +370,10 @@ class TestTransactions:
         async with EmbeddedCluster(nodes=2) as two:
             two.create_topic("t", replication_factor=1)
             two.move_coordinator("transaction", "tx", 2)
-            async with RawClient(two.address(1)) as leader, RawClient(two.address(2)) as coordinator:
+            async with (
+                RawClient(two.address(1)) as leader,
+                RawClient(two.address(2)) as coordinator,
+            ):
                 client = TransactionalClient(coordinator, "tx", "t", V1)
                 await client.init()
                 await client.add(0)
@@ -336,7 +393,11 @@ def test_the_threaded_broker_has_all_calls() -> None:
         broker.create_topic("t")
         broker.pause_replication(2)
         broker.resume_replication(2)
-        assert (broker.high_watermark("t", 0), broker.end_offsets("t", 0), broker.in_sync_replicas("t", 0)) == (0, {1: 0, 2: 0}, (1, 2))
+        assert (
+            broker.high_watermark("t", 0),
+            broker.end_offsets("t", 0),
+            broker.in_sync_replicas("t", 0),
+        ) == (0, {1: 0, 2: 0}, (1, 2))
         broker.kill_node(2)
         assert broker.in_sync_replicas("t", 0) == (1,)
         with pytest.raises(BrokerError, match="t has partitions 0 to 0, not 1"):

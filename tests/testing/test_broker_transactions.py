@@ -1,6 +1,7 @@
 """The embedded broker's transactions: what tests can see of them, do to them and hold up.
 
-What clients are answered is compared with a real broker's answers in ``test_broker_transactions_differential.py``.
+What clients are answered is compared with a real broker's answers in
+``test_broker_transactions_differential.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from raw_transactions import V1, V2, Member, TransactionalClient
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey, SupportedFeatureKey
+from aioprod.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, drop_before, fail, hold
@@ -67,21 +72,38 @@ async def commit_offset(it: TransactionalClient, offset: int) -> None:
 
 
 class TestInspection:
-    async def test_a_transaction_shows_its_state(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_a_transaction_shows_its_state(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         found = two.transactions["x"]
-        assert (found.transactional_id, found.state, found.producer_id, found.producer_epoch) == ("x", TransactionState.EMPTY, it.producer_id, 0)
+        assert (found.transactional_id, found.state, found.producer_id, found.producer_epoch) == (
+            "x",
+            TransactionState.EMPTY,
+            it.producer_id,
+            0,
+        )
         await begin(it)
         await begin(it, partition=1)
         await commit_offset(it, 5)
-        assert (found.state, found.partitions, found.groups) == (TransactionState.ONGOING, {ZERO, ONE}, {"g"})
+        assert (found.state, found.partitions, found.groups) == (
+            TransactionState.ONGOING,
+            {ZERO, ONE},
+            {"g"},
+        )
         await it.end(commit=True)
-        assert (found.state, found.partitions, found.groups) == (TransactionState.COMPLETE_COMMIT, set(), set())
+        assert (found.state, found.partitions, found.groups) == (
+            TransactionState.COMPLETE_COMMIT,
+            set(),
+            set(),
+        )
         assert found.identity == (it.producer_id, it.epoch)
         await begin(it)
         await it.end(commit=False)
         assert state(two) is TransactionState.COMPLETE_ABORT
 
-    async def test_records_leaves_markers_out_and_on_demand_what_is_not_committed(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_records_leaves_markers_out_and_on_demand_what_is_not_committed(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await it.client.produce("t", make_batch([b"plain"]))
         for value, commit in ((b"committed", True), (b"aborted", False), (b"again", True)):
             await begin(it, value)
@@ -89,13 +111,21 @@ class TestInspection:
         await begin(it, b"open")
         every = [b"plain", b"committed", b"aborted", b"again", b"open"]
         assert [record.value for record in two.records("t", 0)] == every
-        assert [record.value for record in two.records("t", committed_only=True)] == [b"plain", b"committed", b"again"]
+        assert [record.value for record in two.records("t", committed_only=True)] == [
+            b"plain",
+            b"committed",
+            b"again",
+        ]
         assert [record.value for record in two.records("t", 1, committed_only=True)] == []
         assert [record.value for record in await two.wait_for_records("t", 5)] == every
         with pytest.raises(TimeoutError):
-            await two.wait_for_records("t", 6, timeout_seconds=0.01)  # the log has 8 entries, of which 3 are markers
+            await two.wait_for_records(
+                "t", 6, timeout_seconds=0.01
+            )  # the log has 8 entries, of which 3 are markers
 
-    async def test_committed_offsets_are_those_of_ended_transactions(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_committed_offsets_are_those_of_ended_transactions(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         assert two.committed_offsets("g") == {}
         await commit_offset(it, 5)
         assert two.committed_offsets("g") == {}
@@ -120,17 +150,25 @@ class TestInspection:
 
             asyncio.run(talk())
             assert state(broker) is TransactionState.PREPARE_COMMIT
-            assert (broker.records("t", committed_only=True), broker.committed_offsets("g")) == ([], {})
+            assert (broker.records("t", committed_only=True), broker.committed_offsets("g")) == (
+                [],
+                {},
+            )
             broker.resume_markers()
             assert state(broker) is TransactionState.COMPLETE_COMMIT
-            assert (len(broker.records("t", committed_only=True)), broker.committed_offsets("g")) == (1, {ZERO: 3})
+            assert (
+                len(broker.records("t", committed_only=True)),
+                broker.committed_offsets("g"),
+            ) == (1, {ZERO: 3})
             broker.expire_transaction("x")
             broker.set_group_members("g", 1, {"m": None})
             assert broker.transactions["x"].producer_epoch == 0
 
 
 class TestMarkers:
-    async def test_while_markers_wait_the_producer_is_told_to_wait(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_while_markers_wait_the_producer_is_told_to_wait(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await begin(it)
         await commit_offset(it, 5)
         two.pause_markers()
@@ -150,20 +188,32 @@ class TestMarkers:
 
     @pytest.mark.parametrize(
         ("version", "code"),
-        [(9, ErrorCode.NOT_ENOUGH_REPLICAS), (11, ErrorCode.NOT_ENOUGH_REPLICAS), (12, ErrorCode.CONCURRENT_TRANSACTIONS)],
+        [
+            (9, ErrorCode.NOT_ENOUGH_REPLICAS),
+            (11, ErrorCode.NOT_ENOUGH_REPLICAS),
+            (12, ErrorCode.CONCURRENT_TRANSACTIONS),
+        ],
     )
-    async def test_a_record_in_between_is_to_be_sent_again(self, two: EmbeddedCluster, client: RawClient, version: int, code: ErrorCode) -> None:
+    async def test_a_record_in_between_is_to_be_sent_again(
+        self, two: EmbeddedCluster, client: RawClient, version: int, code: ErrorCode
+    ) -> None:
         it = TransactionalClient(client, "x", "t", V1)
         await it.init()
         await begin(it)
         two.pause_markers()
         await it.end(commit=True)
-        request = produce_request("t", make_batch([b"x"], producer=(it.producer_id, 0, 0), transactional=True), partition=1)
+        request = produce_request(
+            "t",
+            make_batch([b"x"], producer=(it.producer_id, 0, 0), transactional=True),
+            partition=1,
+        )
         request.transactional_id = "x"
         answer = await client.call(request, version)
         assert answer.responses[0].partition_responses[0].error_code == code
 
-    async def test_ending_again_meanwhile(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_ending_again_meanwhile(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await begin(it)
         two.pause_markers()
         await it.end(commit=True, keep=False)
@@ -173,7 +223,9 @@ class TestMarkers:
             it.epoch += 1
             assert (await it.end(commit=True, patient=False))[0] == "PRODUCER_FENCED"
 
-    async def test_a_reader_that_waits_is_woken_by_the_marker_and_not_by_records(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_a_reader_that_waits_is_woken_by_the_marker_and_not_by_records(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await begin(it)
         request = fetch_request("t", 0, max_wait_ms=10_000)
         request.isolation_level = 1
@@ -185,10 +237,16 @@ class TestMarkers:
             assert not done
             await it.end(commit=True)
             found = (await asyncio.wait_for(reading, 5)).responses[0].partitions[0]
-        assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (3, 3, [])
+        assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (
+            3,
+            3,
+            [],
+        )
         assert found.records and len(found.records) > 100
 
-    async def test_a_topic_that_is_deleted_meanwhile_gets_none(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_a_topic_that_is_deleted_meanwhile_gets_none(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await begin(it)
         await commit_offset(it, 5)
         two.delete_topic("t")
@@ -199,7 +257,9 @@ class TestMarkers:
 
 
 class TestTimeout:
-    async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await it.init(timeout_ms=50)
         for _ in range(2):  # on a busy machine the time may be over before all of this is
             await it.add()
@@ -211,7 +271,9 @@ class TestTimeout:
         assert (await it.end(commit=True))[0] in ("PRODUCER_FENCED", "INVALID_TXN_STATE")
         assert (two.records("t", committed_only=True), two.committed_offsets("g")) == ([], {})
 
-    async def test_each_transaction_has_the_whole_time(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_each_transaction_has_the_whole_time(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await it.init(timeout_ms=1000)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 1.3
@@ -220,16 +282,23 @@ class TestTimeout:
             assert (await it.end(commit=True))[0] == "NONE"
         assert {record.value for record in two.records("t", committed_only=True)} == {b"a"}
 
-    async def test_expire_transaction_needs_no_waiting(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_expire_transaction_needs_no_waiting(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         two.expire_transaction("x")
         two.expire_transaction("unknown")
         assert two.transactions["x"].producer_epoch == 0
         await begin(it)
         two.expire_transaction("x")
-        assert (state(two), two.transactions["x"].producer_epoch) == (TransactionState.COMPLETE_ABORT, 1)
+        assert (state(two), two.transactions["x"].producer_epoch) == (
+            TransactionState.COMPLETE_ABORT,
+            1,
+        )
         assert await it.add() == ["PRODUCER_FENCED"]
 
-    async def test_it_stands_still_while_the_broker_is_stopped(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_it_stands_still_while_the_broker_is_stopped(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await it.init(timeout_ms=500)
         await begin(it)
         await two.stop()
@@ -237,7 +306,6 @@ class TestTimeout:
         assert state(two) is TransactionState.ONGOING
         await two.start()
         await until(lambda: state(two) is TransactionState.COMPLETE_ABORT)
-
 
     async def test_timers(self) -> None:
         expired: list[str] = []
@@ -258,8 +326,15 @@ class TestTimeout:
 
 
 class TestControl:
-    async def test_fail_applies_nothing(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
-        for api in (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_COMMIT):
+    async def test_fail_applies_nothing(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
+        for api in (
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.TXN_OFFSET_COMMIT,
+            ApiKey.OFFSET_COMMIT,
+        ):
             two.on(api, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         assert await it.add(0, 1) == ["COORDINATOR_LOAD_IN_PROGRESS"] * 2
         assert await it.add_offsets("g") == "COORDINATOR_LOAD_IN_PROGRESS"
@@ -279,12 +354,22 @@ class TestControl:
         assert state(two) is TransactionState.ONGOING
         assert await it.committed("g") == [(0, -1, "", "NONE")]
 
-    async def test_fail_for_one_partition(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
-        two.on(ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="t", partition=1))
+    async def test_fail_for_one_partition(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
+        two.on(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="t", partition=1),
+        )
         assert await it.add(0, 1) == ["OPERATION_NOT_ATTEMPTED", "TOPIC_AUTHORIZATION_FAILED"]
         assert state(two) is TransactionState.EMPTY
-        two.on(ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1))
-        assert await it.add_batched(0, 1) == ["NONE/OPERATION_NOT_ATTEMPTED", "NONE/TOPIC_AUTHORIZATION_FAILED"]
+        two.on(
+            ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1)
+        )
+        assert await it.add_batched(0, 1) == [
+            "NONE/OPERATION_NOT_ATTEMPTED",
+            "NONE/TOPIC_AUTHORIZATION_FAILED",
+        ]
         assert await it.add_offsets("g") == "NONE"
         two.on(ApiKey.TXN_OFFSET_COMMIT, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1))
         assert await it.commit_offset("g", 5, partition=1) == "TOPIC_AUTHORIZATION_FAILED"
@@ -293,7 +378,9 @@ class TestControl:
         assert two.committed_offsets("g") == {ZERO: 5}
 
     @pytest.mark.parametrize("version", [1, 5, 7, 8, 9])
-    async def test_fail_of_offset_fetch_stands_where_the_version_has_it(self, two: EmbeddedCluster, it: TransactionalClient, version: int) -> None:
+    async def test_fail_of_offset_fetch_stands_where_the_version_has_it(
+        self, two: EmbeddedCluster, it: TransactionalClient, version: int
+    ) -> None:
         two.on(ApiKey.OFFSET_FETCH, fail(ErrorCode.UNSTABLE_OFFSET_COMMIT, partition=0))
         assert await it.committed("g", version=version) == [(0, -1, "", "UNSTABLE_OFFSET_COMMIT")]
         two.on(ApiKey.OFFSET_FETCH, fail(ErrorCode.NOT_COORDINATOR))
@@ -304,7 +391,9 @@ class TestControl:
                 await it.committed("g", version=version)
 
     @pytest.mark.parametrize("api", [ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN])
-    async def test_an_answer_that_is_lost(self, two: EmbeddedCluster, it: TransactionalClient, api: ApiKey) -> None:
+    async def test_an_answer_that_is_lost(
+        self, two: EmbeddedCluster, it: TransactionalClient, api: ApiKey
+    ) -> None:
         await begin(it)
         for action, applied in ((drop_before(), False), (drop_after(), True)):
             two.on(api, action)
@@ -312,7 +401,9 @@ class TestControl:
                 twin = TransactionalClient(other, "x", "t", it.protocol)
                 twin.producer_id, twin.epoch = it.producer_id, it.epoch
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-                    await (twin.init() if api is ApiKey.INIT_PRODUCER_ID else twin.end(commit=False))
+                    await (
+                        twin.init() if api is ApiKey.INIT_PRODUCER_ID else twin.end(commit=False)
+                    )
             assert (state(two) is TransactionState.COMPLETE_ABORT) == applied
 
     async def test_hold(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
@@ -327,16 +418,22 @@ class TestControl:
 
 
 class TestLastEpoch:
-    """The differential test has more of this, and takes long: here the epochs are used up by decree."""
+    """The differential test has more of this, and takes long: here the epochs are used up by
+    decree.
+    """
 
     @pytest.fixture(autouse=True)
     def last_epoch(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         two.transactions["x"].producer_epoch = it.epoch = LAST_EPOCH
 
-    async def test_the_end_of_a_transaction_brings_a_new_producer_id_in_v2(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_the_end_of_a_transaction_brings_a_new_producer_id_in_v2(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         first = it.producer_id
         await begin(it)
-        assert await it.end(commit=True) == (("NONE", 0, -1) if it.protocol is V1 else ("NONE", 1, 0))
+        assert await it.end(commit=True) == (
+            ("NONE", 0, -1) if it.protocol is V1 else ("NONE", 1, 0)
+        )
         assert [record.value for record in two.records("t", committed_only=True)] == [b"a"]
         if it.protocol is V2:
             it.producer_id, it.epoch, second = first, LAST_EPOCH, it.producer_id
@@ -345,7 +442,9 @@ class TestLastEpoch:
             await begin(it)
             assert await it.end(commit=True) == ("NONE", 0, 1)
 
-    async def test_initialising_brings_a_new_producer_id(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_initialising_brings_a_new_producer_id(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         first = it.identity
         assert await it.init(expected=first) == ("NONE", 0)
         second = it.identity
@@ -353,19 +452,25 @@ class TestLastEpoch:
         assert await it.init(expected=first) == ("NONE", 0)  # again, because the answer was lost
         assert it.identity == second
 
-    async def test_fencing_takes_the_one_that_no_client_gets(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_fencing_takes_the_one_that_no_client_gets(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         await begin(it)
         second = TransactionalClient(it.client, "x", "t", it.protocol)
         assert await second.init() == ("CONCURRENT_TRANSACTIONS", -1)
         assert two.transactions["x"].identity == (it.producer_id, LAST_EPOCH + 1)
         assert await second.init() == ("NONE", 0)
         assert second.producer_id != it.producer_id
-        assert (await it.end(commit=True))[0] == ("INVALID_PRODUCER_ID_MAPPING" if it.protocol is V1 else "PRODUCER_FENCED")
+        assert (await it.end(commit=True))[0] == (
+            "INVALID_PRODUCER_ID_MAPPING" if it.protocol is V1 else "PRODUCER_FENCED"
+        )
         assert (await it.produce())[0] == "INVALID_PRODUCER_EPOCH"
 
 
 class TestGroups:
-    async def test_members_are_checked_where_there_are_some(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_members_are_checked_where_there_are_some(
+        self, two: EmbeddedCluster, it: TransactionalClient
+    ) -> None:
         two.set_group_members("g", 3, {"m": None, "s": "instance"})
         if it.protocol is V1:
             await it.add_offsets("g")
@@ -382,17 +487,25 @@ class TestGroups:
             (Member(3, "m", "unknown"), "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"),
         ]
         for member, *codes in expected:
-            assert [await it.commit_offset("g", 1, member=member), await it.commit_offset_plainly("g", 1, member=member)] == codes, member
+            assert [
+                await it.commit_offset("g", 1, member=member),
+                await it.commit_offset_plainly("g", 1, member=member),
+            ] == codes, member
 
 
 class TestFeatures:
     @pytest.mark.parametrize("level", [0, 1, 2])
     async def test_api_versions_tells_the_transaction_version(self, level: int) -> None:
-        async with EmbeddedCluster(transaction_version=level) as broker, RawClient(broker.bootstrap_servers) as client:
+        async with (
+            EmbeddedCluster(transaction_version=level) as broker,
+            RawClient(broker.bootstrap_servers) as client,
+        ):
             asked = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
             older, newer = await client.call(asked, 3), await client.call(asked, 4)
         assert newer.supported_features == [SupportedFeatureKey("transaction.version", 0, 2)]
-        assert older.supported_features == []  # as Kafka: version 3 can't tell of a feature that may be 0
+        assert (
+            older.supported_features == []
+        )  # as Kafka: version 3 can't tell of a feature that may be 0
         finalized = [FinalizedFeatureKey("transaction.version", level, level)] if level else []
         assert newer.finalized_features == older.finalized_features == finalized
         assert newer.finalized_features_epoch >= 0
@@ -415,10 +528,20 @@ async def test_only_the_coordinator_answers() -> None:
                 initialised = await client.call(InitProducerIdRequest("x", 1000), 4)
                 fetched = await client.call(OffsetFetchRequest("g", None), 7)
                 answers.append([initialised.error_code, fetched.error_code])
-                answers.append([(await it.add())[0], (await it.end(commit=True))[0], await it.add_offsets("g"), (await it.add_batched())[0]])
+                answers.append(
+                    [
+                        (await it.add())[0],
+                        (await it.end(commit=True))[0],
+                        await it.add_offsets("g"),
+                        (await it.add_batched())[0],
+                    ]
+                )
                 answers.append([await it.commit_offset_plainly("g", 1)])
         assert answers[0] == [ErrorCode.NOT_COORDINATOR] * 2
-        assert answers[1:3] == [["NOT_COORDINATOR"] * 3 + ["NONE/NOT_COORDINATOR"], ["NOT_COORDINATOR"]]
+        assert answers[1:3] == [
+            ["NOT_COORDINATOR"] * 3 + ["NONE/NOT_COORDINATOR"],
+            ["NOT_COORDINATOR"],
+        ]
         assert answers[3:] == [[0, 0], ["NONE"] * 3 + ["NONE/NONE"], ["NONE"]]
 
 
@@ -427,4 +550,6 @@ async def test_a_thousand_transactions(two: EmbeddedCluster, it: TransactionalCl
         await begin(it, b"%d" % number, partition=number % 2)
         await it.end(commit=number % 3 != 0)
     values = [record.value for record in two.records("t", committed_only=True)]
-    assert sorted(values, key=lambda value: int(value or b"")) == [b"%d" % number for number in range(1000) if number % 3 != 0]
+    assert sorted(values, key=lambda value: int(value or b"")) == [
+        b"%d" % number for number in range(1000) if number % 3 != 0
+    ]

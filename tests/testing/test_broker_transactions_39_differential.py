@@ -1,4 +1,6 @@
-"""Without transaction.version=2 the embedded broker answers about transactions as Apache Kafka 3.9 does, which does not have that feature yet."""
+"""Without transaction.version=2 the embedded broker answers about transactions as Apache Kafka 3.9
+does, which does not have that feature yet.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,20 @@ from test_broker_transactions_differential import CONVERSATIONS, Conversation, e
 
 from aioprod.testing import EmbeddedCluster
 
-# Requests that 3.9 does not know; groups that have no members, of which its coordinator says other things than that of 4.1.
+# Requests that 3.9 does not know; groups that have no members, of which its coordinator says other
+# things than that of 4.1.
 _OTHERWISE_IN_3_9 = (expiry, members)
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("conversation", [each for each in CONVERSATIONS if each not in _OTHERWISE_IN_3_9], ids=lambda each: each.__name__)
-async def test_kafka_3_9_and_the_embedded_broker_say_the_same(kafka_3_9: str, conversation: Conversation) -> None:
+@pytest.mark.parametrize(
+    "conversation",
+    [each for each in CONVERSATIONS if each not in _OTHERWISE_IN_3_9],
+    ids=lambda each: each.__name__,
+)
+async def test_kafka_3_9_and_the_embedded_broker_say_the_same(
+    kafka_3_9: str, conversation: Conversation
+) -> None:
     name = f"{conversation.__name__}-{uuid.uuid4().hex}"
     real = await hold(conversation, kafka_3_9, name, V1)
     async with EmbeddedCluster(transaction_version=0) as embedded:

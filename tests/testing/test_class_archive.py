@@ -1,4 +1,6 @@
-"""Archives of classes are made once, are used, are whole and right or not used at all, and do no harm where they can't be had."""
+"""Archives of classes are made once, are used, are whole and right or not used at all, and do no
+harm where they can't be had.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from aioprod.testing.class_archive import class_archive
 from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars
 from aioprod.testing.java import find_java
 from aioprod.testing.kafka_listener import Listener
-from aioprod.testing.kafka_process import KafkaProcess, free_ports, kafka_class_archive, new_cluster_id, node_settings
+from aioprod.testing.kafka_process import (
+    KafkaProcess,
+    free_ports,
+    kafka_class_archive,
+    new_cluster_id,
+    node_settings,
+)
 from aioprod.testing.real_kafka import RealKafka
 
 OPTIONS = ["-XX:+UseSerialGC"]
@@ -90,7 +98,13 @@ class TestNames:
 
     @pytest.mark.parametrize("changed", ["size", "time", "order", "options", "build", "Java"])
     def test_what_it_is_not_good_for_replaces_it(
-        self, changed: str, cache: Path, home: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self,
+        changed: str,
+        cache: Path,
+        home: Path,
+        jars: list[Path],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
     ) -> None:
         recorder, options = Recorder(), OPTIONS
         old = class_archive("node", jars, options, recorder)
@@ -114,7 +128,10 @@ class TestNames:
         (cache / ".node.jsa-1").mkdir()
         (cache / ".node.jsa-1" / "archive").write_text("half")
         archive = class_archive("node", jars, OPTIONS, Recorder())
-        assert archive is not None and {path.name for path in cache.iterdir()} == {archive.name, "node.jsa.lock"}
+        assert archive is not None and {path.name for path in cache.iterdir()} == {
+            archive.name,
+            "node.jsa.lock",
+        }
 
     def test_another_program_has_its_own(self, cache: Path, jars: list[Path]) -> None:
         made = {class_archive(name, jars, OPTIONS, Recorder()) for name in ("node", "tool")}
@@ -143,7 +160,12 @@ class TestNames:
             recorder(classes)
 
         results: list[Path | None] = []
-        threads = [threading.Thread(target=lambda: results.append(class_archive("node", jars, OPTIONS, slow))) for _ in range(2)]
+        threads = [
+            threading.Thread(
+                target=lambda: results.append(class_archive("node", jars, OPTIONS, slow))
+            )
+            for _ in range(2)
+        ]
         for thread in threads:
             thread.start()
         assert started.wait(10)
@@ -172,12 +194,32 @@ class TestWithout:
         return recorder.calls
 
     @pytest.mark.usefixtures("home")
-    @pytest.mark.parametrize("error", [SetupError("did not start"), TimeoutError("did not end"), OSError(28, "No space left on device")])
-    def test_a_program_that_does_not_run(self, error: Exception, cache: Path, jars: list[Path]) -> None:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            SetupError("did not start"),
+            TimeoutError("did not end"),
+            OSError(28, "No space left on device"),
+        ],
+    )
+    def test_a_program_that_does_not_run(
+        self, error: Exception, cache: Path, jars: list[Path]
+    ) -> None:
         assert self.attempts(cache, jars, error) == 1
 
-    @pytest.mark.parametrize("dump", ["exit 1", "exit 0", 'echo half >"$archive"; kill -9 $$', "exec sleep 60"], ids=lambda dump: dump.split()[0])
-    def test_a_java_that_cannot(self, dump: str, cache: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "dump",
+        ["exit 1", "exit 0", 'echo half >"$archive"; kill -9 $$', "exec sleep 60"],
+        ids=lambda dump: dump.split()[0],
+    )
+    def test_a_java_that_cannot(
+        self,
+        dump: str,
+        cache: Path,
+        jars: list[Path],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
         monkeypatch.setattr(archives, "_DUMP_TIMEOUT_S", 0.2 if "sleep" in dump else 10)
         monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "unable", dump)))
         assert self.attempts(cache, jars) == 1
@@ -193,10 +235,15 @@ def kafka_cache(request: pytest.FixtureRequest) -> Path:
 
 
 def watched_java(monkeypatch: pytest.MonkeyPatch, home: Path, first: str = "") -> Path:
-    """Have a script in Java's place, which runs a command first; the file to which it writes each command line of a Kafka program."""
+    """Have a script in Java's place, which runs a command first; the file to which it writes each
+    command line of a Kafka program.
+    """
     binary, log = home / "bin" / "java", home / "commands"
     binary.parent.mkdir(parents=True)
-    binary.write_text(f'#!/bin/sh\ncase "$*" in *kafka.*) echo "$*" >>{log};; esac\n{first}\nexec {find_java()} "$@"\n')
+    binary.write_text(
+        f'#!/bin/sh\ncase "$*" in *kafka.*) echo "$*" >>{log};; esac\n{first}\nexec '
+        f'{find_java()} "$@"\n'
+    )
     binary.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
     return log
@@ -205,7 +252,13 @@ def watched_java(monkeypatch: pytest.MonkeyPatch, home: Path, first: str = "") -
 def new_node(directory: Path, version: str = KAFKA_VERSIONS[0]) -> KafkaProcess:
     directory.mkdir()
     controller_port, port = free_ports(2)
-    settings = node_settings(1, directory, voters={1: controller_port}, ports={"PLAINTEXT": port}, listeners=[Listener(name="PLAINTEXT")])
+    settings = node_settings(
+        1,
+        directory,
+        voters={1: controller_port},
+        ports={"PLAINTEXT": port},
+        listeners=[Listener(name="PLAINTEXT")],
+    )
     return KafkaProcess(directory, settings, version=version, heap_mb=320, remove=directory)
 
 
@@ -217,7 +270,9 @@ class TestKafka:
     def test_all_programs_use_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         log = watched_java(monkeypatch, tmp_path / "java")
         with RealKafka() as kafka:
-            (archive,) = cache_dir().glob(f"kafka-{KAFKA_VERSIONS[0]}-*.jsa")  # made before the first test
+            (archive,) = cache_dir().glob(
+                f"kafka-{KAFKA_VERSIONS[0]}-*.jsa"
+            )  # made before the first test
             assert str(archive) in Path(f"/proc/{kafka.pid}/maps").read_text()
         commands = log.read_text().splitlines()
         assert ["kafka.tools.StorageTool" in command for command in commands] == [True, False]
@@ -225,7 +280,9 @@ class TestKafka:
             assert f"-XX:SharedArchiveFile={archive} " in command and "-Xshare:auto" in command
 
     @pytest.mark.judges
-    def test_the_first_broker_makes_it(self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_the_first_broker_makes_it(
+        self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         log = watched_java(monkeypatch, tmp_path / "java")
         new_node(tmp_path / "node").format(new_cluster_id(), {})
         (archive,) = kafka_cache.glob("*.jsa")
@@ -233,11 +290,19 @@ class TestKafka:
         assert "SharedArchiveFile" not in recording_format + recording
         assert "-XX:DumpLoadedClassList=" in recording
         assert f"-XX:SharedArchiveFile={archive} " in format
-        assert {path.name for path in kafka_cache.iterdir()} == {f"kafka-{KAFKA_VERSIONS[0]}", archive.name, f"kafka-{KAFKA_VERSIONS[0]}.jsa.lock"}
+        assert {path.name for path in kafka_cache.iterdir()} == {
+            f"kafka-{KAFKA_VERSIONS[0]}",
+            archive.name,
+            f"kafka-{KAFKA_VERSIONS[0]}.jsa.lock",
+        }
 
     @pytest.mark.judges
-    def test_a_java_that_makes_no_list_does_no_harm(self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        log = watched_java(monkeypatch, tmp_path / "java", 'case "$*" in *DumpLoadedClassList*) exit 1;; esac')
+    def test_a_java_that_makes_no_list_does_no_harm(
+        self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        log = watched_java(
+            monkeypatch, tmp_path / "java", 'case "$*" in *DumpLoadedClassList*) exit 1;; esac'
+        )
         new_node(tmp_path / "node").format(new_cluster_id(), {})
         assert (tmp_path / "node" / "data" / "meta.properties").exists()
         commands = log.read_text().splitlines()
@@ -246,8 +311,14 @@ class TestKafka:
 
     @pytest.mark.judges
     @pytest.mark.parametrize("archive", ["foreign", "absent"])
-    def test_one_that_java_does_not_take_does_no_harm(self, archive: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        given = kafka_class_archive(KAFKA_VERSIONS[0], kafka_jars()) if archive == "foreign" else tmp_path / "absent.jsa"
+    def test_one_that_java_does_not_take_does_no_harm(
+        self, archive: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        given = (
+            kafka_class_archive(KAFKA_VERSIONS[0], kafka_jars())
+            if archive == "foreign"
+            else tmp_path / "absent.jsa"
+        )
         assert given is not None
         monkeypatch.setattr("aioprod.testing.kafka_process.kafka_class_archive", lambda *_: given)
         log = watched_java(monkeypatch, tmp_path / "java")

@@ -1,4 +1,6 @@
-"""The proxy that the tests against real brokers trust: each fault does what it says, and nothing else happens."""
+"""The proxy that the tests against real brokers trust: each fault does what it says, and nothing
+else happens.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,26 @@ def stored(broker: EmbeddedCluster) -> list[bytes | None]:
 
 async def test_without_a_plan_all_passes(broker: EmbeddedCluster, listening: socket.socket) -> None:
     broker.create_topic("t")
-    async with FaultProxy(listening, broker.bootstrap_servers) as proxy, RawClient(address(listening)) as client:
-        assert [(await client.produce("t", make_batch([value]))).base_offset for value in (b"a", b"b")] == [0, 1]
+    async with (
+        FaultProxy(listening, broker.bootstrap_servers) as proxy,
+        RawClient(address(listening)) as client,
+    ):
+        assert [
+            (await client.produce("t", make_batch([value]))).base_offset for value in (b"a", b"b")
+        ] == [0, 1]
     assert stored(broker) == [b"a", b"b"]
     assert proxy.passed == {ApiKey.PRODUCE: 2} and not proxy.done
 
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("after", [0, 3, 20, -1])
-async def test_a_request_cut_short_is_not_stored(broker: EmbeddedCluster, listening: socket.socket, after: int, reset: bool) -> None:
+async def test_a_request_cut_short_is_not_stored(
+    broker: EmbeddedCluster, listening: socket.socket, after: int, reset: bool
+) -> None:
     broker.create_topic("t")
-    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: CutRequest(after % size, reset)) as proxy:
+    async with FaultProxy(
+        listening, broker.bootstrap_servers, lambda api_key, size: CutRequest(after % size, reset)
+    ) as proxy:
         async with RawClient(address(listening)) as client:
             client.send(produce_request("t", make_batch([b"a"])), 9)
             assert await client.is_closed()
@@ -50,9 +61,13 @@ async def test_a_request_cut_short_is_not_stored(broker: EmbeddedCluster, listen
 
 
 @pytest.mark.parametrize("after", [0, 3, 9, 10_000])
-async def test_a_lost_answer_is_that_of_a_stored_batch(broker: EmbeddedCluster, listening: socket.socket, after: int) -> None:
+async def test_a_lost_answer_is_that_of_a_stored_batch(
+    broker: EmbeddedCluster, listening: socket.socket, after: int
+) -> None:
     broker.create_topic("t")
-    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: CutAnswer(after)) as proxy:
+    async with FaultProxy(
+        listening, broker.bootstrap_servers, lambda api_key, size: CutAnswer(after)
+    ) as proxy:
         async with RawClient(address(listening)) as client:
             client.send(produce_request("t", make_batch([b"a"])), 9)
             with pytest.raises(asyncio.IncompleteReadError):
@@ -61,9 +76,13 @@ async def test_a_lost_answer_is_that_of_a_stored_batch(broker: EmbeddedCluster, 
     assert stored(broker) == [b"a"]
 
 
-async def test_a_stalled_request_arrives_also_when_its_client_is_gone(broker: EmbeddedCluster, listening: socket.socket) -> None:
+async def test_a_stalled_request_arrives_also_when_its_client_is_gone(
+    broker: EmbeddedCluster, listening: socket.socket
+) -> None:
     broker.create_topic("t")
-    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: Stall(0.05)) as proxy:
+    async with FaultProxy(
+        listening, broker.bootstrap_servers, lambda api_key, size: Stall(0.05)
+    ) as proxy:
         async with RawClient(address(listening)) as client:
             client.send(produce_request("t", make_batch([b"a"])), 9)
             await until(lambda: proxy.count(Stall) == 1)
@@ -73,7 +92,9 @@ async def test_a_stalled_request_arrives_also_when_its_client_is_gone(broker: Em
 
 async def test_single_bytes_both_ways(broker: EmbeddedCluster, listening: socket.socket) -> None:
     broker.create_topic("t")
-    async with FaultProxy(listening, broker.bootstrap_servers, lambda api_key, size: SingleBytes()) as proxy:
+    async with FaultProxy(
+        listening, broker.bootstrap_servers, lambda api_key, size: SingleBytes()
+    ) as proxy:
         async with RawClient(address(listening)) as client:
             assert (await client.produce("t", make_batch([b"a", b"b"]))).base_offset == 0
         assert proxy.done == {(SingleBytes, ApiKey.PRODUCE): 1}
@@ -87,5 +108,11 @@ def drawn(seed: int) -> list[Fault | None]:
 
 def test_a_seed_always_gives_the_same_plan() -> None:
     assert drawn(1) == drawn(1) != drawn(2)
-    assert {type(fault) for fault in drawn(1)} == {type(None), CutRequest, CutAnswer, Stall, SingleBytes}
+    assert {type(fault) for fault in drawn(1)} == {
+        type(None),
+        CutRequest,
+        CutAnswer,
+        Stall,
+        SingleBytes,
+    }
     assert 60 < drawn(1).count(None) < 140

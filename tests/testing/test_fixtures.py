@@ -32,19 +32,31 @@ async def test_kafka_3_9_takes_records(kafka_3_9: str) -> None:
 def test_the_threaded_broker_serves_a_client_that_blocks(threaded_broker: ThreadedCluster) -> None:
     delivered: list[Message] = []
     producer = Producer({"bootstrap.servers": threaded_broker.bootstrap_servers})
-    producer.produce("fixture-threaded", b"value", on_delivery=lambda error, message: delivered.append(message))
+    producer.produce(
+        "fixture-threaded", b"value", on_delivery=lambda error, message: delivered.append(message)
+    )
     assert producer.flush(20) == 0
     assert [message.error() for message in delivered] == [None]
 
 
-def test_spark_runs_python_and_reads_kafka_by_its_own_connector(spark: SparkSession, threaded_broker: ThreadedCluster) -> None:
+def test_spark_runs_python_and_reads_kafka_by_its_own_connector(
+    spark: SparkSession, threaded_broker: ThreadedCluster
+) -> None:
     producer = Producer({"bootstrap.servers": threaded_broker.bootstrap_servers})
     for number in range(10):
         producer.produce("fixture-spark", str(number).encode())
     assert producer.flush(20) == 0
-    source = spark.read.format("kafka").option("kafka.bootstrap.servers", threaded_broker.bootstrap_servers)
-    values = source.option("subscribe", "fixture-spark").load().selectExpr("CAST(value AS STRING) AS value")
-    assert sorted(row.value for row in values.mapInPandas(lambda frames: frames, "value string").collect()) == [str(number) for number in range(10)]
+    source = spark.read.format("kafka").option(
+        "kafka.bootstrap.servers", threaded_broker.bootstrap_servers
+    )
+    values = (
+        source.option("subscribe", "fixture-spark")
+        .load()
+        .selectExpr("CAST(value AS STRING) AS value")
+    )
+    assert sorted(
+        row.value for row in values.mapInPandas(lambda frames: frames, "value string").collect()
+    ) == [str(number) for number in range(10)]
 
 
 async def _forever() -> None:
@@ -65,7 +77,9 @@ async def test_leaves_a_task():
 """
 
 
-def test_a_task_that_outlives_its_test_fails_it(pytester: pytest.Pytester, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_outlives_its_test_fails_it(
+    pytester: pytest.Pytester, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(pytestconfig.rootpath))
     conftest = pytestconfig.rootpath / "tests" / "conftest.py"
     pytester.makeconftest(conftest.read_text())

@@ -1,4 +1,6 @@
-"""Administration by clients that nobody here wrote: librdkafka, kafka-python, aiokafka and Java's own."""
+"""Administration by clients that nobody here wrote: librdkafka, kafka-python, aiokafka and Java's
+own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from java_client import JavaClients, java_clients
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its resources in a way that Python gives up
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # it reads its resources in a way that Python gives up
     from kafka import TopicPartition as PythonPlace
     from kafka.admin import ConfigResource as PythonResource
     from kafka.admin import ConfigResourceType, KafkaAdminClient
@@ -32,7 +36,9 @@ rd: Any = confluent_kafka.admin  # it does not say what it exports
 
 @pytest.fixture
 def broker() -> Iterator[ThreadedCluster]:
-    """Two nodes: administrators' requests go to the controller, to leaders, or to the broker that they are about."""
+    """Two nodes: administrators' requests go to the controller, to leaders, or to the broker that
+    they are about.
+    """
     with EmbeddedCluster.in_thread(nodes=2) as running:
         yield running
 
@@ -63,20 +69,37 @@ def test_librdkafka(broker: ThreadedCluster) -> None:
 
     topic = rd.ConfigResource(rd.ResourceType.TOPIC, "t")
     assert result(admin.describe_configs([topic]))["retention.ms"].value == "7000"
-    change = rd.ConfigEntry("cleanup.policy", "compact", incremental_operation=rd.AlterConfigOpType.APPEND)
-    result(admin.incremental_alter_configs([rd.ConfigResource(rd.ResourceType.TOPIC, "t", incremental_configs=[change])]))
+    change = rd.ConfigEntry(
+        "cleanup.policy", "compact", incremental_operation=rd.AlterConfigOpType.APPEND
+    )
+    result(
+        admin.incremental_alter_configs(
+            [rd.ConfigResource(rd.ResourceType.TOPIC, "t", incremental_configs=[change])]
+        )
+    )
     assert broker.topic_configs("t")["cleanup.policy"] == "delete,compact"
     with pytest.warns(DeprecationWarning):
-        result(admin.alter_configs([rd.ConfigResource(rd.ResourceType.TOPIC, "t", set_config={"segment.ms": "5000"})]))
+        result(
+            admin.alter_configs(
+                [rd.ConfigResource(rd.ResourceType.TOPIC, "t", set_config={"segment.ms": "5000"})]
+            )
+        )
     assert broker.topics["t"].configs == {"segment.ms": "5000"}
-    assert result(admin.describe_configs([rd.ConfigResource(rd.ResourceType.BROKER, "2")]))["node.id"].value == "2"
+    assert (
+        result(admin.describe_configs([rd.ConfigResource(rd.ResourceType.BROKER, "2")]))[
+            "node.id"
+        ].value
+        == "2"
+    )
 
     fill(broker, "t")
     deleted = result(admin.delete_records([TopicPartition("t", 1, 4)]))
     assert deleted.low_watermark == 4
     places = {TopicPartition("t", index): rd.OffsetSpec.earliest() for index in range(2)}
     earliest = admin.list_offsets(places)
-    assert sorted((place.partition, future.result(LIMIT_SECONDS).offset) for place, future in earliest.items()) == [(0, 0), (1, 4)]
+    assert sorted(
+        (place.partition, future.result(LIMIT_SECONDS).offset) for place, future in earliest.items()
+    ) == [(0, 0), (1, 4)]
     result(admin.delete_topics(["t"]))
     assert not broker.topics
 
@@ -89,7 +112,9 @@ def test_kafka_python(broker: ThreadedCluster) -> None:
         assert sorted(node["broker_id"] for node in admin.describe_cluster()["brokers"]) == [1, 2]
         described = admin.describe_configs([PythonResource(ConfigResourceType.TOPIC, "t")])
         assert "7000" in repr(described)
-        admin.alter_configs([PythonResource(ConfigResourceType.TOPIC, "t", {"retention.ms": "8000"})])
+        admin.alter_configs(
+            [PythonResource(ConfigResourceType.TOPIC, "t", {"retention.ms": "8000"})]
+        )
         assert broker.topic_configs("t")["retention.ms"] == "8000"
         fill(broker, "t")
         assert "4" in repr(admin.delete_records({PythonPlace("t", 1): 4}))
@@ -105,11 +130,17 @@ async def test_aiokafka() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
         await admin.start()
         try:
-            await admin.create_topics([AiokafkaTopic("t", 1, 2, topic_configs={"retention.ms": "7000"})])
+            await admin.create_topics(
+                [AiokafkaTopic("t", 1, 2, topic_configs={"retention.ms": "7000"})]
+            )
             await admin.create_partitions({"t": AiokafkaPartitions(2)})
             assert len((await admin.describe_cluster())["brokers"]) == 2
-            assert "7000" in repr(await admin.describe_configs([AiokafkaResource(AiokafkaResourceType.TOPIC, "t")]))
-            await admin.alter_configs([AiokafkaResource(AiokafkaResourceType.TOPIC, "t", {"retention.ms": "8000"})])
+            assert "7000" in repr(
+                await admin.describe_configs([AiokafkaResource(AiokafkaResourceType.TOPIC, "t")])
+            )
+            await admin.alter_configs(
+                [AiokafkaResource(AiokafkaResourceType.TOPIC, "t", {"retention.ms": "8000"})]
+            )
             assert broker.topic_configs("t")["retention.ms"] == "8000"
             await admin.delete_topics(["t"])
             assert not broker.topics
@@ -132,18 +163,31 @@ def test_java(broker: ThreadedCluster) -> None:
         resource = java.jvm.org.apache.kafka.common.config.ConfigResource
         topic = resource(resource.Type.TOPIC, "t")
         entry = made.ConfigEntry("cleanup.policy", "compact")
-        admin.incrementalAlterConfigs({topic: [made.AlterConfigOp(entry, made.AlterConfigOp.OpType.APPEND)]}).all().get()
+        admin.incrementalAlterConfigs(
+            {topic: [made.AlterConfigOp(entry, made.AlterConfigOp.OpType.APPEND)]}
+        ).all().get()
         configs = admin.describeConfigs([topic]).all().get().get(topic)
-        assert (configs.get("retention.ms").value(), configs.get("cleanup.policy").value()) == ("7000", "delete,compact")
+        assert (configs.get("retention.ms").value(), configs.get("cleanup.policy").value()) == (
+            "7000",
+            "delete,compact",
+        )
         assert configs.get("retention.ms").source().toString() == "DYNAMIC_TOPIC_CONFIG"
         first = resource(resource.Type.BROKER, "1")
-        assert admin.describeConfigs([first]).all().get().get(first).get("num.partitions").value() == "1"
+        assert (
+            admin.describeConfigs([first]).all().get().get(first).get("num.partitions").value()
+            == "1"
+        )
 
         fill(broker, "t")
         place = java.partition("t", 1)
-        deleted = admin.deleteRecords({place: java.records_before(4)}).lowWatermarks().get(place).get()
+        deleted = (
+            admin.deleteRecords({place: java.records_before(4)}).lowWatermarks().get(place).get()
+        )
         assert deleted.lowWatermark() == 4
-        assert admin.listOffsets({place: made.OffsetSpec.earliest()}).all().get().get(place).offset() == 4
+        assert (
+            admin.listOffsets({place: made.OffsetSpec.earliest()}).all().get().get(place).offset()
+            == 4
+        )
         assert admin.describeLogDirs([1]).allDescriptions().get().get(1).size() == 1
 
         broker.move_leader("t", 1, 1)
@@ -161,7 +205,13 @@ def quota_of_c(java: JavaClients, admin: Any) -> None:
     """Set a quota and find it again."""
     quota = java.jvm.org.apache.kafka.common.quota
     entity = quota.ClientQuotaEntity({"client-id": "c"})
-    admin.alterClientQuotas([quota.ClientQuotaAlteration(entity, [quota.ClientQuotaAlteration.Op("producer_byte_rate", 5000.0)])]).all().get()
+    admin.alterClientQuotas(
+        [
+            quota.ClientQuotaAlteration(
+                entity, [quota.ClientQuotaAlteration.Op("producer_byte_rate", 5000.0)]
+            )
+        ]
+    ).all().get()
     found = admin.describeClientQuotas(quota.ClientQuotaFilter.all()).entities().get()
     assert found.get(entity).get("producer_byte_rate") == 5000.0
 
@@ -172,12 +222,23 @@ def transactions_of_x(java: JavaClients, admin: Any, broker: ThreadedCluster) ->
     try:
         producer.initTransactions()
         producer.beginTransaction()
-        producer.send(java.jvm.org.apache.kafka.clients.producer.ProducerRecord("t", 0, b"key", b"open")).get()
+        producer.send(
+            java.jvm.org.apache.kafka.clients.producer.ProducerRecord("t", 0, b"key", b"open")
+        ).get()
         listed = admin.listTransactions().all().get()
         assert [each.transactionalId() for each in listed] == ["x"]
         described = admin.describeTransactions(["x"]).all().get().get("x")
-        assert (described.state().toString(), described.topicPartitions().toString()) == ("Ongoing", "[t-0]")
-        active = admin.describeProducers([java.partition("t", 0)]).all().get().get(java.partition("t", 0)).activeProducers()
+        assert (described.state().toString(), described.topicPartitions().toString()) == (
+            "Ongoing",
+            "[t-0]",
+        )
+        active = (
+            admin.describeProducers([java.partition("t", 0)])
+            .all()
+            .get()
+            .get(java.partition("t", 0))
+            .activeProducers()
+        )
         open_ones = [each for each in active if each.currentTransactionStartOffset().isPresent()]
         assert [each.producerId() for each in open_ones] == [described.producerId()]
         producer.abortTransaction()

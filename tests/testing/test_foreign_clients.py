@@ -1,4 +1,6 @@
-"""Clients that nobody here wrote work with the embedded broker: aiokafka and librdkafka, as producers and as consumers without a group."""
+"""Clients that nobody here wrote work with the embedded broker: aiokafka and librdkafka, as
+producers and as consumers without a group.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
@@ -34,7 +44,9 @@ def expected() -> Counter[tuple[bytes | None, bytes | None]]:
     return Counter((b"key %d" % number, value(number)) for number in range(COUNT))
 
 
-def stored(broker: EmbeddedCluster | ThreadedCluster, topic: str) -> Counter[tuple[bytes | None, bytes | None]]:
+def stored(
+    broker: EmbeddedCluster | ThreadedCluster, topic: str
+) -> Counter[tuple[bytes | None, bytes | None]]:
     return Counter((record.key, record.value) for record in broker.records(topic))
 
 
@@ -54,13 +66,23 @@ async def aiokafka_produce(broker: EmbeddedCluster, **settings: Any) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, **settings)
     await producer.start()
     try:
-        sent = [await producer.send("t", value(number), key=b"key %d" % number, headers=[("h", b"1")]) for number in range(COUNT)]
+        sent = [
+            await producer.send("t", value(number), key=b"key %d" % number, headers=[("h", b"1")])
+            for number in range(COUNT)
+        ]
         answers = await asyncio.gather(*sent)
     finally:
         await producer.stop()
-    by_place = {(index, record.offset): record.value for index in range(PARTITIONS) for record in broker.records("t", index)}
+    by_place = {
+        (index, record.offset): record.value
+        for index in range(PARTITIONS)
+        for record in broker.records("t", index)
+    }
     if settings.get("acks") != 0:
-        assert all(by_place[answer.partition, answer.offset] == value(number) for number, answer in enumerate(answers))
+        assert all(
+            by_place[answer.partition, answer.offset] == value(number)
+            for number, answer in enumerate(answers)
+        )
 
 
 class TestAiokafka:
@@ -68,7 +90,11 @@ class TestAiokafka:
     @pytest.mark.parametrize("idempotent", [False, True])
     async def test_producer(self, three: EmbeddedCluster, codec: str, idempotent: bool) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
-            await aiokafka_produce(three, enable_idempotence=idempotent, compression_type=None if codec == "none" else codec)
+            await aiokafka_produce(
+                three,
+                enable_idempotence=idempotent,
+                compression_type=None if codec == "none" else codec,
+            )
         assert stored(three, "t") == expected()
         assert {record.headers for record in three.records("t")} == {(("h", b"1"),)}
 
@@ -79,28 +105,41 @@ class TestAiokafka:
             await three.wait_for_records("t", COUNT)
         assert stored(three, "t") == expected()
 
-    async def test_idempotent_producer_meets_lost_answers_and_refusals(self, three: EmbeddedCluster) -> None:
+    async def test_idempotent_producer_meets_lost_answers_and_refusals(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.on(ApiKey.PRODUCE, drop_after(), times=2)
         three.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
         async with asyncio.timeout(LIMIT_SECONDS):
             await aiokafka_produce(three, enable_idempotence=True, linger_ms=2, max_batch_size=2000)
         assert stored(three, "t") == expected()
 
-    async def test_consumer_by_assignment_sees_old_and_new_records(self, three: EmbeddedCluster) -> None:
+    async def test_consumer_by_assignment_sees_old_and_new_records(
+        self, three: EmbeddedCluster
+    ) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             await aiokafka_produce(three)
-            consumer = AIOKafkaConsumer(bootstrap_servers=three.bootstrap_servers, group_id=None, auto_offset_reset="earliest")
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=three.bootstrap_servers,
+                group_id=None,
+                auto_offset_reset="earliest",
+            )
             await consumer.start()
             try:
                 consumer.assign([AiokafkaPartition("t", index) for index in range(PARTITIONS)])
-                got = Counter((message.key, message.value) for message in [await consumer.getone() for _ in range(COUNT)])
+                got = Counter(
+                    (message.key, message.value)
+                    for message in [await consumer.getone() for _ in range(COUNT)]
+                )
                 assert got == expected()
                 waiting = asyncio.create_task(consumer.getone())
                 await asyncio.sleep(0.05)
                 await aiokafka_produce(three)
                 assert (await waiting).key is not None
                 await consumer.seek_to_beginning(AiokafkaPartition("t", 0))
-                ends = await consumer.end_offsets([AiokafkaPartition("t", index) for index in range(PARTITIONS)])
+                ends = await consumer.end_offsets(
+                    [AiokafkaPartition("t", index) for index in range(PARTITIONS)]
+                )
                 assert sum(ends.values()) == 2 * COUNT
                 by_time = await consumer.offsets_for_times({AiokafkaPartition("t", 0): 0})
                 assert by_time[AiokafkaPartition("t", 0)].offset == 0
@@ -112,7 +151,9 @@ class TestAiokafka:
             admin = AIOKafkaAdminClient(bootstrap_servers=three.bootstrap_servers)
             await admin.start()
             try:
-                await admin.create_topics([NewTopic("made", num_partitions=4, replication_factor=1)])
+                await admin.create_topics(
+                    [NewTopic("made", num_partitions=4, replication_factor=1)]
+                )
                 assert len(three.topics["made"].partitions) == 4
                 assert await admin.list_topics() == ["made"]
                 await admin.delete_topics(["made"])
@@ -124,7 +165,15 @@ class TestAiokafka:
 def confluent_produce(broker: ThreadedCluster, **settings: Any) -> list[Message]:
     reports: list[Message] = []
     errors: list[KafkaError] = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 2, "message.timeout.ms": 15_000, "log_level": 0, **settings})
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "linger.ms": 2,
+            "message.timeout.ms": 15_000,
+            "log_level": 0,
+            **settings,
+        }
+    )
 
     def report(error: KafkaError | None, message: Message) -> None:
         reports.append(message)
@@ -132,7 +181,9 @@ def confluent_produce(broker: ThreadedCluster, **settings: Any) -> list[Message]
             errors.append(error)
 
     for number in range(COUNT):
-        producer.produce("t", value(number), key=b"key %d" % number, headers=[("h", b"1")], on_delivery=report)
+        producer.produce(
+            "t", value(number), key=b"key %d" % number, headers=[("h", b"1")], on_delivery=report
+        )
     assert producer.flush(LIMIT_SECONDS) == 0
     assert not errors
     return reports
@@ -152,12 +203,26 @@ class TestLibrdkafka:
     @pytest.mark.parametrize("codec", CODECS)
     @pytest.mark.parametrize("idempotent", [False, True])
     def test_producer(self, threaded: ThreadedCluster, codec: str, idempotent: bool) -> None:
-        reports = confluent_produce(threaded, **{"enable.idempotence": idempotent, "compression.type": codec})
+        reports = confluent_produce(
+            threaded, **{"enable.idempotence": idempotent, "compression.type": codec}
+        )
         assert stored(threaded, "t") == expected()
-        places = {(index, record.offset): record.value for index in range(PARTITIONS) for record in threaded.records("t", index)}
-        assert {(message.partition(), message.offset()): message.value() for message in reports} == places
-        codecs = {batch[22] & 7 for partition in threaded.topics["t"].partitions for batch in partition.log.read(0, 1 << 30, at_least_one=True)}
-        assert codecs == {CODECS.index(codec)}  # it would fall back to none if our ApiVersions answer did not suit it
+        places = {
+            (index, record.offset): record.value
+            for index in range(PARTITIONS)
+            for record in threaded.records("t", index)
+        }
+        assert {
+            (message.partition(), message.offset()): message.value() for message in reports
+        } == places
+        codecs = {
+            batch[22] & 7
+            for partition in threaded.topics["t"].partitions
+            for batch in partition.log.read(0, 1 << 30, at_least_one=True)
+        }
+        assert codecs == {
+            CODECS.index(codec)
+        }  # it would fall back to none if our ApiVersions answer did not suit it
 
     @pytest.mark.parametrize("acks", ["0", "1"])
     def test_producer_with_fewer_acks(self, threaded: ThreadedCluster, acks: str) -> None:
@@ -165,7 +230,9 @@ class TestLibrdkafka:
         threaded.wait_for_records("t", COUNT)
         assert stored(threaded, "t") == expected()
 
-    def test_idempotent_producer_meets_lost_answers_and_refusals(self, threaded: ThreadedCluster) -> None:
+    def test_idempotent_producer_meets_lost_answers_and_refusals(
+        self, threaded: ThreadedCluster
+    ) -> None:
         threaded.on(ApiKey.PRODUCE, drop_after(), times=2)
         threaded.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)
         confluent_produce(threaded, **{"enable.idempotence": True, "batch.num.messages": 20})
@@ -173,14 +240,31 @@ class TestLibrdkafka:
 
     def test_consumer_by_assignment(self, threaded: ThreadedCluster) -> None:
         confluent_produce(threaded)
-        consumer = Consumer({"bootstrap.servers": threaded.bootstrap_servers, "group.id": "none", "enable.auto.commit": False, "log_level": 0})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": threaded.bootstrap_servers,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
         try:
-            consumer.assign([TopicPartition("t", index, OFFSET_BEGINNING) for index in range(PARTITIONS)])
+            consumer.assign(
+                [TopicPartition("t", index, OFFSET_BEGINNING) for index in range(PARTITIONS)]
+            )
             messages = confluent_consume(consumer, COUNT)
             assert Counter((message.key(), message.value()) for message in messages) == expected()
-            ends = [consumer.get_watermark_offsets(TopicPartition("t", index), timeout=5.0) for index in range(PARTITIONS)]
-            assert [low for low, _ in ends] == [0] * PARTITIONS and sum(high for _, high in ends) == COUNT
-            assert [found.offset for found in consumer.offsets_for_times([TopicPartition("t", 0, 1)], timeout=5.0)] == [0]
+            ends = [
+                consumer.get_watermark_offsets(TopicPartition("t", index), timeout=5.0)
+                for index in range(PARTITIONS)
+            ]
+            assert [low for low, _ in ends] == [0] * PARTITIONS and sum(
+                high for _, high in ends
+            ) == COUNT
+            assert [
+                found.offset
+                for found in consumer.offsets_for_times([TopicPartition("t", 0, 1)], timeout=5.0)
+            ] == [0]
         finally:
             consumer.close()
 

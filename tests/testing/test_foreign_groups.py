@@ -1,4 +1,6 @@
-"""Consumer groups of clients that nobody here wrote: members come and go while records arrive, and each record is processed once."""
+"""Consumer groups of clients that nobody here wrote: members come and go while records arrive, and
+each record is processed once.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ from aioprod.testing import EmbeddedCluster
 from aioprod.types import TopicPartition as Place
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its resources in a way that Python gives up
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # it reads its resources in a way that Python gives up
     from kafka import KafkaConsumer
-    from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener as KafkaPythonListener
+    from kafka.consumer.subscription_state import (
+        AsyncConsumerRebalanceListener as KafkaPythonListener,
+    )
 
 LIMIT_SECONDS = 20.0
 PARTITIONS = 6
@@ -34,7 +40,9 @@ POLL_SECONDS = 0.02
 
 
 class Member(ABC):
-    """A consumer that appends what it reads to the troupe's ``processed``, and commits when it has to give partitions away, or leaves."""
+    """A consumer that appends what it reads to the troupe's ``processed``, and commits when it has
+    to give partitions away, or leaves.
+    """
 
     def __init__(self, bootstrap_servers: str, processed: list[bytes]) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -61,14 +69,17 @@ class AiokafkaMember(Member, AiokafkaListener):  # type: ignore[misc]  # untyped
             enable_auto_commit=False,
             heartbeat_interval_ms=50,
             session_timeout_ms=6_000,
-            retry_backoff_ms=1,  # stop() raises CancelledError while a fetch waits to be tried again
+            # stop() raises CancelledError while a fetch waits to be tried again
+            retry_backoff_ms=1,
         )
         self.consumer.subscribe(["t"], listener=self)
         await self.consumer.start()
         try:
             while not self.leaving.is_set():
                 found = await self.consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
-                self.processed.extend(record.value or b"" for records in found.values() for record in records)
+                self.processed.extend(
+                    record.value or b"" for records in found.values() for record in records
+                )
             await self.consumer.commit()
         finally:
             await self.consumer.stop()
@@ -111,14 +122,23 @@ class ConfluentMember(ThreadedMember):
         try:
             while not self.leaving.is_set():
                 message = consumer.poll(POLL_SECONDS)
-                if message is not None and not message.error() and (message.offset() or 0) >= self.committed[message.partition()]:
+                if (
+                    message is not None
+                    and not message.error()
+                    and (message.offset() or 0) >= self.committed[message.partition()]
+                ):
                     self.processed.append(message.value() or b"")
         finally:
             consumer.close()
 
     def _look(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
-        """librdkafka may hand out a record that it fetched for an earlier assignment of a partition that others have read since."""
-        self.committed |= {place.partition: place.offset for place in consumer.committed(assigned, timeout=LIMIT_SECONDS)}
+        """librdkafka may hand out a record that it fetched for an earlier assignment of a partition
+        that others have read since.
+        """
+        self.committed |= {
+            place.partition: place.offset
+            for place in consumer.committed(assigned, timeout=LIMIT_SECONDS)
+        }
 
     def _commit(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
         read = [position for position in consumer.position(revoked) if position.offset >= 0]
@@ -141,11 +161,17 @@ class KafkaPythonMember(ThreadedMember, KafkaPythonListener):  # type: ignore[mi
             session_timeout_ms=6_000,
         )
         self.consumer.subscribe(["t"], listener=self)
-        assert self.consumer.partitions_for_topic("t")  # without this it may assign itself nothing when it joins, and believe that it has all
+        assert self.consumer.partitions_for_topic(
+            "t"
+        )  # without this it may assign itself nothing when it joins, and believe that it has all
         try:
             while not self.leaving.is_set():
-                found = self.consumer.poll(timeout_ms=500)  # where this passes as a rebalance ends, it forgets to read on and to send heartbeats
-                self.processed.extend(record.value for records in found.values() for record in records)
+                # where this passes as a rebalance ends, it forgets to read on and to send
+                # heartbeats
+                found = self.consumer.poll(timeout_ms=500)
+                self.processed.extend(
+                    record.value for records in found.values() for record in records
+                )
             self.consumer.commit()
         finally:
             self.consumer.close()
@@ -159,7 +185,9 @@ class KafkaPythonMember(ThreadedMember, KafkaPythonListener):  # type: ignore[mi
 
 
 class Troupe:
-    """Members of one kind, what they have processed, and a writer that goes on meanwhile: all over the topic, in small batches."""
+    """Members of one kind, what they have processed, and a writer that goes on meanwhile: all over
+    the topic, in small batches.
+    """
 
     def __init__(self, broker: EmbeddedCluster, kind: type[Member]) -> None:
         self.broker = broker
@@ -174,8 +202,13 @@ class Troupe:
     async def _write(self) -> None:
         while not self.enough.is_set():
             partition = self.batch_count % PARTITIONS
-            async with self.pen, RawClient(self.broker.address(self.broker.leader("t", partition))) as client:
-                answer = await client.produce("t", make_batch(self._values(self.batch_count)), partition=partition)
+            async with (
+                self.pen,
+                RawClient(self.broker.address(self.broker.leader("t", partition))) as client,
+            ):
+                answer = await client.produce(
+                    "t", make_batch(self._values(self.batch_count)), partition=partition
+                )
             assert not answer.error_code
             self.batch_count += 1
             await asyncio.sleep(0.005)
@@ -188,7 +221,9 @@ class Troupe:
         self.members.append(self.kind(self.broker.bootstrap_servers, self.processed))
 
     async def remove(self) -> None:
-        """Have the oldest one leave, once all have taken notice of the last change: kafka-python can't leave while it joins."""
+        """Have the oldest one leave, once all have taken notice of the last change: kafka-python
+        can't leave while it joins.
+        """
         await self.read_on()
         await self.members.pop(0).leave()
         await self.share()
@@ -196,14 +231,18 @@ class Troupe:
     async def share(self) -> None:
         """Wait until they read all partitions between them."""
         group = await self.broker.wait_for_group("g", member_count=len(self.members))
-        while group.partitions != [Place("t", index) for index in range(PARTITIONS)]:  # cooperative members give away first, and take later
+        while group.partitions != [
+            Place("t", index) for index in range(PARTITIONS)
+        ]:  # cooperative members give away first, and take later
             await asyncio.sleep(0.01)
             group = await self.broker.wait_for_group("g", member_count=len(self.members))
 
     async def read_on(self) -> None:
         """Wait until they have read something of each partition that is not even written yet."""
         first = self.batch_count + 1
-        awaited = {value for batch in range(first, first + PARTITIONS) for value in self._values(batch)}
+        awaited = {
+            value for batch in range(first, first + PARTITIONS) for value in self._values(batch)
+        }
         await until(lambda: awaited <= set(self.processed))
 
     async def finish(self) -> None:
@@ -213,7 +252,9 @@ class Troupe:
         await self.read_on()
         self.enough.set()
         await self.writing
-        expected = Counter(value for batch in range(self.batch_count) for value in self._values(batch))
+        expected = Counter(
+            value for batch in range(self.batch_count) for value in self._values(batch)
+        )
         await until(lambda: len(self.processed) >= expected.total())
         await self.members.pop().leave()
         await self.broker.wait_for_group("g", "Empty")
@@ -226,7 +267,9 @@ class Troupe:
         for member in self.members:
             member.leaving.set()
             member.task.cancel()
-        await asyncio.gather(self.writing, *(member.task for member in self.members), return_exceptions=True)
+        await asyncio.gather(
+            self.writing, *(member.task for member in self.members), return_exceptions=True
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -238,11 +281,20 @@ def collected(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 # kafka-python does not close sockets whose connection was refused
-LEAKING = pytest.param(KafkaPythonMember, marks=pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+LEAKING = pytest.param(
+    KafkaPythonMember,
+    marks=pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+)
 
 
-@pytest.mark.parametrize("kind", [AiokafkaMember, ConfluentMember, CooperativeMember, LEAKING], ids=lambda kind: kind.__name__)
-async def test_each_record_is_processed_once_while_members_and_coordinators_come_and_go(kind: type[Member]) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [AiokafkaMember, ConfluentMember, CooperativeMember, LEAKING],
+    ids=lambda kind: kind.__name__,
+)
+async def test_each_record_is_processed_once_while_members_and_coordinators_come_and_go(
+    kind: type[Member],
+) -> None:
     async with asyncio.timeout(LIMIT_SECONDS), EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", PARTITIONS)
         troupe = Troupe(broker, kind)
@@ -250,7 +302,8 @@ async def test_each_record_is_processed_once_while_members_and_coordinators_come
             for _ in range(2):
                 troupe.add()
                 await troupe.share()
-            # librdkafka forgets to ask again where a request for offsets (OffsetFetch) meets NOT_COORDINATOR, and waits for ever
+            # librdkafka forgets to ask again where a request for offsets (OffsetFetch) meets
+            # NOT_COORDINATOR, and waits for ever
             await troupe.read_on()
             broker.move_coordinator("group", "g", broker.coordinator("group", "g") % 3 + 1)
             troupe.add()
@@ -268,14 +321,30 @@ def use_admin(bootstrap_servers: str) -> list[object]:
     """What librdkafka's admin client makes of a group with a member, and of one without."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     found = admin.list_consumer_groups(request_timeout=LIMIT_SECONDS).result()
-    answers: list[object] = [sorted((each.group_id, each.state.name, each.is_simple_consumer_group) for each in found.valid), found.errors]
+    answers: list[object] = [
+        sorted(
+            (each.group_id, each.state.name, each.is_simple_consumer_group) for each in found.valid
+        ),
+        found.errors,
+    ]
     group = admin.describe_consumer_groups(["g"], request_timeout=LIMIT_SECONDS)["g"].result()
     member = group.members[0]
     places = [(each.topic, each.partition) for each in member.assignment.topic_partitions]
-    answers += [group.state.name, group.partition_assignor, group.coordinator.id, len(group.members), member.group_instance_id, sorted(places)]
+    answers += [
+        group.state.name,
+        group.partition_assignor,
+        group.coordinator.id,
+        len(group.members),
+        member.group_instance_id,
+        sorted(places),
+    ]
     altered = ConsumerGroupTopicPartitions("idle", [TopicPartition("t", 0, 7)])
-    answers += [admin.alter_consumer_group_offsets([altered])["idle"].result().topic_partitions[0].error]
-    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("idle")])["idle"].result()
+    answers += [
+        admin.alter_consumer_group_offsets([altered])["idle"].result().topic_partitions[0].error
+    ]
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("idle")])[
+        "idle"
+    ].result()
     answers += [[(each.topic, each.partition, each.offset) for each in listed.topic_partitions]]
     for group_id in ("g", "idle"):
         deleted = admin.delete_consumer_groups([group_id])[group_id].exception()
@@ -312,4 +381,8 @@ async def test_a_static_member_goes_on_after_a_restart_without_a_rebalance() -> 
         await until(lambda: broker.group("g").members.keys() != before.members.keys())
         after = broker.group("g")
         await member.leave()
-    assert (after.state, after.generation_id, after.partitions) == ("Stable", before.generation_id, before.partitions)
+    assert (after.state, after.generation_id, after.partitions) == (
+        "Stable",
+        before.generation_id,
+        before.partitions,
+    )

@@ -1,4 +1,6 @@
-"""Java's own producer and consumer of Kafka 4.1 work with the embedded broker's transactions, in both protocols (KIP-890)."""
+"""Java's own producer and consumer of Kafka 4.1 work with the embedded broker's transactions, in
+both protocols (KIP-890).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ def threaded(request: pytest.FixtureRequest) -> Iterator[ThreadedCluster]:
 
 @pytest.fixture
 def producer(java: JavaClients, threaded: ThreadedCluster) -> Iterator[Any]:
-    made = java.producer(bootstrap_servers=threaded.bootstrap_servers, transactional_id="x", linger_ms="2", retry_backoff_ms="10")
+    made = java.producer(
+        bootstrap_servers=threaded.bootstrap_servers,
+        transactional_id="x",
+        linger_ms="2",
+        retry_backoff_ms="10",
+    )
     yield made
     made.close(java.seconds(0))
 
@@ -66,24 +73,32 @@ def produce(java: JavaClients, producer: Any, broker: ThreadedCluster) -> None:
 
 
 def values(broker: ThreadedCluster, *, committed_only: bool = True) -> list[bytes]:
-    return sorted(record.value or b"" for record in broker.records("t", committed_only=committed_only))
+    return sorted(
+        record.value or b"" for record in broker.records("t", committed_only=committed_only)
+    )
 
 
 def version_of(threaded: ThreadedCluster, request: pytest.FixtureRequest) -> int:
     return int(request.node.callspec.params["threaded"])
 
 
-def test_commits_and_aborts(java: JavaClients, threaded: ThreadedCluster, producer: Any, request: pytest.FixtureRequest) -> None:
+def test_commits_and_aborts(
+    java: JavaClients, threaded: ThreadedCluster, producer: Any, request: pytest.FixtureRequest
+) -> None:
     produce(java, producer, threaded)
     assert speaks_v2(threaded) == (version_of(threaded, request) == 2)
     assert (values(threaded), values(threaded, committed_only=False)) == (COMMITTED, EVERY)
     for isolation_level, expected in (("read_committed", COMMITTED), ("read_uncommitted", EVERY)):
-        consumer = java.consumer(bootstrap_servers=threaded.bootstrap_servers, isolation_level=isolation_level)
+        consumer = java.consumer(
+            bootstrap_servers=threaded.bootstrap_servers, isolation_level=isolation_level
+        )
         assert java.read(consumer, "t", PARTITIONS, len(expected)) == expected
         consumer.close()
 
 
-def test_refusals_and_lost_answers(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
+def test_refusals_and_lost_answers(
+    java: JavaClients, threaded: ThreadedCluster, producer: Any
+) -> None:
     threaded.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     threaded.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.CONCURRENT_TRANSACTIONS))
     threaded.on(ApiKey.ADD_PARTITIONS_TO_TXN, fail(ErrorCode.CONCURRENT_TRANSACTIONS), times=2)
@@ -112,7 +127,9 @@ def test_markers_that_wait(java: JavaClients, threaded: ThreadedCluster, produce
     assert values(threaded) == [b"first", b"second"]
 
 
-def test_offsets_in_a_transaction(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
+def test_offsets_in_a_transaction(
+    java: JavaClients, threaded: ThreadedCluster, producer: Any
+) -> None:
     producer.initTransactions()
     for offset, commit in ((7, True), (9, False)):
         producer.beginTransaction()
@@ -120,13 +137,17 @@ def test_offsets_in_a_transaction(java: JavaClients, threaded: ThreadedCluster, 
         producer.sendOffsetsToTransaction(java.offsets("t", 1, offset), java.group("g"))
         (producer.commitTransaction if commit else producer.abortTransaction)()
     assert threaded.committed_offsets("g") == {Place("t", 1): 7}
-    consumer = java.consumer(bootstrap_servers=threaded.bootstrap_servers, isolation_level="read_committed", group_id="g")
+    consumer = java.consumer(
+        bootstrap_servers=threaded.bootstrap_servers, isolation_level="read_committed", group_id="g"
+    )
     places = java.offsets("t", 1, 0).keySet()
     assert [found.offset() for found in consumer.committed(places).values()] == [7]
     consumer.close()
 
 
-def test_a_member_of_an_old_generation_is_fenced(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
+def test_a_member_of_an_old_generation_is_fenced(
+    java: JavaClients, threaded: ThreadedCluster, producer: Any
+) -> None:
     threaded.set_group_members("g", 4, {"m": None})
     producer.initTransactions()
     producer.beginTransaction()
@@ -139,8 +160,12 @@ def test_a_member_of_an_old_generation_is_fenced(java: JavaClients, threaded: Th
     assert threaded.committed_offsets("g") == {Place("t", 1): 6}
 
 
-def test_a_second_producer_fences_the_first(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
-    second = java.producer(bootstrap_servers=threaded.bootstrap_servers, transactional_id="x", retry_backoff_ms="10")
+def test_a_second_producer_fences_the_first(
+    java: JavaClients, threaded: ThreadedCluster, producer: Any
+) -> None:
+    second = java.producer(
+        bootstrap_servers=threaded.bootstrap_servers, transactional_id="x", retry_backoff_ms="10"
+    )
     for each, value in ((producer, b"first"), (second, b"second")):
         each.initTransactions()
         each.beginTransaction()
@@ -150,10 +175,15 @@ def test_a_second_producer_fences_the_first(java: JavaClients, threaded: Threade
         producer.commitTransaction()
     second.commitTransaction()
     second.close()
-    assert (values(threaded), values(threaded, committed_only=False)) == ([b"second"], [b"first", b"second"])
+    assert (values(threaded), values(threaded, committed_only=False)) == (
+        [b"second"],
+        [b"first", b"second"],
+    )
 
 
-def test_an_expired_transaction_can_not_be_committed(java: JavaClients, threaded: ThreadedCluster, producer: Any) -> None:
+def test_an_expired_transaction_can_not_be_committed(
+    java: JavaClients, threaded: ThreadedCluster, producer: Any
+) -> None:
     producer.initTransactions()
     producer.beginTransaction()
     producer.send(java.record("t", 0, b"slow"))

@@ -1,4 +1,6 @@
-"""Transactions of clients that nobody here wrote work with the embedded broker: aiokafka and librdkafka. Java's client: see the end."""
+"""Transactions of clients that nobody here wrote work with the embedded broker: aiokafka and
+librdkafka. Java's client: see the end.
+"""
 
 from __future__ import annotations
 
@@ -36,27 +38,41 @@ def threaded() -> Iterator[ThreadedCluster]:
         yield broker
 
 
-def values(broker: EmbeddedCluster | ThreadedCluster, *, committed_only: bool = True) -> list[bytes | None]:
-    return sorted((record.value for record in broker.records("t", committed_only=committed_only)), key=lambda value: value or b"")
+def values(
+    broker: EmbeddedCluster | ThreadedCluster, *, committed_only: bool = True
+) -> list[bytes | None]:
+    return sorted(
+        (record.value for record in broker.records("t", committed_only=committed_only)),
+        key=lambda value: value or b"",
+    )
 
 
 class TestAiokafka:
     async def produce(self, broker: EmbeddedCluster) -> None:
         """Five transactions, every second one aborted."""
-        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="x", linger_ms=1)
+        producer = AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="x", linger_ms=1
+        )
         await producer.start()
         try:
             for number in range(5):
                 await producer.begin_transaction()
                 for record in range(COUNT):
                     await producer.send("t", b"%d-%d" % (number, record), key=b"%d" % record)
-                await (producer.abort_transaction() if number % 2 else producer.commit_transaction())
+                await (
+                    producer.abort_transaction() if number % 2 else producer.commit_transaction()
+                )
         finally:
             await producer.stop()
 
-    async def consume(self, broker: EmbeddedCluster, count: int, isolation_level: str) -> list[bytes]:
+    async def consume(
+        self, broker: EmbeddedCluster, count: int, isolation_level: str
+    ) -> list[bytes]:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=broker.bootstrap_servers, group_id=None, auto_offset_reset="earliest", isolation_level=isolation_level
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id=None,
+            auto_offset_reset="earliest",
+            isolation_level=isolation_level,
         )
         await consumer.start()
         try:
@@ -70,7 +86,9 @@ class TestAiokafka:
             await self.produce(three)
             assert values(three) == COMMITTED
             assert await self.consume(three, len(COMMITTED), "read_committed") == COMMITTED
-            assert len(await self.consume(three, len(three.records("t")), "read_uncommitted")) > len(COMMITTED)
+            assert len(
+                await self.consume(three, len(three.records("t")), "read_uncommitted")
+            ) > len(COMMITTED)
 
     async def test_refusals_and_lost_answers(self, three: EmbeddedCluster) -> None:
         three.on(ApiKey.FIND_COORDINATOR, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=2)
@@ -88,7 +106,9 @@ class TestAiokafka:
         three.create_topic("source", 1)
         place = AiokafkaPartition("source", 0)
         async with asyncio.timeout(LIMIT_SECONDS):
-            producer = AIOKafkaProducer(bootstrap_servers=three.bootstrap_servers, transactional_id="x")
+            producer = AIOKafkaProducer(
+                bootstrap_servers=three.bootstrap_servers, transactional_id="x"
+            )
             await producer.start()
             try:
                 async with producer.transaction():
@@ -103,7 +123,9 @@ class TestAiokafka:
                 assert three.committed_offsets("g") == {Place("source", 0): 7}
             finally:
                 await producer.stop()
-            consumer = AIOKafkaConsumer(bootstrap_servers=three.bootstrap_servers, group_id="g", enable_auto_commit=False)
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=three.bootstrap_servers, group_id="g", enable_auto_commit=False
+            )
             consumer.assign([place])
             await consumer.start()
             try:
@@ -115,8 +137,12 @@ class TestAiokafka:
 
     async def test_a_second_producer_fences_the_first(self, three: EmbeddedCluster) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
-            first = AIOKafkaProducer(bootstrap_servers=three.bootstrap_servers, transactional_id="x")
-            second = AIOKafkaProducer(bootstrap_servers=three.bootstrap_servers, transactional_id="x")
+            first = AIOKafkaProducer(
+                bootstrap_servers=three.bootstrap_servers, transactional_id="x"
+            )
+            second = AIOKafkaProducer(
+                bootstrap_servers=three.bootstrap_servers, transactional_id="x"
+            )
             await first.start()
             try:
                 await first.begin_transaction()
@@ -131,12 +157,23 @@ class TestAiokafka:
                     await second.stop()
             finally:
                 await first.stop()
-        assert (values(three), values(three, committed_only=False)) == ([b"second"], [b"first", b"second"])
+        assert (values(three), values(three, committed_only=False)) == (
+            [b"second"],
+            [b"first", b"second"],
+        )
 
 
 class TestLibrdkafka:
     def producer(self, broker: ThreadedCluster, **settings: object) -> Producer:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x", "linger.ms": 2, "log_level": 0, **settings})
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "transactional.id": "x",
+                "linger.ms": 2,
+                "log_level": 0,
+                **settings,
+            }
+        )
         producer.init_transactions(LIMIT_SECONDS)
         return producer
 
@@ -146,15 +183,28 @@ class TestLibrdkafka:
             producer.begin_transaction()
             for record in range(COUNT):
                 producer.produce("t", b"%d-%d" % (number, record), key=b"%d" % record)
-            (producer.abort_transaction if number % 2 else producer.commit_transaction)(LIMIT_SECONDS)
+            (producer.abort_transaction if number % 2 else producer.commit_transaction)(
+                LIMIT_SECONDS
+            )
 
-    def consume(self, broker: ThreadedCluster, count: int, isolation_level: str) -> list[bytes | None]:
-        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "enable.auto.commit": False, "log_level": 0}
-        consumer = Consumer({**settings, "isolation.level": isolation_level, "auto.offset.reset": "earliest"})
+    def consume(
+        self, broker: ThreadedCluster, count: int, isolation_level: str
+    ) -> list[bytes | None]:
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+        consumer = Consumer(
+            {**settings, "isolation.level": isolation_level, "auto.offset.reset": "earliest"}
+        )
         found: list[bytes | None] = []
         deadline = time.monotonic() + LIMIT_SECONDS
         try:
-            consumer.assign([TopicPartition("t", index, OFFSET_BEGINNING) for index in range(PARTITIONS)])
+            consumer.assign(
+                [TopicPartition("t", index, OFFSET_BEGINNING) for index in range(PARTITIONS)]
+            )
             while len(found) < count and time.monotonic() < deadline:
                 for message in consumer.consume(count, 0.2):
                     assert message.error() is None
@@ -184,17 +234,31 @@ class TestLibrdkafka:
     def test_offsets_in_a_transaction(self, threaded: ThreadedCluster) -> None:
         threaded.create_topic("source", 1)
         threaded.create_topic("t", PARTITIONS)
-        consumer = Consumer({"bootstrap.servers": threaded.bootstrap_servers, "group.id": "g", "enable.auto.commit": False, "log_level": 0})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": threaded.bootstrap_servers,
+                "group.id": "g",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
         try:
             producer = self.producer(threaded)
             for offset, commit in ((7, True), (9, False)):
                 producer.begin_transaction()
                 producer.produce("t", b"%d" % offset)
                 position = [TopicPartition("source", 0, offset)]
-                producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), LIMIT_SECONDS)
-                (producer.commit_transaction if commit else producer.abort_transaction)(LIMIT_SECONDS)
+                producer.send_offsets_to_transaction(
+                    position, consumer.consumer_group_metadata(), LIMIT_SECONDS
+                )
+                (producer.commit_transaction if commit else producer.abort_transaction)(
+                    LIMIT_SECONDS
+                )
             assert threaded.committed_offsets("g") == {Place("source", 0): 7}
-            assert [found.offset for found in consumer.committed([TopicPartition("source", 0)], LIMIT_SECONDS)] == [7]
+            assert [
+                found.offset
+                for found in consumer.committed([TopicPartition("source", 0)], LIMIT_SECONDS)
+            ] == [7]
             consumer.commit(offsets=[TopicPartition("source", 0, 8)], asynchronous=False)
             assert threaded.committed_offsets("g") == {Place("source", 0): 8}
         finally:
@@ -212,7 +276,10 @@ class TestLibrdkafka:
         with pytest.raises(KafkaException) as caught:
             first.commit_transaction(LIMIT_SECONDS)
         assert caught.value.args[0].fatal()
-        assert (values(threaded), values(threaded, committed_only=False)) == ([b"second"], [b"first", b"second"])
+        assert (values(threaded), values(threaded, committed_only=False)) == (
+            [b"second"],
+            [b"first", b"second"],
+        )
 
     def test_an_expired_transaction_fences_its_producer(self, threaded: ThreadedCluster) -> None:
         producer = self.producer(threaded)

@@ -10,9 +10,17 @@ import pytest
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
-from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from aioprod.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from aioprod.protocol.messages.leave_group import MemberIdentity
-from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from aioprod.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 from aioprod.testing import GroupSettings
 from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
@@ -46,30 +54,46 @@ class Play:
     ) -> list[JoinGroupResponse]:
         """Join; the list gets the answer."""
         request = JoinGroupRequest(
-            "g", session_ms, rebalance_ms, member_id, instance_id, "consumer", [JoinGroupRequestProtocol(each) for each in protocols]
+            "g",
+            session_ms,
+            rebalance_ms,
+            member_id,
+            instance_id,
+            "consumer",
+            [JoinGroupRequestProtocol(each) for each in protocols],
         )
         answers: list[JoinGroupResponse] = []
         self._next_id += 1
         caller = CALLER._replace(api_version=version)
-        Joining(self.group, request, caller, self.settings, self.now, answers.append).run(f"m{self._next_id}")
+        Joining(self.group, request, caller, self.settings, self.now, answers.append).run(
+            f"m{self._next_id}"
+        )
         return answers
 
-    def join_known(self, *, session_ms: int = 10_000, rebalance_ms: int = 60_000) -> tuple[str, list[JoinGroupResponse]]:
+    def join_known(
+        self, *, session_ms: int = 10_000, rebalance_ms: int = 60_000
+    ) -> tuple[str, list[JoinGroupResponse]]:
         """Get an id, and join with it."""
         (first,) = self.join(session_ms=session_ms, rebalance_ms=rebalance_ms)
-        return first.member_id, self.join(first.member_id, session_ms=session_ms, rebalance_ms=rebalance_ms)
+        return first.member_id, self.join(
+            first.member_id, session_ms=session_ms, rebalance_ms=rebalance_ms
+        )
 
     def sync(self, member_id: str, **shares: bytes) -> list[SyncGroupResponse]:
         """Sync; the list gets the answer."""
         answers: list[SyncGroupResponse] = []
         assignments = [SyncGroupRequestAssignment(*each) for each in shares.items()]
-        request = SyncGroupRequest("g", self.group.generation_id, member_id, assignments=assignments)
+        request = SyncGroupRequest(
+            "g", self.group.generation_id, member_id, assignments=assignments
+        )
         membership.sync(self.group, request, self.now, answers.append)
         return answers
 
     def heartbeat(self, member_id: str) -> ErrorCode:
         """Heartbeat in the present generation."""
-        return membership.heartbeat(self.group, HeartbeatRequest("g", self.group.generation_id, member_id), self.now)
+        return membership.heartbeat(
+            self.group, HeartbeatRequest("g", self.group.generation_id, member_id), self.now
+        )
 
     def leave(self, member_id: str) -> None:
         """Leave."""
@@ -83,7 +107,9 @@ class Play:
             membership.expire(self.group, self.settings, due)
         self.now = end
 
-    def stable(self, count: int = 1, *, session_ms: int = 10_000, rebalance_ms: int = 60_000) -> list[str]:
+    def stable(
+        self, count: int = 1, *, session_ms: int = 10_000, rebalance_ms: int = 60_000
+    ) -> list[str]:
         """Have so many members, the first one of them the leader."""
         member_ids: list[str] = []
         for _ in range(count):
@@ -111,7 +137,10 @@ class TestTime:
         play.pass_time(0.9)
         assert play.group.state is GroupState.STABLE
         play.pass_time(0.2)
-        assert (play.group.state, list(play.group.members)) == (GroupState.PREPARING_REBALANCE, [first])
+        assert (play.group.state, list(play.group.members)) == (
+            GroupState.PREPARING_REBALANCE,
+            [first],
+        )
         assert play.heartbeat(first) is ErrorCode.REBALANCE_IN_PROGRESS
         with pytest.raises(StoreError) as caught:
             play.heartbeat(second)
@@ -127,7 +156,11 @@ class TestTime:
     def test_the_last_member_leaves_an_empty_group(self, play: Play) -> None:
         play.stable()
         play.pass_time(10)
-        assert (play.group.state, play.group.generation_id, play.group.deadlines) == (GroupState.EMPTY, 2, {})
+        assert (play.group.state, play.group.generation_id, play.group.deadlines) == (
+            GroupState.EMPTY,
+            2,
+            {},
+        )
 
     def test_who_waits_for_the_others_needs_no_heartbeats(self, play: Play) -> None:
         first, second = play.stable(2, session_ms=10_000, rebalance_ms=60_000)
@@ -137,7 +170,11 @@ class TestTime:
             play.heartbeat(second)
         assert (waiting, len(play.group.members)) == ([], 2)
         (answer,) = play.join(second)
-        assert (answer.error_code, waiting[0].error_code, answer.generation_id) == (0, 0, waiting[0].generation_id)
+        assert (answer.error_code, waiting[0].error_code, answer.generation_id) == (
+            0,
+            0,
+            waiting[0].generation_id,
+        )
         play.pass_time(9.9)
         assert len(play.group.members) == 2  # sessions begin anew with the answers
 
@@ -196,7 +233,10 @@ class TestTime:
         syncing = play.sync(first)
         assert (play.group.state, syncing[0].error_code) == (GroupState.STABLE, 0)
         play.pass_time(5)
-        assert (play.group.state, list(play.group.members)) == (GroupState.PREPARING_REBALANCE, [first])
+        assert (play.group.state, list(play.group.members)) == (
+            GroupState.PREPARING_REBALANCE,
+            [first],
+        )
 
     def test_a_lost_leader_is_followed_by_a_member(self, play: Play) -> None:
         first, second = play.stable(2)
@@ -207,16 +247,22 @@ class TestTime:
         assert list(play.group.members) == [second]
         assert first not in [each.member_id for each in waiting[0].members]
 
-    def test_static_members_that_do_not_join_again_stay_until_their_session_is_over(self, play: Play) -> None:
+    def test_static_members_that_do_not_join_again_stay_until_their_session_is_over(
+        self, play: Play
+    ) -> None:
         joined = play.join(instance_id="i", session_ms=100_000, rebalance_ms=5_000)
         play.pass_time(0)
         member_id = joined[0].member_id
         play.sync(member_id)
         newcomer, waiting = play.join_known(rebalance_ms=5_000)
         play.pass_time(5)
-        assert sorted(each.member_id for each in waiting[0].members) == sorted([member_id, newcomer])
+        assert sorted(each.member_id for each in waiting[0].members) == sorted(
+            [member_id, newcomer]
+        )
 
-    def test_a_rebalance_of_static_members_only_goes_on_when_somebody_is_there(self, play: Play) -> None:
+    def test_a_rebalance_of_static_members_only_goes_on_when_somebody_is_there(
+        self, play: Play
+    ) -> None:
         play.join(instance_id="i", session_ms=100_000, rebalance_ms=5_000)
         play.pass_time(0)
         (member_id,) = play.group.members
@@ -302,8 +348,15 @@ class TestMoving:
         waiting = play.join(first)
         membership.move(play.group, play.now)
         assert waiting[0].error_code == ErrorCode.NOT_COORDINATOR
-        assert (play.group.state, play.group.generation_id, list(play.group.members)) == (GroupState.STABLE, 2, [first, second])
-        assert [play.sync(each)[0].assignment for each in (first, second)] == [first.encode(), second.encode()]
+        assert (play.group.state, play.group.generation_id, list(play.group.members)) == (
+            GroupState.STABLE,
+            2,
+            [first, second],
+        )
+        assert [play.sync(each)[0].assignment for each in (first, second)] == [
+            first.encode(),
+            second.encode(),
+        ]
         assert play.heartbeat(first) is ErrorCode.NONE
 
     def test_what_was_not_stored_is_forgotten(self, play: Play) -> None:
@@ -342,9 +395,15 @@ def test_nobody_waits_for_ever(first_seed: int) -> None:
 
 
 def check_that_nobody_waits_for_ever(seed: int) -> None:
-    """Members do what they like; once they stop, all requests are answered, and the group becomes empty."""
+    """Members do what they like; once they stop, all requests are answered, and the group becomes
+    empty.
+    """
     random_ = random.Random(seed)
-    play = Play(GroupSettings(initial_rebalance_delay_ms=random_.choice([0, 500]), max_size=random_.choice([3, 100])))
+    play = Play(
+        GroupSettings(
+            initial_rebalance_delay_ms=random_.choice([0, 500]), max_size=random_.choice([3, 100])
+        )
+    )
     answers: list[list[JoinGroupResponse] | list[SyncGroupResponse]] = []
     known = ["m0"]
 
@@ -356,7 +415,11 @@ def check_that_nobody_waits_for_ever(seed: int) -> None:
         member_id = random_.choice(["", anybody()])
         protocols = random_.choice([("range",), ("range", "roundrobin"), ("roundrobin",)])
         answer = play.join(
-            member_id, instance_id=instance_id, protocols=protocols, rebalance_ms=random_.choice([50, 5_000]), version=random_.choice([3, 8, 9])
+            member_id,
+            instance_id=instance_id,
+            protocols=protocols,
+            rebalance_ms=random_.choice([50, 5_000]),
+            version=random_.choice([3, 8, 9]),
         )
         answers.append(answer)
         known.extend(play.group.members.keys() | play.group.pending_joins.keys())
@@ -383,12 +446,21 @@ def check_that_nobody_waits_for_ever(seed: int) -> None:
     assert generations == sorted(generations), seed
     play.pass_time(1_000)
     assert all(len(answer) == 1 for answer in answers), seed
-    assert (play.group.state, play.group.members, play.group.deadlines) == (GroupState.EMPTY, {}, {}), seed
+    assert (play.group.state, play.group.members, play.group.deadlines) == (
+        GroupState.EMPTY,
+        {},
+        {},
+    ), seed
 
 
 class TestBytesOfConsumers:
     def test_what_is_no_subscription_or_assignment_is_passed_over(self) -> None:
-        for rubbish in (b"\x00", b"\x00\x00\x00\x00\x00\x09", b"\x00\x00\xff\xff\xff\xff", b"\x00\x00\x00\x00\x00\x01\x00\x02\xff\xff"):
+        for rubbish in (
+            b"\x00",
+            b"\x00\x00\x00\x00\x00\x09",
+            b"\x00\x00\xff\xff\xff\xff",
+            b"\x00\x00\x00\x00\x00\x01\x00\x02\xff\xff",
+        ):
             assert read_topics(rubbish) is None
             assert read_partitions(rubbish) is None
         assert (read_topics(b""), read_partitions(b"")) == (None, ())

@@ -1,4 +1,6 @@
-"""Jars come from the cache where they are whole, are fetched where not, and are never used with a wrong sum."""
+"""Jars come from the cache where they are whole, are fetched where not, and are never used with a
+wrong sum.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,13 @@ def test_what_is_in_the_cache_is_not_fetched_again() -> None:
 
 def test_a_wrong_sum_is_refused_and_nothing_of_it_stays(cache: Path) -> None:
     repository = Repository({**CONTENT, "a-1.0.jar": b"forged"})
-    with pytest.raises(SetupError, match=f"a-1.0.jar has the SHA-256 sum {hashlib.sha256(b'forged').hexdigest()}, not {JARS[0].sha256}"):
+    with pytest.raises(
+        SetupError,
+        match=(
+            f"a-1.0.jar has the SHA-256 sum {hashlib.sha256(b'forged').hexdigest()}, not "
+            f"{JARS[0].sha256}"
+        ),
+    ):
         fetch("things", JARS, {"fake": repository})
     assert [path.name for path in cache.iterdir()] == ["things.lock"]
 
@@ -93,7 +101,10 @@ def test_two_at_the_same_time_fetch_once() -> None:
         repository(wanted, directory)
 
     results: list[list[Path]] = []
-    threads = [threading.Thread(target=lambda: results.append(fetch("things", JARS, {"slow": slow}))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: results.append(fetch("things", JARS, {"slow": slow})))
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     assert started.wait(10)
@@ -107,11 +118,17 @@ def test_two_at_the_same_time_fetch_once() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no lock there")
 def test_a_lock_that_stays_taken_is_an_error_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "taken.lock"
-    with locked(path, timeout_s=1), pytest.raises(SetupError, match=f"another process has held {path}"), locked(path, timeout_s=0.1):
+    with (
+        locked(path, timeout_s=1),
+        pytest.raises(SetupError, match=f"another process has held {path}"),
+        locked(path, timeout_s=0.1),
+    ):
         pass
 
 
-def test_a_cache_that_cannot_be_made_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SetupError, match="set XDG_CACHE_HOME"):
@@ -129,7 +146,9 @@ def test_a_way_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_pat
         fetch("things", JARS, {"Maven": jars.fetch_by_maven})
 
 
-def test_a_ways_last_words_are_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_ways_last_words_are_in_the_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     mvn = tmp_path / "bin" / "mvn"
     mvn.parent.mkdir()
     mvn.write_text("#!/bin/sh\necho '[ERROR] no network'; exit 3\n")
@@ -141,13 +160,22 @@ def test_a_ways_last_words_are_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_lock_file_names_whole_releases() -> None:
-    sizes = {"kafka-4.1.0": 46, "kafka-3.9.2": 56, "kafka-tools-4.1.0": 1, "spark-kafka-connector": 5}
+    sizes = {
+        "kafka-4.1.0": 46,
+        "kafka-3.9.2": 56,
+        "kafka-tools-4.1.0": 1,
+        "spark-kafka-connector": 5,
+    }
     lists = {name: locked_jars(name) for name in sizes}
     assert {name: len(found) for name, found in lists.items()} == sizes
     for version in jars.KAFKA_VERSIONS:
-        assert ("org.apache.kafka", "kafka_2.13", version) in [jar.coordinates for jar in lists[f"kafka-{version}"]]
+        assert ("org.apache.kafka", "kafka_2.13", version) in [
+            jar.coordinates for jar in lists[f"kafka-{version}"]
+        ]
     for found in lists.values():
-        assert len({jar.file_name for jar in found}) == len(found), "two jars of one name would overwrite each other"
+        assert len({jar.file_name for jar in found}) == len(found), (
+            "two jars of one name would overwrite each other"
+        )
     for jar in [jar for found in lists.values() for jar in found]:
         _, artifact, version = jar.coordinates
         assert jar.file_name == f"{artifact}-{version}.jar"
@@ -165,7 +193,15 @@ def test_java_reads_the_trust_store(tmp_path: Path) -> None:
         pytest.skip("this machine has no certificate authorities to write")
     write_trust_store(tmp_path / "store", authorities)
     keytool = home_of(find_java()) / "bin" / "keytool"
-    command = [str(keytool), "-list", "-keystore", str(tmp_path / "store"), "-storepass", PASSWORD, "-J-Duser.language=en"]
+    command = [
+        str(keytool),
+        "-list",
+        "-keystore",
+        str(tmp_path / "store"),
+        "-storepass",
+        PASSWORD,
+        "-J-Duser.language=en",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert f"contains {len(authorities)} entries" in done.stdout, done.stdout
     sha256 = hashlib.sha256(authorities[0]).hexdigest().upper()

@@ -13,7 +13,12 @@ from aioprod.testing.real_kafka import RealKafka
 
 def test_passwords_and_keys_show_in_no_repr_and_no_error() -> None:
     listener = Listener(
-        "SASL_SSL", certificate_chain="chain", private_key="s3cret key", mechanisms=["PLAIN"], plain_users={"bob": "s3cret"}, settings={"x": "s3cret"}
+        "SASL_SSL",
+        certificate_chain="chain",
+        private_key="s3cret key",
+        mechanisms=["PLAIN"],
+        plain_users={"bob": "s3cret"},
+        settings={"x": "s3cret"},
     )
     assert "s3cret" not in repr(listener)
     with pytest.raises(ValueError, match="SCRAM user 'alice'") as raised:
@@ -23,7 +28,12 @@ def test_passwords_and_keys_show_in_no_repr_and_no_error() -> None:
 
 @pytest.mark.kafka
 def test_a_broker_that_cannot_start_does_not_tell_its_passwords() -> None:
-    listener = Listener("SASL_PLAINTEXT", mechanisms=["PLAIN"], plain_users={"bob": "s3cret"}, settings={"ssl.client.auth": "no such value"})
+    listener = Listener(
+        "SASL_PLAINTEXT",
+        mechanisms=["PLAIN"],
+        plain_users={"bob": "s3cret"},
+        settings={"ssl.client.auth": "no such value"},
+    )
     with pytest.raises(SetupError, match="no such value") as raised:
         RealKafka(listeners=[listener], scram_users={"alice": "s3cret"}).start()
     assert "s3cret" not in str(raised.value)
@@ -39,7 +49,9 @@ def test_a_broker_that_cannot_start_does_not_tell_its_passwords() -> None:
         ({"security_protocol": "SSL"}, "needs certificate_chain and private_key"),
     ],
 )
-def test_a_listener_that_cannot_work_is_refused_at_once(listener: dict[str, object], message: str) -> None:
+def test_a_listener_that_cannot_work_is_refused_at_once(
+    listener: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         Listener(**listener)  # type: ignore[arg-type]
 
@@ -53,8 +65,14 @@ def test_two_listeners_of_one_name_and_unknown_versions_are_refused() -> None:
 
 
 def test_a_listeners_settings_carry_its_name_and_win_over_the_made_ones(tmp_path: Path) -> None:
-    listener = Listener("SSL", name="MUTUAL", certificate_chain="chain", private_key="key", trusted_certificates="trusted",
-                        settings={"ssl.client.auth": "requested"})  # fmt: skip
+    listener = Listener(
+        "SSL",
+        name="MUTUAL",
+        certificate_chain="chain",
+        private_key="key",
+        trusted_certificates="trusted",
+        settings={"ssl.client.auth": "requested"},
+    )
     assert listener.server_properties(tmp_path) == {
         "listener.name.mutual.ssl.keystore.type": "PEM",
         "listener.name.mutual.ssl.keystore.location": str(tmp_path / "MUTUAL-keys.pem"),

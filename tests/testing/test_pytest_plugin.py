@@ -1,4 +1,6 @@
-"""The plugin's fixtures serve tests of every kind: on pytest-asyncio, on anyio's plugin, and tests that block."""
+"""The plugin's fixtures serve tests of every kind: on pytest-asyncio, on anyio's plugin, and tests
+that block.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,13 @@ TESTS_ON_A_LOOP = 4
 
 def ini(*lines: str, mode: str = "strict") -> str:
     return "\n".join(
-        ["[pytest]", f"asyncio_mode = {mode}", "asyncio_default_fixture_loop_scope = function", "filterwarnings = error", *lines]
+        [
+            "[pytest]",
+            f"asyncio_mode = {mode}",
+            "asyncio_default_fixture_loop_scope = function",
+            "filterwarnings = error",
+            *lines,
+        ]
     )
 
 
@@ -115,11 +123,15 @@ def settings(pytester: pytest.Pytester) -> None:
 def run(pytester: pytest.Pytester, code: str, *arguments: str) -> pytest.RunResult:
     pytester.makepyfile(IMPORTS + code)
     # Hypothesis' plugin would be imported anew at the end of each run.
-    return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments)
+    return pytester.runpytest_inprocess(
+        "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments
+    )
 
 
 def test_pytest_asyncio_in_strict_mode(pytester: pytest.Pytester) -> None:
-    run(pytester, ON_A_LOOP.format(mark="@pytest.mark.asyncio")).assert_outcomes(passed=TESTS_ON_A_LOOP)
+    run(pytester, ON_A_LOOP.format(mark="@pytest.mark.asyncio")).assert_outcomes(
+        passed=TESTS_ON_A_LOOP
+    )
 
 
 def test_pytest_asyncio_in_auto_mode(pytester: pytest.Pytester) -> None:
@@ -127,7 +139,9 @@ def test_pytest_asyncio_in_auto_mode(pytester: pytest.Pytester) -> None:
     run(pytester, ON_A_LOOP.format(mark="")).assert_outcomes(passed=TESTS_ON_A_LOOP)
 
 
-def test_fixtures_live_on_the_loop_that_their_test_shares_with_others(pytester: pytest.Pytester) -> None:
+def test_fixtures_live_on_the_loop_that_their_test_shares_with_others(
+    pytester: pytest.Pytester,
+) -> None:
     code = """
     loops = set()
 
@@ -142,15 +156,21 @@ def test_fixtures_live_on_the_loop_that_their_test_shares_with_others(pytester: 
     """
     run(pytester, code.replace("\n    ", "\n")).assert_outcomes(passed=2)
     pytester.makeini(ini("asyncio_default_test_loop_scope = session"))
-    run(pytester, ON_A_LOOP.format(mark="@pytest.mark.asyncio")).assert_outcomes(passed=TESTS_ON_A_LOOP)
+    run(pytester, ON_A_LOOP.format(mark="@pytest.mark.asyncio")).assert_outcomes(
+        passed=TESTS_ON_A_LOOP
+    )
 
 
-@pytest.mark.parametrize("plugins", [(), ("-p", "no:asyncio")], ids=["beside pytest-asyncio", "alone"])
+@pytest.mark.parametrize(
+    "plugins", [(), ("-p", "no:asyncio")], ids=["beside pytest-asyncio", "alone"]
+)
 def test_anyio(pytester: pytest.Pytester, plugins: tuple[str, ...]) -> None:
     if plugins:
         pytester.makeini("[pytest]\nfilterwarnings = error")
     backend = "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
-    run(pytester, backend + ON_A_LOOP.format(mark="@pytest.mark.anyio"), *plugins).assert_outcomes(passed=TESTS_ON_A_LOOP)
+    run(pytester, backend + ON_A_LOOP.format(mark="@pytest.mark.anyio"), *plugins).assert_outcomes(
+        passed=TESTS_ON_A_LOOP
+    )
 
 
 def test_tests_that_block(pytester: pytest.Pytester) -> None:
@@ -177,9 +197,19 @@ def test_tests_of_all_kinds_in_one_file(pytester: pytest.Pytester) -> None:
     run(pytester, code.replace("\n    ", "\n")).assert_outcomes(passed=3)
 
 
-def test_the_settings_come_from_fixtures_and_the_ini_file(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_come_from_fixtures_and_the_ini_file(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_ID", "me")
-    pytester.makeini(ini("kafka_partitions = 4", "kafka_client_settings =", "    client.id = $MY_ID", "    linger.ms = 0", mode="auto"))
+    pytester.makeini(
+        ini(
+            "kafka_partitions = 4",
+            "kafka_client_settings =",
+            "    client.id = $MY_ID",
+            "    linger.ms = 0",
+            mode="auto",
+        )
+    )
     code = """
     async def test_from_the_ini_file(kafka_broker, kafka_topic, producer, consumer):
         assert await producer.partitions_for(kafka_topic) == [0, 1, 2, 3]
@@ -208,19 +238,33 @@ def test_the_settings_come_from_fixtures_and_the_ini_file(pytester: pytest.Pytes
         (["--kafka=nowhere"], [], "*--kafka=nowhere: must be embedded, real or HOST:PORT*"),
         (["--kafka-version=4.1.0"], [], "*add --kafka=real*"),
         ([], ["kafka_partitions = 0"], "*kafka_partitions = 0: must be a whole number*"),
-        ([], ["kafka_client_settings = linger.sm=1"], "*kafka_client_settings: unknown setting 'linger.sm': did you mean 'linger.ms'*"),
-        ([], ["kafka_client_settings = sasl.password hunter2"], "*kafka_client_settings: line 1 is not name=value*"),
+        (
+            [],
+            ["kafka_client_settings = linger.sm=1"],
+            "*kafka_client_settings: unknown setting 'linger.sm': did you mean 'linger.ms'*",
+        ),
+        (
+            [],
+            ["kafka_client_settings = sasl.password hunter2"],
+            "*kafka_client_settings: line 1 is not name=value*",
+        ),
     ],
 )
-def test_wrong_settings_are_named(pytester: pytest.Pytester, arguments: list[str], lines: list[str], text: str) -> None:
+def test_wrong_settings_are_named(
+    pytester: pytest.Pytester, arguments: list[str], lines: list[str], text: str
+) -> None:
     pytester.makeini(ini(*lines))
     result = run(pytester, "def test_it(kafka_topic, producer): pass", *arguments)
     assert result.ret != 0
-    (result.stderr if "UsageError" in str(result.stderr) or arguments else result.stdout).fnmatch_lines([text])
+    (
+        result.stderr if "UsageError" in str(result.stderr) or arguments else result.stdout
+    ).fnmatch_lines([text])
     assert "hunter2" not in str(result.stdout) + str(result.stderr)
 
 
-def test_a_coroutine_that_nothing_runs_and_another_library_are_named(pytester: pytest.Pytester) -> None:
+def test_a_coroutine_that_nothing_runs_and_another_library_are_named(
+    pytester: pytest.Pytester,
+) -> None:
     code = """
     @pytest.mark.parametrize("anyio_backend", ["trio"])
     @pytest.mark.anyio
@@ -231,15 +275,30 @@ def test_a_coroutine_that_nothing_runs_and_another_library_are_named(pytester: p
     pytester.makeini("[pytest]")
     result = run(pytester, code.replace("\n    ", "\n"), "-p", "no:asyncio")
     result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(["*the Kafka fixtures need asyncio, and this test runs on trio*", "*this test is a coroutine, but nothing runs it*"])
+    result.stdout.fnmatch_lines(
+        [
+            "*the Kafka fixtures need asyncio, and this test runs on trio*",
+            "*this test is a coroutine, but nothing runs it*",
+        ]
+    )
 
 
 def test_two_plugins_that_quarrel_over_a_test_are_named(pytester: pytest.Pytester) -> None:
     pytester.makeini(ini(mode="auto"))
-    code = "@pytest.mark.anyio\n@pytest.mark.parametrize('anyio_backend', ['asyncio'])\nasync def test_it(kafka_topic): ...\n"
+    code = (
+        "@pytest.mark.anyio\n@pytest.mark.parametrize('anyio_backend', ['asyncio'])\nasync def "
+        "test_it(kafka_topic): ...\n"
+    )
     result = run(pytester, code)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*pytest-asyncio runs this test and anyio its fixtures, on another event loop: use asyncio_mode = strict*"])
+    result.stdout.fnmatch_lines(
+        [
+            (
+                "*pytest-asyncio runs this test and anyio its fixtures, on another event loop: "
+                "use asyncio_mode = strict*"
+            )
+        ]
+    )
 
 
 PORTABLE = """
@@ -277,9 +336,16 @@ def test_portable_tests_pass_with_the_embedded_cluster(pytester: pytest.Pytester
 
 def test_a_cluster_that_runs_already(pytester: pytest.Pytester) -> None:
     with EmbeddedCluster.in_thread() as other:
-        result = run(pytester, PORTABLE + EMBEDDED_ONLY, f"--kafka={other.bootstrap_servers}", "-rs")
+        result = run(
+            pytester, PORTABLE + EMBEDDED_ONLY, f"--kafka={other.bootstrap_servers}", "-rs"
+        )
         result.assert_outcomes(passed=2, skipped=1)
-        result.stdout.fnmatch_lines([f"kafka: {other.bootstrap_servers}", "*on is to be had from the embedded cluster only*"])
+        result.stdout.fnmatch_lines(
+            [
+                f"kafka: {other.bootstrap_servers}",
+                "*on is to be had from the embedded cluster only*",
+            ]
+        )
         assert other.requests and not other.topics, "each test removes its topic"
 
 
@@ -300,7 +366,9 @@ class InPlaceOfRealOnes:
         self._cluster.__exit__(*error)
 
 
-def test_one_real_broker_and_one_real_cluster_serve_all_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_real_broker_and_one_real_cluster_serve_all_tests(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("aioprod.testing.real_kafka.RealKafka", InPlaceOfRealOnes)
     monkeypatch.setattr("aioprod.testing.real_cluster.RealCluster", InPlaceOfRealOnes)
     monkeypatch.setattr(InPlaceOfRealOnes, "started", [])
@@ -316,7 +384,9 @@ def test_one_real_broker_and_one_real_cluster_serve_all_tests(pytester: pytest.P
         assert (await producer.send_and_wait(kafka_topic, b"x")).offset == 0
         assert len(kafka_cluster.bootstrap_servers.split(",")) == 3
     """
-    run(pytester, code.replace("\n    ", "\n"), "--kafka=real", "--kafka-version=3.9.2").assert_outcomes(passed=4)
+    run(
+        pytester, code.replace("\n    ", "\n"), "--kafka=real", "--kafka-version=3.9.2"
+    ).assert_outcomes(passed=4)
     assert InPlaceOfRealOnes.started == [(1, "3.9.2"), (3, "3.9.2")]
 
 
@@ -335,5 +405,13 @@ def test_every_name_of_the_test_kit_is_there_when_asked_for() -> None:
 
 
 def test_the_plugin_imports_no_broker_before_a_test_wants_one() -> None:
-    look = "import sys, aioprod.testing.pytest_plugin; print([name for name in sys.modules if name.startswith('aioprod.testing.broker')])"
-    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True).stdout == "[]\n"
+    look = (
+        "import sys, aioprod.testing.pytest_plugin; print([name for name in sys.modules if "
+        "name.startswith('aioprod.testing.broker')])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        == "[]\n"
+    )

@@ -1,4 +1,6 @@
-"""Clients restart in groups of the embedded broker: static members without a rebalance (KIP-345)."""
+"""Clients restart in groups of the embedded broker: static members without a rebalance
+(KIP-345).
+"""
 
 from __future__ import annotations
 

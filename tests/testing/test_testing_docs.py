@@ -1,4 +1,6 @@
-"""The tests that docs/testing.md shows, and those of the README that use fixtures, pass as they stand there."""
+"""The tests that docs/testing.md shows, and those of the README that use fixtures, pass as they
+stand there.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,37 @@ ROOT = Path(aioprod.__file__).parents[1]
 
 
 def python_blocks(document: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL
+    )
 
 
-# The example of an application stands in examples/, with its tests; that of real nodes in tests/faults.
-BLOCKS = [block for block in python_blocks("docs/testing.md") if not re.search("fastapi_app|RealCluster", block)]
+# The example of an application stands in examples/, with its tests; that of real nodes in
+# tests/faults.
+BLOCKS = [
+    block
+    for block in python_blocks("docs/testing.md")
+    if not re.search("fastapi_app|RealCluster", block)
+]
 BLOCKS += [block for block in python_blocks("README.md") if "kafka_topic" in block]
 
 
 @pytest.mark.parametrize("mode", ["auto", "strict"])
 def test_the_tests_in_the_documents_pass(pytester: pytest.Pytester, mode: str) -> None:
-    """What has anyio's marker needs pytest-asyncio's strict mode, what has no marker at all its auto mode."""
+    """What has anyio's marker needs pytest-asyncio's strict mode, what has no marker at all its
+    auto mode.
+    """
     blocks = [block for block in BLOCKS if ("mark.anyio" in block) == (mode == "strict")]
     tests = re.findall(r"^(?:async )?def (test_\w+)", "\n".join(blocks), re.MULTILINE)
     assert tests
-    pytester.makeini(f"[pytest]\nasyncio_mode = {mode}\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error")
+    pytester.makeini(
+        f"[pytest]\nasyncio_mode = {mode}\nasyncio_default_fixture_loop_scope = function\n"
+        "filterwarnings = error"
+    )
     pytester.makepyfile(**{f"test_block_{number}": block for number, block in enumerate(blocks)})
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-v")
+    result = pytester.runpytest_inprocess(
+        "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-v"
+    )
     assert set(result.parseoutcomes()) == {"passed"}
     for test in tests:
         result.stdout.fnmatch_lines([f"*::{test}* PASSED*"])

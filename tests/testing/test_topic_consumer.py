@@ -15,7 +15,9 @@ from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
 async def fill(broker: EmbeddedCluster, partitions: dict[int, int]) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         deliveries = [
-            await producer.send("t", b"%d" % number, partition=partition) for partition, count in partitions.items() for number in range(count)
+            await producer.send("t", b"%d" % number, partition=partition)
+            for partition, count in partitions.items()
+            for number in range(count)
         ]
         for delivery in deliveries:
             await delivery
@@ -28,7 +30,9 @@ async def test_every_partition_in_its_order_from_the_beginning(broker: EmbeddedC
         async with asyncio.timeout(20):  # less than the broker waits at the empty partition
             records = [*await consumer.getmany(20), *await consumer.getmany(100)]
     assert [record.offset for record in records if record.partition == 0] == list(range(50))
-    assert [record.value for record in records if record.partition == 2] == [b"%d" % number for number in range(70)]
+    assert [record.value for record in records if record.partition == 2] == [
+        b"%d" % number for number in range(70)
+    ]
 
 
 async def test_nothing_is_asked_before_the_first_record_is(broker: EmbeddedCluster) -> None:
@@ -54,7 +58,9 @@ async def test_read_committed_leaves_out_what_was_aborted(broker: EmbeddedCluste
         await producer.abort_transaction()
         async with producer.transaction():
             await producer.send("t", b"committed")
-    async with TopicConsumer(broker.bootstrap_servers, "t", isolation_level="read_committed") as consumer:
+    async with TopicConsumer(
+        broker.bootstrap_servers, "t", isolation_level="read_committed"
+    ) as consumer:
         assert (await consumer.getone()).value == b"committed"
         assert await consumer.getmany(1, timeout_ms=10) == []
 
@@ -63,7 +69,9 @@ async def test_a_lost_connection_loses_and_doubles_nothing(broker: EmbeddedClust
     broker.create_topic("t")
     await fill(broker, {0: 30})
     broker.on(ApiKey.FETCH, drop_before())
-    async with TopicConsumer(broker.bootstrap_servers, "t", max_partition_fetch_bytes=1) as consumer:
+    async with TopicConsumer(
+        broker.bootstrap_servers, "t", max_partition_fetch_bytes=1
+    ) as consumer:
         assert [record.offset for record in await consumer.getmany(30)] == list(range(30))
 
 

@@ -1,4 +1,6 @@
-"""The rows of tokens, which all clients ask for alike, and of parts that a client makes and closes."""
+"""The rows of tokens, which all clients ask for alike, and of parts that a client makes and
+closes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commits positions by themselves: at intervals, and before partitions are given up (``enable.auto.commit``)."""
+"""Commits positions by themselves: at intervals, and before partitions are given up
+(``enable.auto.commit``).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from collections.abc import Collection
 from aioprod.consumer.group.offsets import GroupOffsets, Offsets
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.consumer_config import ConsumerConfig
-from aioprod.errors import BrokerError, CommitFailedError, KafkaError, KafkaTimeoutError, RebalanceInProgressError
+from aioprod.errors import (
+    BrokerError,
+    CommitFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+)
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -18,10 +26,13 @@ log = logging.getLogger(__name__)
 class AutoCommit:
     """Commits what was consumed.
 
-    A position counts as consumed when the application asks for the record after it; that is written into the subscription before each call here.
+    A position counts as consumed when the application asks for the record after it; that is written
+    into the subscription before each call here.
     """
 
-    def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, offsets: GroupOffsets) -> None:
+    def __init__(
+        self, config: ConsumerConfig, subscription: SubscriptionState, offsets: GroupOffsets
+    ) -> None:
         self.enabled = config.enable_auto_commit
         self._interval_s = config.auto_commit_interval_ms / 1000
         self._retry_s = config.retry_backoff_ms / 1000
@@ -45,10 +56,15 @@ class AutoCommit:
         elif now >= self._next_at and (self._task is None or self._task.done()):
             self.reset(now)
             if offsets := self._subscription.consumed():
-                self._task = asyncio.get_running_loop().create_task(self._commit(offsets, now + self._limit_s), name="aioprod-auto-commit")
+                self._task = asyncio.get_running_loop().create_task(
+                    self._commit(offsets, now + self._limit_s), name="aioprod-auto-commit"
+                )
 
-    async def commit_before_giving_up(self, partitions: Collection[TopicPartition], deadline: float, limit_s: float) -> bool:
-        """Commit what was consumed of partitions that are about to go; returns whether that has an end by ``deadline``, good or bad.
+    async def commit_before_giving_up(
+        self, partitions: Collection[TopicPartition], deadline: float, limit_s: float
+    ) -> bool:
+        """Commit what was consumed of partitions that are about to go; returns whether that has an
+        end by ``deadline``, good or bad.
 
         Call it again where it has not: the commit goes on meanwhile, for ``limit_s`` in all.
         """
@@ -59,7 +75,9 @@ class AutoCommit:
             offsets = self._subscription.consumed(partitions)
             if not offsets:
                 return True
-            self._last = loop.create_task(self._commit(offsets, loop.time() + limit_s), name="aioprod-last-auto-commit")
+            self._last = loop.create_task(
+                self._commit(offsets, loop.time() + limit_s), name="aioprod-last-auto-commit"
+            )
         await asyncio.wait([self._last], timeout=max(0.0, deadline - loop.time()))
         if not self._last.done():
             return False
@@ -82,6 +100,10 @@ class AutoCommit:
             log.info("positions were not committed: %s", error)
         except KafkaError as error:
             log.warning("positions could not be committed: %s", error)
-            retriable = isinstance(error, KafkaTimeoutError) or (isinstance(error, BrokerError) and error.code.retriable)
+            retriable = isinstance(error, KafkaTimeoutError) or (
+                isinstance(error, BrokerError) and error.code.retriable
+            )
             if retriable and self._next_at is not None:
-                self._next_at = min(self._next_at, asyncio.get_running_loop().time() + self._retry_s)
+                self._next_at = min(
+                    self._next_at, asyncio.get_running_loop().time() + self._retry_s
+                )

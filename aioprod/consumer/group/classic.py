@@ -1,4 +1,6 @@
-"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. The rules are those of Java's ConsumerCoordinator."""
+"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. The rules are those of
+Java's ConsumerCoordinator.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ _REBALANCE_SHARE = 0.5
 class ClassicMember(GroupMember):
     """See :class:`aioprod.consumer.membership.Membership`.
 
-    It joins in a task of its own. Before that, in the application's call, partitions are given up (all of them in an eager group, those of topics
-    that are not read any more in a cooperative one); after it, again in a call, the new ones are taken over.
+    It joins in a task of its own. Before that, in the application's call, partitions are given up
+    (all of them in an eager group, those of topics that are not read any more in a cooperative
+    one); after it, again in a call, the new ones are taken over.
     """
 
     def __init__(
@@ -52,8 +55,19 @@ class ClassicMember(GroupMember):
         assignors = make_assignors(config.partition_assignment_strategy)
         self._protocol = rebalance_protocol(assignors)
         self._identity = Identity()
-        self._joining = Joining(config, self._connections, self._identity, assignors, metadata, subscription, self._synced, self._note)
-        self._heartbeats = Heartbeats(config, self._connections, self._identity, self, self._keep_topics)
+        self._joining = Joining(
+            config,
+            self._connections,
+            self._identity,
+            assignors,
+            metadata,
+            subscription,
+            self._synced,
+            self._note,
+        )
+        self._heartbeats = Heartbeats(
+            config, self._connections, self._identity, self, self._keep_topics
+        )
         self._join_task: asyncio.Task[Joined | None] | None = None
         self._joined: Joined | None = None  # an assignment that is not taken over yet
         self._leadership: Leadership | None = None
@@ -65,16 +79,22 @@ class ClassicMember(GroupMember):
     @property
     def rebalancing(self) -> bool:
         """Whether partitions are on their way."""
-        return self._in_group and (self._rejoin_reason is not None or self._joined is not None or self._identity.state is not State.STABLE)
+        return self._in_group and (
+            self._rejoin_reason is not None
+            or self._joined is not None
+            or self._identity.state is not State.STABLE
+        )
 
     @property
     def _is_lost(self) -> bool:
         return self._identity.is_lost
 
-    # -- what the consumer tells -----------------------------------------------------------------------------------
+    # -- what the consumer tells -------------------------------------------------------------------
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """There is a new snapshot of the cluster: new topics for a pattern, and for the leader other partitions of a topic."""
+        """There is a new snapshot of the cluster: new topics for a pattern, and for the leader
+        other partitions of a topic.
+        """
         super().metadata_changed(snapshot)
         if self._leadership is not None and self._leadership.is_outdated(snapshot):
             self._leadership = None
@@ -83,7 +103,10 @@ class ClassicMember(GroupMember):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Who this is, in the generation that the present assignment belongs to."""
         return ConsumerGroupMetadata(
-            self._connections.group_id, self._present.generation_id, self._present.member_id, self._config.group_instance_id
+            self._connections.group_id,
+            self._present.generation_id,
+            self._present.member_id,
+            self._config.group_instance_id,
         )
 
     def _topics_changed(self, reason: str) -> None:
@@ -91,7 +114,9 @@ class ClassicMember(GroupMember):
 
     def _keep_topics(self) -> None:
         """Metadata forgets topics that nobody asks for."""
-        for topic in self._subscription.topics if self._leadership is None else self._leadership.topics:
+        for topic in (
+            self._subscription.topics if self._leadership is None else self._leadership.topics
+        ):
             self._metadata.touch(topic)
 
     def _rejoin(self, reason: str) -> None:
@@ -100,7 +125,7 @@ class ClassicMember(GroupMember):
             log.info("group %r: joining: %s", self._connections.group_id, reason)
         self._attend()
 
-    # -- in the application's own calls ------------------------------------------------------------------------------
+    # -- in the application's own calls ------------------------------------------------------------
 
     async def _step(self, deadline: float) -> None:
         while True:
@@ -140,7 +165,9 @@ class ClassicMember(GroupMember):
         self._leadership = None
         self._rejoin_reason = None
         self._identity.begin_joining()
-        self._join_task = asyncio.get_running_loop().create_task(self._joining.run(reason), name="aioprod-join-group")
+        self._join_task = asyncio.get_running_loop().create_task(
+            self._joining.run(reason), name="aioprod-join-group"
+        )
         self._join_task.add_done_callback(self._tried_to_join)
 
     def _end_joining(self, task: asyncio.Task[Joined | None]) -> None:
@@ -163,14 +190,21 @@ class ClassicMember(GroupMember):
         """Have the partitions of an assignment; returns whether that is done."""
         if stray := {tp.topic for tp in joined.partitions} - joined.topics:
             self._joined = None
-            self._rejoin(f"the leader gave partitions of topics that are not subscribed: {', '.join(sorted(stray))}")
+            self._rejoin(
+                "the leader gave partitions of topics that are not subscribed: "
+                f"{', '.join(sorted(stray))}"
+            )
             return True
         owned = self._partitions.owned
         if revoked := owned - joined.partitions:
-            self._rejoin("partitions were taken from this member, others get them in the next rebalance")
+            self._rejoin(
+                "partitions were taken from this member, others get them in the next rebalance"
+            )
             if not await self._revoke(revoked, deadline):
                 return False
-            if self._joined is not joined or self._identity.is_lost:  # the listener has ended the membership, or the coordinator has
+            if (
+                self._joined is not joined or self._identity.is_lost
+            ):  # the listener has ended the membership, or the coordinator has
                 return True
         self._joined = None
         self._present = joined.generation
@@ -179,12 +213,14 @@ class ClassicMember(GroupMember):
         self._auto_commit.reset(asyncio.get_running_loop().time())
         if joined.topics != self._subscription.topics:
             self._rejoin("the subscription has changed")
-        elif joined.leadership is not None and joined.leadership.is_outdated(self._metadata.snapshot):
+        elif joined.leadership is not None and joined.leadership.is_outdated(
+            self._metadata.snapshot
+        ):
             self._rejoin("the group's topics have other partitions now")
         await self._partitions.assign(joined.partitions)
         return True
 
-    # -- what tasks find out -----------------------------------------------------------------------------------------
+    # -- what tasks find out -----------------------------------------------------------------------
 
     def _tried_to_join(self, task: asyncio.Task[Joined | None]) -> None:
         if not task.cancelled():
@@ -208,7 +244,9 @@ class ClassicMember(GroupMember):
             self._act(verdict, code, "Heartbeat")
 
     def heartbeats_failed(self, error: KafkaError) -> None:
-        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`. The application hears of it once; then the member joins anew."""
+        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`. The application hears of
+        it once; then the member joins anew.
+        """
         self._pending_error = error
         self._lose(keep_member_id=True, reason=str(error))
 
@@ -234,7 +272,8 @@ class ClassicMember(GroupMember):
         if self._identity.state is State.UNJOINED:
             return
         log.warning(
-            "group %r: the application has not asked for records for max_poll_interval_ms=%s, so this consumer leaves the group. Ask more often, "
+            "group %r: the application has not asked for records for "
+            "max_poll_interval_ms=%s, so this consumer leaves the group. Ask more often, "
             "with smaller batches (max_poll_records), or raise the setting",
             self._connections.group_id,
             self._config.max_poll_interval_ms,
@@ -246,28 +285,37 @@ class ClassicMember(GroupMember):
         # A static member's session runs out by itself.
         if self._config.group_instance_id is None:
             self._leaving = asyncio.get_running_loop().create_task(
-                self._tell_leaving(generation, "consumer poll timeout has expired"), name="aioprod-leave-group"
+                self._tell_leaving(generation, "consumer poll timeout has expired"),
+                name="aioprod-leave-group",
             )
 
-    # -- commits -----------------------------------------------------------------------------------------------------
+    # -- commits -----------------------------------------------------------------------------------
 
     def committer(self, before: Committer | None = None) -> Committer:
-        """This member in its generation; somebody from outside where partitions were assigned by hand."""
+        """This member in its generation; somebody from outside where partitions were assigned by
+        hand.
+        """
         if not self._in_group:
             return Committer()
         generation = self._identity.generation
-        now = Committer(generation.generation_id, generation.member_id, self._config.group_instance_id)
-        # In an eager group what was read belongs to the generation before, until the new assignment is taken over.
+        now = Committer(
+            generation.generation_id, generation.member_id, self._config.group_instance_id
+        )
+        # In an eager group what was read belongs to the generation before, until the new assignment
+        # is taken over.
         void = self._joined is not None and self._protocol is RebalanceProtocol.EAGER
         if self._identity.state is State.STABLE and before in (None, now) and not void:
             return now
         raise self._not_now(rebalancing=void)
 
-    def commit_refused(self, verdict: Verdict, code: ErrorCode, committer: Committer) -> KafkaError | None:
+    def commit_refused(
+        self, verdict: Verdict, code: ErrorCode, committer: Committer
+    ) -> KafkaError | None:
         """What a refused commit means for the member, and the error for whoever commits."""
         if committer.generation_id < 0:
             return CommitFailedError(
-                f"group {self._connections.group_id!r} has members, and this consumer, which uses assign(), is none of them ({code.name})"
+                f"group {self._connections.group_id!r} has members, and this consumer, which "
+                f"uses assign(), is none of them ({code.name})"
             )
         generation = self._identity.generation
         if (committer.generation_id, committer.member_id) != generation[:2]:
@@ -281,14 +329,17 @@ class ClassicMember(GroupMember):
     def _not_now(self, *, rebalancing: bool = False) -> KafkaError:
         if rebalancing or self._identity.joining:
             return RebalanceInProgressError(
-                f"group {self._connections.group_id!r} rebalances: offsets can't be committed now; ask for records, then commit again"
+                f"group {self._connections.group_id!r} rebalances: offsets can't be "
+                "committed now; ask for records, then commit again"
             )
         return CommitFailedError(
-            f"group {self._connections.group_id!r} has gone on without this member, and others have its partitions: offsets were not committed. "
-            f"Mostly records were not asked for within max_poll_interval_ms={self._config.max_poll_interval_ms}"
+            f"group {self._connections.group_id!r} has gone on without this member, and "
+            "others have its partitions: offsets were not committed. "
+            "Mostly records were not asked for within "
+            f"max_poll_interval_ms={self._config.max_poll_interval_ms}"
         )
 
-    # -- the end -----------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     async def _give_up_partitions(self, deadline: float) -> None:
         await self._end_rebalance(deadline)
@@ -297,8 +348,9 @@ class ClassicMember(GroupMember):
     async def _end_rebalance(self, deadline: float) -> None:
         """Have a place in the group from which partitions can be given up.
 
-        A cooperative member reads on while the group rebalances. What it has read since can be committed only when that is over: before, the
-        coordinator may be a generation further at any moment, and refuse it.
+        A cooperative member reads on while the group rebalances. What it has read since can be
+        committed only when that is over: before, the coordinator may be a generation further at any
+        moment, and refuse it.
         """
         task = self._join_task
         if task is None:

@@ -1,4 +1,6 @@
-"""A group's own connections. JoinGroup blocks a connection on the broker until all members are there, and heartbeats must not wait behind a Fetch."""
+"""A group's own connections. JoinGroup blocks a connection on the broker until all members are
+there, and heartbeats must not wait behind a Fetch.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class GroupConnections:
             self._in_use = connection
             return prepare(connection)
 
-        return await self._coordinators.request(CoordinatorType.GROUP, self.group_id, noting, timeout_ms)
+        return await self._coordinators.request(
+            CoordinatorType.GROUP, self.group_id, noting, timeout_ms
+        )
 
     async def topic_names(self, topic_ids: Collection[uuid.UUID]) -> dict[str, uuid.UUID]:
         """The names of those of the topics that a broker knows by their ids, with the ids.
@@ -71,14 +75,27 @@ class GroupConnections:
         Raises:
             KafkaError: no broker answers, or none that can find topics by id (Kafka 3.1).
         """
-        request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=each, name=None) for each in topic_ids], allow_auto_topic_creation=False)
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(topic_id=each, name=None) for each in topic_ids],
+            allow_auto_topic_creation=False,
+        )
         reply = await self._brokers.ask_any(lambda connection: connection.request(request))
-        return {topic.name: topic.topic_id for topic in reply.topics if topic.name is not None and not topic.error_code}
+        return {
+            topic.name: topic.topic_id
+            for topic in reply.topics
+            if topic.name is not None and not topic.error_code
+        }
 
     def hang_up(self) -> None:
-        """Give up what is under way: behind a JoinGroup that nobody waits for any more LeaveGroup would wait for minutes."""
+        """Give up what is under way: behind a JoinGroup that nobody waits for any more LeaveGroup
+        would wait for minutes.
+        """
         if self._in_use is not None:
-            self._in_use.abort(BrokerConnectionError(f"{self._in_use.address}: joining group {self.group_id!r} was given up"))
+            self._in_use.abort(
+                BrokerConnectionError(
+                    f"{self._in_use.address}: joining group {self.group_id!r} was given up"
+                )
+            )
             self._in_use = None
 
     async def close(self) -> None:

@@ -22,7 +22,9 @@ class HeartbeatEvents(Protocol):
     problem: KafkaError | None
 
     def heartbeat_said(self, verdict: Verdict, code: ErrorCode, generation: Generation) -> None:
-        """An answer to a heartbeat of this generation needs something to be done. After anything but REJOIN there are no more heartbeats."""
+        """An answer to a heartbeat of this generation needs something to be done. After anything
+        but REJOIN there are no more heartbeats.
+        """
 
     def heartbeats_failed(self, error: KafkaError) -> None:
         """There are no more heartbeats: trying again does not help."""
@@ -32,7 +34,12 @@ class Heartbeats:
     """One task, while the member is in its group."""
 
     def __init__(
-        self, config: ConsumerConfig, connections: GroupConnections, identity: Identity, events: HeartbeatEvents, touch: Callable[[], None]
+        self,
+        config: ConsumerConfig,
+        connections: GroupConnections,
+        identity: Identity,
+        events: HeartbeatEvents,
+        touch: Callable[[], None],
     ) -> None:
         self._config = config
         self._connections = connections
@@ -56,15 +63,23 @@ class Heartbeats:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            self._events.heartbeats_failed(KafkaError("the consumer's heartbeat task was cancelled from outside"))
+            self._events.heartbeats_failed(
+                KafkaError("the consumer's heartbeat task was cancelled from outside")
+            )
         elif (error := task.exception()) is not None:
-            self._events.heartbeats_failed(KafkaError(f"the consumer's heartbeat task failed: {error!r}"))
+            self._events.heartbeats_failed(
+                KafkaError(f"the consumer's heartbeat task failed: {error!r}")
+            )
 
     async def _run(self) -> None:
         failures = 0
         while True:
             interval_s = self._config.heartbeat_interval_ms / 1000
-            await asyncio.sleep(min(interval_s, self._connections.backoff.seconds(failures)) if failures else interval_s)
+            await asyncio.sleep(
+                min(interval_s, self._connections.backoff.seconds(failures))
+                if failures
+                else interval_s
+            )
             self._touch()
             generation = self._identity.generation
             try:
@@ -73,7 +88,10 @@ class Heartbeats:
                 self._events.heartbeats_failed(error)
                 return
             except KafkaError as error:
-                if isinstance(error, BrokerError) and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED:
+                if (
+                    isinstance(error, BrokerError)
+                    and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+                ):
                     self._events.heartbeats_failed(error)
                     return
                 self._events.problem = error
@@ -93,6 +111,9 @@ class Heartbeats:
     def _prepare(self, connection: Connection) -> tuple[HeartbeatRequest, int]:
         generation = self._identity.generation
         request = HeartbeatRequest(
-            self._connections.group_id, generation.generation_id, generation.member_id, self._config.group_instance_id
+            self._connections.group_id,
+            generation.generation_id,
+            generation.member_id,
+            self._config.group_instance_id,
         )
         return request, connection.pick_version(HeartbeatRequest)

@@ -16,7 +16,9 @@ class State(Enum):
 
 
 class Generation(NamedTuple):
-    """What the coordinator has told this member: the group's generation (-1: none), its id in it, and which assignor the group uses."""
+    """What the coordinator has told this member: the group's generation (-1: none), its id in it,
+    and which assignor the group uses.
+    """
 
     generation_id: int = -1
     member_id: str = ""
@@ -24,7 +26,8 @@ class Generation(NamedTuple):
 
 
 class Identity:
-    """State and generation. What belongs to a generation that was lost is nobody's business any more.
+    """State and generation. What belongs to a generation that was lost is nobody's business any
+    more.
 
     Attributes:
         state: see :class:`State`.
@@ -62,7 +65,9 @@ class Identity:
         self.state = State.STABLE
 
     def give_up_joining(self) -> None:
-        """Nobody waits for the answer to JoinGroup any more: until the coordinator sends it, the generation before is still the present one."""
+        """Nobody waits for the answer to JoinGroup any more: until the coordinator sends it, the
+        generation before is still the present one.
+        """
         if self.state is State.JOINING and not self.is_lost:
             self.state = State.STABLE
         elif self.state is not State.STABLE:

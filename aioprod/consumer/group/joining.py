@@ -1,4 +1,6 @@
-"""How a classic member gets its assignment: JoinGroup, where it leads the assignment of all, SyncGroup. Again and again until there is one."""
+"""How a classic member gets its assignment: JoinGroup, where it leads the assignment of all,
+SyncGroup. Again and again until there is one.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,33 @@ from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AuthenticationError, BrokerError, ConsumerStateError, KafkaError, UnsupportedVersionError
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConsumerStateError,
+    KafkaError,
+    UnsupportedVersionError,
+)
 from aioprod.net.connection import Connection
-from aioprod.protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, encode_subscription
-from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from aioprod.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+from aioprod.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
 _STATIC_MEMBERS_FROM = 5
-# The coordinator answers at the latest when the rebalance timeout is over; Java grants it as much on top.
+# The coordinator answers at the latest when the rebalance timeout is over; Java grants it as much
+# on top.
 _JOIN_GRACE_MS = 5_000
 
 
@@ -55,7 +73,8 @@ class Joining:
 
     Args:
         on_synced: called when the member is in the group.
-        on_problem: called with the reason why it takes longer than it should, and with None when it does not any more.
+        on_problem: called with the reason why it takes longer than it should, and with None when it
+            does not any more.
     """
 
     def __init__(
@@ -81,7 +100,8 @@ class Joining:
         self._hurried = 0  # tries in a row that the coordinator's answer had follow at once
 
     async def run(self, reason: str) -> Joined | None:
-        """The assignment. None where the member has lost its place, so that its partitions have to be given up before it joins again.
+        """The assignment. None where the member has lost its place, so that its partitions have to
+        be given up before it joins again.
 
         Raises:
             BrokerError: the coordinator refuses this member.
@@ -103,7 +123,12 @@ class Joining:
                 raise
             except BrokerError as error:
                 # Only the search for the coordinator raises these.
-                verdict, code, joined, problem = judge(Api.FIND_COORDINATOR, error.code), error.code, None, error
+                verdict, code, joined, problem = (
+                    judge(Api.FIND_COORDINATOR, error.code),
+                    error.code,
+                    None,
+                    error,
+                )
             except KafkaError as error:
                 verdict, joined, problem = Verdict.RETRY, None, error
             if joined is not None or verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
@@ -111,7 +136,11 @@ class Joining:
                 self._on_problem(None)
                 return joined
             if verdict in (Verdict.FENCED, Verdict.REFUSED):
-                raise BrokerError(code, f"group {self._connections.group_id!r}: this consumer can't join" + _ADVICE.get(code, ""))
+                raise BrokerError(
+                    code,
+                    f"group {self._connections.group_id!r}: this consumer can't join"
+                    + _ADVICE.get(code, ""),
+                )
             if verdict in (Verdict.TAKE_MEMBER_ID, Verdict.REJOIN):
                 failures = 0
                 self._hurried += 1
@@ -122,14 +151,20 @@ class Joining:
             self._on_problem(problem)
             failures += 1
             if failures == 1:
-                log.info("joining group %r takes another try: %s", self._connections.group_id, problem)
+                log.info(
+                    "joining group %r takes another try: %s", self._connections.group_id, problem
+                )
             await asyncio.sleep(self._connections.backoff.seconds(failures))
 
     async def _join(self) -> tuple[Verdict, ErrorCode, Joined | None]:
         self._identity.begin_joining()
         topics = self._subscription.topics
-        limit_ms = max(self._config.request_timeout_ms, self._config.max_poll_interval_ms + _JOIN_GRACE_MS)
-        reply = await self._connections.ask(lambda connection: self._join_request(connection, topics), limit_ms)
+        limit_ms = max(
+            self._config.request_timeout_ms, self._config.max_poll_interval_ms + _JOIN_GRACE_MS
+        )
+        reply = await self._connections.ask(
+            lambda connection: self._join_request(connection, topics), limit_ms
+        )
         code = ErrorCode.of(reply.error_code)
         verdict = judge(Api.JOIN, code)
         if verdict is Verdict.TAKE_MEMBER_ID:
@@ -139,22 +174,37 @@ class Joining:
             return verdict, code, None
         name = reply.protocol_name or ""
         if name not in self._assignors:
-            raise ConsumerStateError(f"group {self._connections.group_id!r} has chosen assignor {name!r}, which this member does not have")
+            raise ConsumerStateError(
+                f"group {self._connections.group_id!r} has chosen assignor {name!r}, which "
+                "this member does not have"
+            )
         generation = Generation(reply.generation_id, reply.member_id, name)
         self._identity.joined(generation)
         self._on_problem(None)
-        leadership, shares = await self._lead(reply) if reply.leader == reply.member_id else (None, [])
+        leadership, shares = (
+            await self._lead(reply) if reply.leader == reply.member_id else (None, [])
+        )
         return await self._sync(generation, topics, leadership, shares)
 
-    async def _lead(self, reply: JoinGroupResponse) -> tuple[Leadership, list[SyncGroupRequestAssignment]]:
-        shares, leadership = await lead(self._assignors[reply.protocol_name or ""], read_members(reply.members), self._metadata)
+    async def _lead(
+        self, reply: JoinGroupResponse
+    ) -> tuple[Leadership, list[SyncGroupRequestAssignment]]:
+        shares, leadership = await lead(
+            self._assignors[reply.protocol_name or ""], read_members(reply.members), self._metadata
+        )
         # A static leader that has only been started again leaves the assignment as it is (KIP-814).
         return leadership, [] if reply.skip_assignment else shares
 
     async def _sync(
-        self, generation: Generation, topics: frozenset[str], leadership: Leadership | None, shares: list[SyncGroupRequestAssignment]
+        self,
+        generation: Generation,
+        topics: frozenset[str],
+        leadership: Leadership | None,
+        shares: list[SyncGroupRequestAssignment],
     ) -> tuple[Verdict, ErrorCode, Joined | None]:
-        reply = await self._connections.ask(lambda connection: self._sync_request(connection, generation, shares))
+        reply = await self._connections.ask(
+            lambda connection: self._sync_request(connection, generation, shares)
+        )
         code = ErrorCode.of(reply.error_code)
         verdict = judge(Api.SYNC, code)
         if verdict is not Verdict.DONE:
@@ -163,16 +213,26 @@ class Joining:
         self._identity.synced()
         self._on_synced()
         partitions = frozenset(decode_assignment(reply.assignment).partitions)
-        return verdict, code, Joined(generation, topics, partitions, self._assignors[generation.assignor], leadership)
+        return (
+            verdict,
+            code,
+            Joined(
+                generation, topics, partitions, self._assignors[generation.assignor], leadership
+            ),
+        )
 
     def _lose(self, verdict: Verdict) -> None:
         if verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
             self._identity.lose(keep_member_id=verdict is Verdict.LOST_GENERATION)
 
-    def _join_request(self, connection: Connection, topics: frozenset[str]) -> tuple[JoinGroupRequest, int]:
+    def _join_request(
+        self, connection: Connection, topics: frozenset[str]
+    ) -> tuple[JoinGroupRequest, int]:
         version = connection.pick_version(JoinGroupRequest)
         if self._config.group_instance_id is not None and version < _STATIC_MEMBERS_FROM:
-            raise UnsupportedVersionError(f"{connection.address} is too old for group_instance_id: Kafka 2.3 is needed")
+            raise UnsupportedVersionError(
+                f"{connection.address} is too old for group_instance_id: Kafka 2.3 is needed"
+            )
         generation = self._identity.generation
         owned = tuple(self._subscription.partitions)
         protocols = [
@@ -203,7 +263,10 @@ class Joining:
         return request, version
 
     def _sync_request(
-        self, connection: Connection, generation: Generation, shares: list[SyncGroupRequestAssignment]
+        self,
+        connection: Connection,
+        generation: Generation,
+        shares: list[SyncGroupRequestAssignment],
     ) -> tuple[SyncGroupRequest, int]:
         request = SyncGroupRequest(
             self._connections.group_id,
@@ -218,8 +281,13 @@ class Joining:
 
 
 _ADVICE = {
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "; the members have no assignor in common: look at partition_assignment_strategy",
-    ErrorCode.INVALID_SESSION_TIMEOUT: "; session_timeout_ms is outside the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "; the members have no assignor in common: look at partition_assignment_strategy"
+    ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "; session_timeout_ms is outside the broker's group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms"
+    ),
     ErrorCode.FENCED_INSTANCE_ID: "; another one has the same group_instance_id",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "; the group is full: see the broker's group.max.size",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "; it needs the right Read on the group",

@@ -1,4 +1,6 @@
-"""What the leader of a classic group does for all: read what the members bring, and share out the partitions."""
+"""What the leader of a classic group does for all: read what the members bring, and share out the
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
 from aioprod.consumer.group.assignors.calls import ask_assignor
-from aioprod.consumer.group.assignors.cooperative import CooperativeStickyAssignor, moving_partitions
+from aioprod.consumer.group.assignors.cooperative import (
+    CooperativeStickyAssignor,
+    moving_partitions,
+)
 from aioprod.errors import BrokerError, ConsumerStateError, KafkaError, ProtocolError
 from aioprod.protocol.consumer_protocol import Assignment, decode_subscription, encode_assignment
 from aioprod.protocol.messages.join_group import JoinGroupResponseMember
@@ -29,7 +34,9 @@ class Leadership:
 
     def is_outdated(self, snapshot: ClusterSnapshot) -> bool:
         """Whether the topics have other partitions now."""
-        return any(count_partitions(snapshot, topic) != count for topic, count in self.topics.items())
+        return any(
+            count_partitions(snapshot, topic) != count for topic, count in self.topics.items()
+        )
 
 
 def count_partitions(snapshot: ClusterSnapshot, topic: str) -> int:
@@ -49,16 +56,28 @@ def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubsc
         try:
             told = decode_subscription(member.metadata)
         except ProtocolError as error:
-            raise ConsumerStateError(f"member {member.member_id!r} of the group brings bytes that are no subscription: {error}") from error
+            raise ConsumerStateError(
+                f"member {member.member_id!r} of the group brings bytes that are no "
+                f"subscription: {error}"
+            ) from error
         subscription = MemberSubscription(
-            member.member_id, told.topics, member.group_instance_id, told.user_data, told.owned, told.generation, told.rack
+            member.member_id,
+            told.topics,
+            member.group_instance_id,
+            told.user_data,
+            told.owned,
+            told.generation,
+            told.rack,
         )
         read.append(subscription)
     return read
 
 
-async def lead(assignor: Assignor, members: Sequence[MemberSubscription], metadata: Metadata) -> tuple[list[SyncGroupRequestAssignment], Leadership]:
-    """Share out the partitions of all topics that anybody reads, as metadata of this moment have them.
+async def lead(
+    assignor: Assignor, members: Sequence[MemberSubscription], metadata: Metadata
+) -> tuple[list[SyncGroupRequestAssignment], Leadership]:
+    """Share out the partitions of all topics that anybody reads, as metadata of this moment have
+    them.
 
     Raises:
         KafkaError: no broker answers with metadata.
@@ -76,19 +95,33 @@ async def lead(assignor: Assignor, members: Sequence[MemberSubscription], metada
     assignment = ask_assignor(assignor, assignor.assign, existing, members)
     _check(assignor, assignment, members)
     shares = [
-        SyncGroupRequestAssignment(member.member_id, encode_assignment(Assignment(tuple(assignment.get(member.member_id, ()))))) for member in members
+        SyncGroupRequestAssignment(
+            member.member_id,
+            encode_assignment(Assignment(tuple(assignment.get(member.member_id, ())))),
+        )
+        for member in members
     ]
     return shares, Leadership(counts)
 
 
-def _check(assignor: Assignor, assignment: Mapping[str, Collection[TopicPartition]], members: Sequence[MemberSubscription]) -> None:
+def _check(
+    assignor: Assignor,
+    assignment: Mapping[str, Collection[TopicPartition]],
+    members: Sequence[MemberSubscription],
+) -> None:
     """Refuse what would have two members read one partition."""
     given = [partition for partitions in assignment.values() for partition in partitions]
     if len(set(given)) < len(given):
         raise ConsumerStateError(f"assignor {assignor.name!r} gives a partition to two members")
-    if isinstance(assignor, CooperativeStickyAssignor) or RebalanceProtocol.COOPERATIVE not in assignor.supported_protocols:
+    if (
+        isinstance(assignor, CooperativeStickyAssignor)
+        or RebalanceProtocol.COOPERATIVE not in assignor.supported_protocols
+    ):
         return
-    if moving := moving_partitions({member.member_id: assignment.get(member.member_id, ()) for member in members}, members):
+    if moving := moving_partitions(
+        {member.member_id: assignment.get(member.member_id, ()) for member in members}, members
+    ):
         raise ConsumerStateError(
-            f"assignor {assignor.name!r} gives partitions to a member before the one that has them has given them up: {sorted(moving)}"
+            f"assignor {assignor.name!r} gives partitions to a member before the one that "
+            f"has them has given them up: {sorted(moving)}"
         )

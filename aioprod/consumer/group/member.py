@@ -38,7 +38,8 @@ _LEAVE_LIMIT_S = 5.0
 class GroupMember(ABC):
     """Implements :class:`aioprod.consumer.membership.Membership`; see there for the calls.
 
-    Every change of partitions happens in :meth:`ensure_active`, :meth:`unsubscribe` and :meth:`close`; tasks only find out what is to be done.
+    Every change of partitions happens in :meth:`ensure_active`, :meth:`unsubscribe` and
+    :meth:`close`; tasks only find out what is to be done.
     """
 
     def __init__(
@@ -63,10 +64,12 @@ class GroupMember(ABC):
         self._poll_watch = PollWatch(config.max_poll_interval_ms / 1000, self._poll_overdue)
         self._started = False
         self._inside = False  # a listener may call the consumer, which comes here again
-        self._pending_error: BaseException | None = None  # for the next call of the application, once
+        self._pending_error: BaseException | None = (
+            None  # for the next call of the application, once
+        )
         self._pattern_version = -1  # metadata of all topics are those after this version
 
-    # -- what differs ----------------------------------------------------------------------------------------------
+    # -- what differs ------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -103,14 +106,16 @@ class GroupMember(ABC):
         """See :class:`aioprod.consumer.group.offsets.Standing`."""
 
     @abstractmethod
-    def commit_refused(self, verdict: Verdict, code: ErrorCode, committer: Committer) -> KafkaError | None:
+    def commit_refused(
+        self, verdict: Verdict, code: ErrorCode, committer: Committer
+    ) -> KafkaError | None:
         """See :class:`aioprod.consumer.group.offsets.Standing`."""
 
     @abstractmethod
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Who this is."""
 
-    # -- what the consumer tells -----------------------------------------------------------------------------------
+    # -- what the consumer tells -------------------------------------------------------------------
 
     def start(self) -> None:
         """The event loop runs."""
@@ -145,13 +150,21 @@ class GroupMember(ABC):
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
         """There is a new snapshot of the cluster."""
         self._connections.update(snapshot)
-        if self._subscription.mode is not Mode.PATTERN or self._pattern_at_broker or snapshot.version <= self._pattern_version:
+        if (
+            self._subscription.mode is not Mode.PATTERN
+            or self._pattern_at_broker
+            or snapshot.version <= self._pattern_version
+        ):
             return
         first, self._pattern_version = self._pattern_version >= 0, -1
         pattern = self._subscription.pattern
         assert isinstance(pattern, re.Pattern)
         hidden = _INTERNAL_TOPICS if self._config.exclude_internal_topics else frozenset()
-        matching = frozenset(name for name, info in snapshot.topics.items() if info.partitions and name not in hidden and pattern.fullmatch(name))
+        matching = frozenset(
+            name
+            for name, info in snapshot.topics.items()
+            if info.partitions and name not in hidden and pattern.fullmatch(name)
+        )
         if first or matching != self._subscription.topics:
             self._subscription.topics = matching
             self._topics_changed("topics that match the pattern came or went")
@@ -176,10 +189,14 @@ class GroupMember(ABC):
         info = self._metadata.snapshot.topics.get(tp.topic)
         if info is None:
             return self._metadata.want_all_topics
-        return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (bool(info.partitions) and tp.partition > info.partitions[-1].partition)
+        return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (
+            bool(info.partitions) and tp.partition > info.partitions[-1].partition
+        )
 
     def _attend(self) -> None:
-        """Have the application's next call, or the one that waits, come to :meth:`ensure_active`."""
+        """Have the application's next call, or the one that waits, come to
+        :meth:`ensure_active`.
+        """
         self.needs_attention = True
         self.on_attention()
 
@@ -189,7 +206,7 @@ class GroupMember(ABC):
         self._poll_watch.stop()
         self._attend()
 
-    # -- in the application's own calls ------------------------------------------------------------------------------
+    # -- in the application's own calls ------------------------------------------------------------
 
     async def ensure_active(self, deadline: float) -> None:
         """Take over or give up partitions, begin to join. Never waits for other members."""
@@ -214,7 +231,9 @@ class GroupMember(ABC):
     async def _revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> bool:
         """Commit and give up partitions; returns whether that is done."""
         self._partitions.stop_reading(partitions)
-        if not await self._auto_commit.commit_before_giving_up(partitions, deadline, self._config.max_poll_interval_ms / 1000):
+        if not await self._auto_commit.commit_before_giving_up(
+            partitions, deadline, self._config.max_poll_interval_ms / 1000
+        ):
             return False
         if self._is_lost:  # found out meanwhile
             await self._partitions.lose(partitions)
@@ -226,7 +245,9 @@ class GroupMember(ABC):
         """Commit, and return when the coordinator has it."""
         await self._offsets.commit(offsets, deadline)
 
-    async def committed(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def committed(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets."""
         return await self._offsets.committed(partitions, deadline)
 
@@ -246,7 +267,9 @@ class GroupMember(ABC):
             self._poll_watch.stop()
             self._stop_tasks()
             # Whatever happens to the caller now: nothing is left open.
-            await asyncio.shield(asyncio.get_running_loop().create_task(self._release(), name="aioprod-leave"))
+            await asyncio.shield(
+                asyncio.get_running_loop().create_task(self._release(), name="aioprod-leave")
+            )
 
     async def _release(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -269,13 +292,21 @@ class GroupMember(ABC):
             if not limit.expired():
                 raise
             if leave:  # else no time was given
-                log.warning("group %r: committing and giving up partitions took longer than the time given for it", self._connections.group_id)
+                log.warning(
+                    (
+                        "group %r: committing and giving up partitions took longer than the time "
+                        "given for it"
+                    ),
+                    self._connections.group_id,
+                )
         finally:
             self._poll_watch.stop()
             self._inside = False
             # Without a word the others would have to wait until the session is over.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)):
+                async with asyncio.timeout(
+                    min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)
+                ):
                     await self._leave(tell=leave and self._config.group_instance_id is None)
 
     async def _give_up_partitions(self, deadline: float) -> None:
@@ -287,6 +318,8 @@ class GroupMember(ABC):
             await self._partitions.lose(owned)
             return
         self._partitions.stop_reading(owned)
-        await self._auto_commit.commit_before_giving_up(owned, deadline, max(0.0, deadline - loop.time()))
+        await self._auto_commit.commit_before_giving_up(
+            owned, deadline, max(0.0, deadline - loop.time())
+        )
         if self._in_group:
             await self._partitions.revoke(owned)

@@ -20,7 +20,8 @@ def group_membership(
     interceptors: ConsumerInterceptorChain,
     rng: random.Random,
 ) -> GroupMember:
-    """A member of ``config.group_id``, classic or KIP-848 as ``config.group_protocol`` says. It opens connections of its own when it needs them.
+    """A member of ``config.group_id``, classic or KIP-848 as ``config.group_protocol`` says. It
+    opens connections of its own when it needs them.
 
     Raises:
         ConfigError: an assignor is unknown, or they don't go together.

@@ -1,4 +1,6 @@
-"""A group's committed offsets: OffsetCommit and OffsetFetch, tried again until a deadline. Commits that come while one is under way go together."""
+"""A group's committed offsets: OffsetCommit and OffsetFetch, tried again until a deadline. Commits
+that come while one is under way go together.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Committer(NamedTuple):
-    """Who commits: a member in a generation (or member epoch); -1 and no id for somebody outside."""
+    """Who commits: a member in a generation (or member epoch); -1 and no id for somebody
+    outside.
+    """
 
     generation_id: int = -1
     member_id: str = ""
@@ -45,19 +49,26 @@ class Standing(Protocol):
     """What a member's commits depend on."""
 
     def committer(self, before: Committer | None = None) -> Committer:
-        """Who commits now. ``before``: who began to, so that a member which lost its partitions meanwhile does not commit under a new generation.
+        """Who commits now. ``before``: who began to, so that a member which lost its partitions
+        meanwhile does not commit under a new generation.
 
         Raises:
             CommitFailedError, RebalanceInProgressError: it may not now.
         """
 
-    def commit_refused(self, verdict: Verdict, code: ErrorCode, committer: Committer) -> KafkaError | None:
-        """The coordinator does not take this member's commit; returns the error for whoever commits, None to have it tried again."""
+    def commit_refused(
+        self, verdict: Verdict, code: ErrorCode, committer: Committer
+    ) -> KafkaError | None:
+        """The coordinator does not take this member's commit; returns the error for whoever
+        commits, None to have it tried again.
+        """
 
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """One call's offsets on their way; ``left`` are those that the coordinator has not taken yet."""
+    """One call's offsets on their way; ``left`` are those that the coordinator has not taken
+    yet.
+    """
 
     left: dict[TopicPartition, OffsetAndMetadata]
     committer: Committer
@@ -71,7 +82,8 @@ class GroupOffsets:
     """Commits and reads a group's offsets.
 
     Attributes:
-        is_gone: whether metadata know that a partition does not exist (any more): its offsets are not tried again.
+        is_gone: whether metadata know that a partition does not exist (any more): its offsets are
+            not tried again.
         on_commit: called with offsets that are committed.
     """
 
@@ -82,7 +94,7 @@ class GroupOffsets:
     _waiting: list[_Commit] = field(default_factory=list)
     _sending: asyncio.Task[None] | None = None
 
-    # -- commit --------------------------------------------------------------------------------------------------
+    # -- commit ------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets, deadline: float) -> None:
         """Returns when the coordinator has them. Whoever stops waiting does not stop the commit.
@@ -128,7 +140,9 @@ class GroupOffsets:
             self._waiting.clear()
 
     def _next_batch(self, batch: list[_Commit], pause: float) -> list[_Commit]:
-        """What is left of a batch, after those that can't wait for another try, and what goes with it: commits of the same generation, in order."""
+        """What is left of a batch, after those that can't wait for another try, and what goes with
+        it: commits of the same generation, in order.
+        """
         now = asyncio.get_running_loop().time()
         for commit in batch:
             if now + pause >= commit.deadline:
@@ -144,7 +158,10 @@ class GroupOffsets:
             async with asyncio.timeout_at(deadline):
                 await self._try(batch)
         except KafkaError as error:  # also one that is a TimeoutError
-            refused = isinstance(error, BrokerError) and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+            refused = (
+                isinstance(error, BrokerError)
+                and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+            )
             for commit in batch:
                 commit.last_error = error
                 if refused or isinstance(error, AuthenticationError | UnsupportedVersionError):
@@ -164,7 +181,11 @@ class GroupOffsets:
                 _fail(commit, refusal)
             return
         codes = await self._commit(offsets, committer)
-        errors = {tp: error for tp, code in codes.items() if (error := self._judge(tp, code, committer)) is not None}
+        errors = {
+            tp: error
+            for tp, code in codes.items()
+            if (error := self._judge(tp, code, committer)) is not None
+        }
         again = {tp for tp, code in codes.items() if code != ErrorCode.NONE and tp not in errors}
         for commit in batch:
             error = next((errors[tp] for tp in commit.left if tp in errors), None)
@@ -175,12 +196,18 @@ class GroupOffsets:
             commit.left = {tp: commit.left[tp] for tp in unanswered}
             if unanswered:
                 code = codes.get(unanswered[0], ErrorCode.UNKNOWN_SERVER_ERROR)
-                commit.last_error = BrokerError(code, f"OffsetCommit of {unanswered[0].topic}-{unanswered[0].partition}")
+                commit.last_error = BrokerError(
+                    code, f"OffsetCommit of {unanswered[0].topic}-{unanswered[0].partition}"
+                )
             elif not commit.done.done():
                 commit.done.set_result(None)
 
-    def _judge(self, tp: TopicPartition, code: ErrorCode, committer: Committer) -> KafkaError | None:
-        """The error for whoever commits; None where there is none, or where it is worth another try."""
+    def _judge(
+        self, tp: TopicPartition, code: ErrorCode, committer: Committer
+    ) -> KafkaError | None:
+        """The error for whoever commits; None where there is none, or where it is worth another
+        try.
+        """
         verdict = judge(Api.COMMIT, code)
         if verdict is Verdict.NEW_COORDINATOR:
             self.connections.forget_coordinator()
@@ -188,30 +215,45 @@ class GroupOffsets:
         if verdict in (Verdict.DONE, Verdict.RETRY, Verdict.NEW_COORDINATOR) and not hopeless:
             return None
         if verdict is Verdict.REFUSED or hopeless:
-            return BrokerError(code, f"OffsetCommit of {tp.topic}-{tp.partition} in group {self.connections.group_id!r}")
+            return BrokerError(
+                code,
+                f"OffsetCommit of {tp.topic}-{tp.partition} in group {self.connections.group_id!r}",
+            )
         return self.standing.commit_refused(verdict, code, committer)
 
-    async def _commit(self, offsets: Offsets, committer: Committer) -> dict[TopicPartition, ErrorCode]:
+    async def _commit(
+        self, offsets: Offsets, committer: Committer
+    ) -> dict[TopicPartition, ErrorCode]:
         request = OffsetCommitRequest(
             self.connections.group_id,
             *committer,
             topics=topics_to_commit(offsets),
         )
-        reply = await self.connections.ask(lambda connection: (request, connection.pick_version(OffsetCommitRequest)))
+        reply = await self.connections.ask(
+            lambda connection: (request, connection.pick_version(OffsetCommitRequest))
+        )
         return {
-            TopicPartition(topic.name, told.partition_index): ErrorCode.of(told.error_code) for topic in reply.topics for told in topic.partitions
+            TopicPartition(topic.name, told.partition_index): ErrorCode.of(told.error_code)
+            for topic in reply.topics
+            for told in topic.partitions
         }
 
     def _too_late(self, what: str, last_error: KafkaError | None) -> KafkaTimeoutError:
         why = last_error or self.connections.trouble
-        error = KafkaTimeoutError(f"{what} in group {self.connections.group_id!r}: not before the deadline" + (f"; at last: {why}" if why else ""))
+        error = KafkaTimeoutError(
+            f"{what} in group {self.connections.group_id!r}: not before the deadline"
+            + (f"; at last: {why}" if why else "")
+        )
         error.__cause__ = why
         return error
 
-    # -- read ----------------------------------------------------------------------------------------------------
+    # -- read --------------------------------------------------------------------------------------
 
-    async def committed(self, partitions: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets, None where there is none; waits for open transactions that have offsets of these partitions.
+    async def committed(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets, None where there is none; waits for open transactions that have
+        offsets of these partitions.
 
         Raises:
             KafkaTimeoutError: not before ``deadline``; the message has the last reason.
@@ -236,17 +278,28 @@ class GroupOffsets:
             except (AuthenticationError, UnsupportedVersionError):
                 raise
             except KafkaError as error:  # also one that is a TimeoutError
-                if isinstance(error, BrokerError) and judge(Api.FETCH_OFFSETS, error.code) is Verdict.REFUSED:
+                if (
+                    isinstance(error, BrokerError)
+                    and judge(Api.FETCH_OFFSETS, error.code) is Verdict.REFUSED
+                ):
                     raise
                 last_error = error
             except TimeoutError:
                 pass  # found out above
         return found
 
-    async def _fetch(self, partitions: Collection[TopicPartition]) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], KafkaError | None]:
-        """What one answer has, and why it does not have the rest. Raises BrokerError for what can't be had."""
-        reply = await self.connections.ask(lambda connection: self._fetch_request(connection, partitions))
-        group = next((group for group in reply.groups if group.group_id == self.connections.group_id), None)
+    async def _fetch(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], KafkaError | None]:
+        """What one answer has, and why it does not have the rest. Raises BrokerError for what can't
+        be had.
+        """
+        reply = await self.connections.ask(
+            lambda connection: self._fetch_request(connection, partitions)
+        )
+        group = next(
+            (group for group in reply.groups if group.group_id == self.connections.group_id), None
+        )
         self._check(ErrorCode.of(group.error_code if group is not None else reply.error_code), "")
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         last_error: KafkaError | None = None
@@ -259,7 +312,9 @@ class GroupOffsets:
                     raise
                 last_error = error
                 continue
-            offset = OffsetAndMetadata(told.committed_offset, told.metadata or "", told.committed_leader_epoch)
+            offset = OffsetAndMetadata(
+                told.committed_offset, told.metadata or "", told.committed_leader_epoch
+            )
             found[tp] = offset if offset.offset >= 0 else None
         return found, last_error
 
@@ -270,14 +325,29 @@ class GroupOffsets:
         if verdict is not Verdict.DONE:
             raise BrokerError(code, f"OffsetFetch{of} in group {self.connections.group_id!r}")
 
-    def _fetch_request(self, connection: Connection, partitions: Collection[TopicPartition]) -> tuple[OffsetFetchRequest, int]:
+    def _fetch_request(
+        self, connection: Connection, partitions: Collection[TopicPartition]
+    ) -> tuple[OffsetFetchRequest, int]:
         version = connection.pick_version(OffsetFetchRequest)
-        return fetch_offsets(self.connections.group_id, partitions, version, require_stable=version >= STABLE_FROM), version
+        return fetch_offsets(
+            self.connections.group_id, partitions, version, require_stable=version >= STABLE_FROM
+        ), version
 
 
-def _places(reply: OffsetFetchResponse) -> list[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
-    old = [(TopicPartition(topic.name, told.partition_index), told) for topic in reply.topics for told in topic.partitions]
-    new = [(TopicPartition(topic.name, told.partition_index), told) for group in reply.groups for topic in group.topics for told in topic.partitions]
+def _places(
+    reply: OffsetFetchResponse,
+) -> list[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
+    old = [
+        (TopicPartition(topic.name, told.partition_index), told)
+        for topic in reply.topics
+        for told in topic.partitions
+    ]
+    new = [
+        (TopicPartition(topic.name, told.partition_index), told)
+        for group in reply.groups
+        for topic in group.topics
+        for told in topic.partitions
+    ]
     return [*old, *new]
 
 

@@ -1,4 +1,6 @@
-"""Taking over and giving up partitions: what the subscription and the listener are told, only ever inside the application's own calls."""
+"""Taking over and giving up partitions: what the subscription and the listener are told, only ever
+inside the application's own calls.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from aioprod.users_code import is_cancelled
 class GroupPartitions:
     """The partitions that a group has given to this consumer.
 
-    Each step changes the subscription also where the listener raises or the caller is cancelled in the middle of it: a listener is told once.
-    What a listener raises is raised as it is, but for CancelledError if nothing was cancelled: that
-    is the cause of a ConsumerStateError.
+    Each step changes the subscription also where the listener raises or the caller is cancelled in
+    the middle of it: a listener is told once. What a listener raises is raised as it is, but for
+    CancelledError if nothing was cancelled: that is the cause of a ConsumerStateError.
     """
 
     def __init__(self, subscription: SubscriptionState) -> None:
@@ -36,7 +38,9 @@ class GroupPartitions:
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Give up partitions; the listener may still commit. Raises what the listener raises."""
         listener = self._subscription.listener
-        await self._drop(partitions, listener.on_partitions_revoked if listener is not None else None)
+        await self._drop(
+            partitions, listener.on_partitions_revoked if listener is not None else None
+        )
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Others have these partitions already. Raises what the listener raises."""
@@ -44,10 +48,14 @@ class GroupPartitions:
         await self._drop(partitions, listener.on_partitions_lost if listener is not None else None)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Have these partitions and no others; nothing of new ones is fetched before the listener knows. Raises what the listener raises."""
+        """Have these partitions and no others; nothing of new ones is fetched before the listener
+        knows. Raises what the listener raises.
+        """
         listener = self._subscription.listener
         added = set(partitions) - self.owned
-        self._subscription.take_assignment(sorted(partitions), awaiting_callback=listener is not None)
+        self._subscription.take_assignment(
+            sorted(partitions), awaiting_callback=listener is not None
+        )
         if listener is None:
             return
         try:
@@ -55,7 +63,11 @@ class GroupPartitions:
         finally:
             self._subscription.release(added)
 
-    async def _drop(self, partitions: Collection[TopicPartition], callback: Callable[[list[TopicPartition]], Any] | None) -> None:
+    async def _drop(
+        self,
+        partitions: Collection[TopicPartition],
+        callback: Callable[[list[TopicPartition]], Any] | None,
+    ) -> None:
         self.stop_reading(partitions)
         try:
             if callback is not None:

@@ -1,4 +1,6 @@
-"""What a KIP-848 member and its coordinator have told each other. Each heartbeat has only what is new since the last one that was answered."""
+"""What a KIP-848 member and its coordinator have told each other. Each heartbeat has only what is
+new since the last one that was answered.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +54,16 @@ class Session:
         self.target = None
         self.unanswered()
 
-    def request(self, group_id: str, wishes: Wishes, owned: Collection[TopicIdPartition]) -> ConsumerGroupHeartbeatRequest:
+    def request(
+        self, group_id: str, wishes: Wishes, owned: Collection[TopicIdPartition]
+    ) -> ConsumerGroupHeartbeatRequest:
         """The next heartbeat."""
         config = self._config
         have = frozenset(owned)
         self._sent = wishes, have
-        request = ConsumerGroupHeartbeatRequest(group_id, self.member_id, self.epoch, config.group_instance_id)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id, self.member_id, self.epoch, config.group_instance_id
+        )
         everything = self._told is None or self.epoch == JOIN_EPOCH
         if everything:
             request.rack_id = config.client_rack or None
@@ -66,21 +72,31 @@ class Session:
         if everything or self._told != wishes:
             # An expression that is given up has to be overwritten by an empty one.
             had_regex = self._told is not None and self._told.regex is not None
-            request.subscribed_topic_regex = wishes.regex if wishes.regex is not None or not had_regex else ""
+            request.subscribed_topic_regex = (
+                wishes.regex if wishes.regex is not None or not had_regex else ""
+            )
             request.subscribed_topic_names = sorted(wishes.topics)
         if everything or self._told_owned != have:
-            request.topic_partitions = [TopicPartitions(topic_id, numbers) for topic_id, numbers in _by_topic(have).items()]
+            request.topic_partitions = [
+                TopicPartitions(topic_id, numbers) for topic_id, numbers in _by_topic(have).items()
+            ]
         return request
 
     def answered(self, reply: ConsumerGroupHeartbeatResponse) -> bool:
-        """The coordinator has taken the last heartbeat; returns whether it has said anew what this member is to have."""
+        """The coordinator has taken the last heartbeat; returns whether it has said anew what this
+        member is to have.
+        """
         assert self._sent is not None
         self._told, self._told_owned = self._sent
         self.epoch = reply.member_epoch
         self.member_id = reply.member_id or self.member_id
         if reply.assignment is None:
             return False
-        self.target = frozenset((each.topic_id, number) for each in reply.assignment.topic_partitions for number in each.partitions)
+        self.target = frozenset(
+            (each.topic_id, number)
+            for each in reply.assignment.topic_partitions
+            for number in each.partitions
+        )
         return True
 
     def unanswered(self) -> None:
@@ -90,7 +106,9 @@ class Session:
     def leave(self, group_id: str) -> ConsumerGroupHeartbeatRequest:
         """The last heartbeat."""
         epoch = LEAVE_EPOCH if self._config.group_instance_id is None else LEAVE_FOR_A_WHILE_EPOCH
-        return ConsumerGroupHeartbeatRequest(group_id, self.member_id, epoch, self._config.group_instance_id)
+        return ConsumerGroupHeartbeatRequest(
+            group_id, self.member_id, epoch, self._config.group_instance_id
+        )
 
 
 class TopicIds:
@@ -113,7 +131,9 @@ class TopicIds:
 
     def with_ids(self, partitions: Iterable[tuple[str, int]]) -> frozenset[TopicIdPartition]:
         """Partitions by their topic's id."""
-        return frozenset((self._ids[topic], number) for topic, number in partitions if topic in self._ids)
+        return frozenset(
+            (self._ids[topic], number) for topic, number in partitions if topic in self._ids
+        )
 
 
 def _by_topic(partitions: Iterable[TopicIdPartition]) -> dict[uuid.UUID, list[int]]:

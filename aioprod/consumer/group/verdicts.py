@@ -1,6 +1,8 @@
-"""What a coordinator's error code means for a member of a group. A pure table with the rules of Kafka 4.1's own consumer.
+"""What a coordinator's error code means for a member of a group. A pure table with the rules of
+Kafka 4.1's own consumer.
 
-A code that no rule names gets a verdict all the same, by API: a code that is new or out of place must not kill a task.
+A code that no rule names gets a verdict all the same, by API: a code that is new or out of place
+must not kill a task.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Verdict(Enum):
     LOST_GENERATION = "lost generation"
     """The group went on without this member: what it had is lost, its id still counts."""
     LOST_MEMBER = "lost member"
-    """The coordinator does not know the member any more: what it had is lost, it joins as a new one."""
+    """The coordinator does not know the member any more: what it had is lost, it joins as a new
+    one.
+    """
     STALE_EPOCH = "stale epoch"
     """The member's epoch has changed meanwhile: again with the present one (KIP-848)."""
     REFUSED = "refused"

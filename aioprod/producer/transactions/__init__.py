@@ -1,4 +1,6 @@
-"""Transactions of the producer (KIP-98 and what grew from it): states, requests, what answers mean, and the manager of it all."""
+"""Transactions of the producer (KIP-98 and what grew from it): states, requests, what answers mean,
+and the manager of it all.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ from aioprod.protocol.message import Message, Request
 
 log = logging.getLogger(__name__)
 
-# The coordinator still ends the transaction before: that takes it milliseconds, so the first partition need not wait a whole back-off
-# (KAFKA-5482). Java waits 20 ms each time.
+# The coordinator still ends the transaction before: that takes it milliseconds, so the first
+# partition need not wait a whole back-off (KAFKA-5482). Java waits 20 ms each time.
 _BEHIND_LAST_TRANSACTION = (0.002, 0.004, 0.008, 0.016, 0.02)
 
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -43,7 +43,11 @@ class CoordinatorRequests(Protocol):
         """Why the last try to reach a coordinator failed; None once one is reached."""
 
     async def request(
-        self, kind: CoordinatorType, key: str, prepare: Callable[[Any], tuple[Request[ResponseT], int]], /
+        self,
+        kind: CoordinatorType,
+        key: str,
+        prepare: Callable[[Any], tuple[Request[ResponseT], int]],
+        /,
     ) -> ResponseT:
         """Send one request and return its answer."""
 
@@ -56,9 +60,11 @@ class CoordinatorCall(Generic[ResponseT]):
     """A request and how its answer is read.
 
     Attributes:
-        prepare: makes the message for a connection; called anew for each attempt, right before it is sent.
+        prepare: makes the message for a connection; called anew for each attempt, right before it
+            is sent.
         codes: the error codes in an answer.
-        hurry: whether to try again at once where only the end of the transaction before has to be waited for.
+        hurry: whether to try again at once where only the end of the transaction before has to be
+            waited for.
         before: what has to be done before each attempt, if anything.
     """
 
@@ -71,7 +77,8 @@ class CoordinatorCall(Generic[ResponseT]):
 
 
 class Repetition:
-    """Lets others end a repeated request without ever leaving one half done: an attempt that is on its way is waited for.
+    """Lets others end a repeated request without ever leaving one half done: an attempt that is on
+    its way is waited for.
 
     Attributes:
         task: what repeats it.
@@ -91,7 +98,9 @@ class Repetition:
     @property
     def trouble(self) -> KafkaError | None:
         """Why it is not done yet, as far as is known; perhaps it could not even be sent."""
-        return self.last_error or (self.coordinators.trouble if self.coordinators is not None else None)
+        return self.last_error or (
+            self.coordinators.trouble if self.coordinators is not None else None
+        )
 
     def stop(self) -> None:
         """End the task, at once or after the answer that it waits for."""
@@ -119,10 +128,13 @@ class CoordinatorCalls:
     """Makes calls in the name of one transactional id.
 
     Attributes:
-        unanswered: requests that got no answer since this was last cleared: copies of them may still arrive.
+        unanswered: requests that got no answer since this was last cleared: copies of them may
+            still arrive.
     """
 
-    def __init__(self, config: ProducerConfig, coordinators: CoordinatorRequests, rng: random.Random) -> None:
+    def __init__(
+        self, config: ProducerConfig, coordinators: CoordinatorRequests, rng: random.Random
+    ) -> None:
         assert config.transactional_id is not None
         self._id = config.transactional_id
         self._config = config
@@ -131,13 +143,19 @@ class CoordinatorCalls:
         self.unanswered: set[Api] = set()
 
     async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
-        """The answer of success. Has no limit of time: whoever waits for it has one, and ``repetition`` ends it.
+        """The answer of success. Has no limit of time: whoever waits for it has one, and
+        ``repetition`` ends it.
 
         Raises:
-            AbortableTransactionError, FatalProducerError, ProducerFencedError: the coordinator refuses.
+            AbortableTransactionError, FatalProducerError, ProducerFencedError: the coordinator
+            refuses.
             AuthenticationError: client and broker don't trust each other.
         """
-        kind, key = (CoordinatorType.TRANSACTION, self._id) if call.group_id is None else (CoordinatorType.GROUP, call.group_id)
+        kind, key = (
+            (CoordinatorType.TRANSACTION, self._id)
+            if call.group_id is None
+            else (CoordinatorType.GROUP, call.group_id)
+        )
 
         def prepare(peer: Peer) -> tuple[Request[ResponseT], int]:
             prepared = call.prepare(peer)
@@ -159,7 +177,9 @@ class CoordinatorCalls:
             except AuthenticationError:
                 raise
             except UnsupportedVersionError as error:
-                raise FatalProducerError(ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}") from error
+                raise FatalProducerError(
+                    ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
+                ) from error
             except BrokerError as error:
                 # Only the search for the coordinator raises these.
                 self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
@@ -186,7 +206,10 @@ class CoordinatorCalls:
                 log.warning("%s failed, trying on: %s", self._what(call), repetition.last_error)
             pause = self._backoff.seconds(failures)
             if call.hurry and behind_last:
-                pause = min(pause, _BEHIND_LAST_TRANSACTION[min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1])
+                pause = min(
+                    pause,
+                    _BEHIND_LAST_TRANSACTION[min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1],
+                )
             await asyncio.sleep(pause)
 
     def _what(self, call: CoordinatorCall[Any]) -> str:
@@ -199,8 +222,9 @@ class CoordinatorCalls:
         if verdict is Verdict.FENCED:
             raise ProducerFencedError(
                 ErrorCode.PRODUCER_FENCED,
-                f"{what}: another producer took over the transactional id, or the transaction was open longer than "
-                f"transaction_timeout_ms={self._config.transaction_timeout_ms}; close this producer",
+                f"{what}: another producer took over the transactional id, or the "
+                "transaction was open longer than "
+                f"transaction_timeout_ms={self._config.transaction_timeout_ms}; close it",
             )
         advice = _ADVICE.get(code, "")
         if verdict is Verdict.FATAL:
@@ -213,7 +237,14 @@ class CoordinatorCalls:
 
 
 _ADVICE = {
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; it needs the rights Describe and Write on the transactional id",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "; the broker forgets a transactional id that is not used for transactional.id.expiration.ms",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "; it needs the rights Describe and Write on the transactional id"
+    ),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "; the broker forgets a transactional id that is not used for "
+        "transactional.id.expiration.ms"
+    ),
 }

@@ -1,4 +1,6 @@
-"""The producer's calls for transactions, apart from those for sending: a base class of :class:`aioprod.Producer`."""
+"""The producer's calls for transactions, apart from those for sending: a base class of
+:class:`aioprod.Producer`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,18 @@ from typing import Any, Self
 from aioprod.errors import KafkaError, TransactionStateError
 from aioprod.metrics import ProducerMetrics, TransactionStep
 from aioprod.producer.transactions.manager import TransactionManager
-from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
+from aioprod.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    TopicPartition,
+)
 
 
 class TransactionInterface:
-    """Exactly-once over several partitions and consumed offsets (KIP-98, KIP-447, KIP-890); needs ``transactional_id``."""
+    """Exactly-once over several partitions and consumed offsets (KIP-98, KIP-447, KIP-890); needs
+    ``transactional_id``.
+    """
 
     _transactions: TransactionManager | None
     _metrics: ProducerMetrics
@@ -27,10 +36,12 @@ class TransactionInterface:
         raise NotImplementedError
 
     async def init_transactions(self) -> None:
-        """Make certain that older producers with the same ``transactional_id`` are fenced off, and their open transactions aborted.
+        """Make certain that older producers with the same ``transactional_id`` are fenced off, and
+        their open transactions aborted.
 
-        ``start`` has done that already, so this returns at once. It is there for code that is written for Java's producer or librdkafka's, where
-        it has to be called. Waits at most ``max_block_ms``, where the coordinator has to be asked for a new epoch.
+        ``start`` has done that already, so this returns at once. It is there for code that is
+        written for Java's producer or librdkafka's, where it has to be called. Waits at most
+        ``max_block_ms``, where the coordinator has to be asked for a new epoch.
 
         Raises:
             TransactionStateError: no ``transactional_id`` is set, or a transaction is open.
@@ -49,32 +60,41 @@ class TransactionInterface:
         await self._timed("begin", self._transactional().begin())
 
     async def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group_metadata: str | ConsumerGroupMetadata
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group_metadata: str | ConsumerGroupMetadata,
     ) -> None:
         """Commit positions of a consumer group with this transaction (KIP-447): both happen, or
         neither. Waits at most ``max_block_ms``.
 
         Args:
             offsets: for each partition the offset of the next record to read.
-            group_metadata: of the consumer that read the records; a group's name alone does not fence off a replaced member.
+            group_metadata: of the consumer that read the records; a group's name alone does not
+                fence off a replaced member.
 
         Raises:
             AbortableTransactionError: the member was replaced, or the group refuses: abort.
         """
-        await self._timed("send-offsets", self._transactional().send_offsets(offsets, group_metadata))
+        await self._timed(
+            "send-offsets", self._transactional().send_offsets(offsets, group_metadata)
+        )
 
     async def prepare_transaction(self) -> PreparedTransaction | None:
-        """Have all records written, and leave the transaction open for whoever is to end it, here or in another process.
+        """Have all records written, and leave the transaction open for whoever is to end it, here
+        or in another process.
 
-        ``close`` leaves a prepared transaction alone, so that it outlives the producer until ``transaction_timeout_ms`` is over. This producer
-        may still commit or abort it, and can begin no other before.
+        ``close`` leaves a prepared transaction alone, so that it outlives the producer until
+        ``transaction_timeout_ms`` is over. This producer may still commit or abort it, and can
+        begin no other before.
 
         Returns:
-            What the transaction is ended with; None where nothing was written, so that there is nothing to end.
+            What the transaction is ended with; None where nothing was written, so that there is
+            nothing to end.
 
         Raises:
             TransactionStateError: no transaction is open.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on waiting.
+            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
+                waiting.
             KafkaError: a record of the transaction failed; abort.
         """
         return await self._transactional().prepare()
@@ -106,7 +126,8 @@ class TransactionInterface:
             yield self
             await self.commit_transaction()
         except BaseException:
-            # The block's own error is what the caller has to see; the abort runs in a task of the manager's.
+            # The block's own error is what the caller has to see; the abort runs in a task of the
+            # manager's.
             with contextlib.suppress(KafkaError):
                 if self._transactions is not None and self._transactions.in_transaction:
                     await self.abort_transaction()
@@ -121,6 +142,8 @@ class TransactionInterface:
 
     def _transactional(self) -> TransactionManager:
         if self._transactions is None:
-            raise TransactionStateError("transactional_id is not set: give the producer one, to use transactions")
+            raise TransactionStateError(
+                "transactional_id is not set: give the producer one, to use transactions"
+            )
         self._check_running()
         return self._transactions

@@ -1,8 +1,10 @@
-"""Runs the transactions of one producer: holds the state, makes the coordinators' calls, tells the sender what may go.
+"""Runs the transactions of one producer: holds the state, makes the coordinators' calls, tells the
+sender what may go.
 
-Each operation (init, offsets, commit, abort) runs in a task of its own. Callers only wait for it: whoever is cancelled or
-runs out of time leaves it under way, and the same call again goes on waiting. A failure puts the state right before any
-waiter wakes. Decisions are synchronous; an operation that was killed from outside can be started anew at any point.
+Each operation (init, offsets, commit, abort) runs in a task of its own. Callers only wait for it:
+whoever is cancelled or runs out of time leaves it under way, and the same call again goes on
+waiting. A failure puts the state right before any waiter wakes. Decisions are synchronous; an
+operation that was killed from outside can be started anew at any point.
 """
 
 from __future__ import annotations
@@ -32,7 +34,12 @@ from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, may_follow, refusal
 from aioprod.producer.transactions.verdicts import batch_failure
 from aioprod.producer_config import ProducerConfig
-from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
+from aioprod.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    TopicPartition,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +58,8 @@ class TransactionManager:
         coordinators: where requests go.
         rng: jitter.
         wake: called when the sender should look again.
-        drop_unsent: fails all batches that were never sent, and what has to be sent again, with the error.
+        drop_unsent: fails all batches that were never sent, and what has to be sent again, with the
+            error.
         wait_for_sent: flushes, and returns when every batch has its outcome.
         on_fatal: called once, with the error after which nothing may be written any more.
 
@@ -91,7 +99,7 @@ class TransactionManager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: ProducerClosedError | None = None
 
-    # -- asked and told by the send path and by the sender ---------------------------------------------------------
+    # -- asked and told by the send path and by the sender -----------------------------------------
 
     @property
     def in_transaction(self) -> bool:
@@ -100,12 +108,16 @@ class TransactionManager:
 
     @property
     def holds_up_readers(self) -> bool:
-        """Whether the coordinator may have a transaction that nothing but this producer, or its timeout, ends."""
+        """Whether the coordinator may have a transaction that nothing but this producer, or its
+        timeout, ends.
+        """
         return self._conversation.perhaps_begun and self.state is not _S.PREPARED
 
     @property
     def produce_adds_partitions(self) -> bool:
-        """Whether brokers add partitions to the transaction by themselves, from Produce version 12 on (KIP-890). Else no such version may be used."""
+        """Whether brokers add partitions to the transaction by themselves, from Produce version 12
+        on (KIP-890). Else no such version may be used.
+        """
         return self._conversation.v2
 
     def check_may_send(self) -> None:
@@ -113,7 +125,8 @@ class TransactionManager:
 
         Raises:
             TransactionStateError: no transaction is open.
-            AbortableTransactionError, FatalProducerError: the transaction, or the producer, has failed.
+            AbortableTransactionError, FatalProducerError: the transaction, or the producer, has
+            failed.
         """
         if not self.may_append:
             self._check(Call.SEND, _S.IN_TRANSACTION)
@@ -143,17 +156,21 @@ class TransactionManager:
         self._conversation.begun = True
 
     def batch_failed(self, tp: TopicPartition, error: KafkaError) -> None:
-        """A record or a batch of the transaction was given up: the transaction can't be committed any more."""
+        """A record or a batch of the transaction was given up: the transaction can't be committed
+        any more.
+        """
         failure = batch_failure(f"transactional_id={self._id!r}: {place_of(tp)}", error)
         if isinstance(failure, AbortableTransactionError):
             self._fail(failure)
         else:
             self.fail(failure)
 
-    # -- calls -----------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes on, and it may be called again."""
+        """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes
+        on, and it may be called again.
+        """
         self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
         operation = self._running_init()
         try:
@@ -162,11 +179,13 @@ class TransactionManager:
             await operation.end()
 
     async def init(self) -> None:
-        """Unless :meth:`start` has: get the producer id, which fences off an older producer and has its open transaction aborted.
+        """Unless :meth:`start` has: get the producer id, which fences off an older producer and has
+        its open transaction aborted.
 
         Raises:
             TransactionStateError: a transaction is open.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on waiting.
+            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
+                waiting.
             FatalProducerError: refused for good.
             BrokerError: refused for now: the right to it is missing.
         """
@@ -181,24 +200,35 @@ class TransactionManager:
 
         Raises:
             TransactionStateError: one is open already.
-            KafkaError: as for :meth:`init`; and what an earlier transaction failed with, until it is aborted.
+            KafkaError: as for :meth:`init`; and what an earlier transaction failed with, until it
+                is aborted.
         """
         deadline = self._deadline()
         while self.state is not _S.READY or self._closed is not None:
             self._check(Call.BEGIN, _S.UNINITIALIZED, _S.INITIALIZING, _S.COMMITTING, _S.ABORTING)
-            under_way = self._running_end() if self.state in (_S.COMMITTING, _S.ABORTING) else self._running_init()
+            under_way = (
+                self._running_end()
+                if self.state in (_S.COMMITTING, _S.ABORTING)
+                else self._running_init()
+            )
             await self._join(under_way, deadline, Call.BEGIN)
         self._ending, self.number = None, self.number + 1
         self._go(_S.IN_TRANSACTION)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | ConsumerGroupMetadata) -> None:
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group: str | ConsumerGroupMetadata,
+    ) -> None:
         """Put a consumer group's positions into the transaction (KIP-447). No offsets, no request.
 
         Raises:
             SerializationError: an argument is of the wrong type or outside its limits.
             TransactionStateError: no transaction is open.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; the same call again goes on waiting.
-            AbortableTransactionError: refused, for example because the group's member was replaced: abort.
+            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; the same call again
+                goes on waiting.
+            AbortableTransactionError: refused, for example because the group's member was replaced:
+                abort.
             FatalProducerError: refused for good.
         """
         self._check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
@@ -213,12 +243,16 @@ class TransactionManager:
             await running.over(Call.SEND_OFFSETS, self._config.max_block_ms, deadline)
             self._check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
         repetition = Repetition()
-        self._offsets = self._start(Call.SEND_OFFSETS, self._commit_offsets(repetition, *arguments), repetition, arguments)
+        self._offsets = self._start(
+            Call.SEND_OFFSETS, self._commit_offsets(repetition, *arguments), repetition, arguments
+        )
         self._offsets.task.add_done_callback(self._offsets_ended)
         await self._join(self._offsets, deadline, Call.SEND_OFFSETS)
 
     async def prepare(self) -> PreparedTransaction | None:
-        """Have all records written, and leave the transaction open; None where nothing was written. Raises what :meth:`commit` does."""
+        """Have all records written, and leave the transaction open; None where nothing was written.
+        Raises what :meth:`commit` does.
+        """
         deadline = self._deadline()
         if not self._succeeded_unseen(Call.PREPARE):
             self._check(Call.PREPARE, _S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED)
@@ -232,9 +266,11 @@ class TransactionManager:
         Raises:
             TransactionStateError: no transaction is open.
             AbortableTransactionError: something of it failed: abort.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on waiting.
+            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
+                waiting.
             TransactionAbortedError: another task aborted it meanwhile.
-            FatalProducerError: nothing more can be done with this producer. Whether the commit happened, a new one can't tell either.
+            FatalProducerError: nothing more can be done with this producer. Whether the commit
+                happened, a new one can't tell either.
         """
         deadline = self._deadline()
         if not self._succeeded_unseen(Call.COMMIT):
@@ -242,26 +278,41 @@ class TransactionManager:
             await self._join(self._towards(_S.COMMITTING), deadline, Call.COMMIT)
 
     async def abort(self) -> None:
-        """Drop what was not sent, and have the rest never shown to consumers that read committed records.
+        """Drop what was not sent, and have the rest never shown to consumers that read committed
+        records.
 
         A commit that was called but not sent to the coordinator yet is overtaken.
 
         Raises:
             TransactionStateError: no transaction is open, or its commit is on its way.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on waiting.
-            FatalProducerError: nothing more can be done with this producer. What it wrote stays invisible.
+            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
+                waiting.
+            FatalProducerError: nothing more can be done with this producer. What it wrote stays
+                invisible.
         """
         deadline = self._deadline()
         if not self._succeeded_unseen(Call.ABORT):
-            if self.state in (_S.PREPARING, _S.COMMITTING) and self._ending is not None and not self._ending.repetition.attempts:
+            if (
+                self.state in (_S.PREPARING, _S.COMMITTING)
+                and self._ending is not None
+                and not self._ending.repetition.attempts
+            ):
                 self._ending.overtaken = True
                 self._ending.task.cancel()
             else:
-                self._check(Call.ABORT, _S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR, _S.ABORTING)
+                self._check(
+                    Call.ABORT,
+                    _S.IN_TRANSACTION,
+                    _S.PREPARING,
+                    _S.PREPARED,
+                    _S.ABORTABLE_ERROR,
+                    _S.ABORTING,
+                )
             await self._join(self._towards(_S.ABORTING), deadline, Call.ABORT)
 
     async def settle(self) -> None:
-        """Leave no transaction open, before the producer closes: wait for the commit or abort under way, abort one that neither is called for.
+        """Leave no transaction open, before the producer closes: wait for the commit or abort under
+        way, abort one that neither is called for.
 
         One that is prepared belongs to whoever was told so, and is left alone.
 
@@ -276,7 +327,9 @@ class TransactionManager:
             await self.abort()
 
     def stop(self) -> None:
-        """End all that is under way, at once: before the producer fails what is left, which no commit may pass by."""
+        """End all that is under way, at once: before the producer fails what is left, which no
+        commit may pass by.
+        """
         self._closed = self._closed or ProducerClosedError("the producer is closed")
         self.may_append = False
         for task in list(self._tasks):
@@ -288,14 +341,19 @@ class TransactionManager:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=_CLOSE_TIMEOUT_S)
 
-    # -- waiting ---------------------------------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------------
 
     def _check(self, call: Call, *allowed: TransactionState) -> None:
         if self._closed is not None:
             raise self._closed.with_traceback(None)
         if self.state not in allowed:
-            # The errors that hold are raised time and again: without their old tracebacks, or these would grow for ever.
-            raise self.error.with_traceback(None) if self.error is not None else TransactionStateError(refusal(call, self.state))
+            # The errors that hold are raised time and again: without their old tracebacks, or these
+            # would grow for ever.
+            raise (
+                self.error.with_traceback(None)
+                if self.error is not None
+                else TransactionStateError(refusal(call, self.state))
+            )
 
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._config.max_block_ms / 1000
@@ -306,16 +364,24 @@ class TransactionManager:
         operation.outcome(call, self._closed or self.error)
 
     def _succeeded_unseen(self, call: Call) -> bool:
-        """Whether this call succeeded while nobody waited for it: its caller has come back to hear of it."""
+        """Whether this call succeeded while nobody waited for it: its caller has come back to hear
+        of it.
+        """
         ended = self._ending
         if ended is None or ended.call is not call or not ended.succeeded_unseen:
             return False
         ended.seen = True
         return True
 
-    # -- operations ------------------------------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
-    def _start(self, call: Call, work: Coroutine[Any, Any, None], repetition: Repetition, arguments: object = None) -> Operation:
+    def _start(
+        self,
+        call: Call,
+        work: Coroutine[Any, Any, None],
+        repetition: Repetition,
+        arguments: object = None,
+    ) -> Operation:
         repetition.task = self._spawn(work, call.value)
         return Operation(call, repetition.task, repetition, arguments)
 
@@ -334,7 +400,9 @@ class TransactionManager:
             if self.state is not _S.INITIALIZING:
                 self._go(_S.INITIALIZING)
             repetition = Repetition()
-            running = self._initializing = self._start(Call.INIT, self._initialize(repetition), repetition)
+            running = self._initializing = self._start(
+                Call.INIT, self._initialize(repetition), repetition
+            )
         return running
 
     def _towards(self, state: TransactionState) -> Operation:
@@ -345,11 +413,17 @@ class TransactionManager:
         return self._running_end()
 
     def _running_end(self) -> Operation:
-        """The operation that prepares or ends the transaction, as the state says; started where it is not under way."""
+        """The operation that prepares or ends the transaction, as the state says; started where it
+        is not under way.
+        """
         running = self._ending
         if running is None or not running.under_way:
             repetition = Repetition()
-            works = {_S.PREPARING: (Call.PREPARE, self._prepare), _S.COMMITTING: (Call.COMMIT, self._commit), _S.ABORTING: (Call.ABORT, self._abort)}
+            works = {
+                _S.PREPARING: (Call.PREPARE, self._prepare),
+                _S.COMMITTING: (Call.COMMIT, self._commit),
+                _S.ABORTING: (Call.ABORT, self._abort),
+            }
             call, work = works[self.state]
             running = self._ending = self._start(call, work(repetition), repetition)
         return running
@@ -370,7 +444,8 @@ class TransactionManager:
     def _ensure_adding(self) -> None:
         running = self._adding
         if running is None or running.task is None or running.task.done():
-            # The task has its turn after the caller's: what is sent in one go is added with one request.
+            # The task has its turn after the caller's: what is sent in one go is added with one
+            # request.
             self._adding = repetition = Repetition()
             repetition.task = self._spawn(self._add_partitions(repetition), "add-partitions")
             # Should it have been killed: the sender asks again, and so starts it anew.
@@ -381,7 +456,10 @@ class TransactionManager:
             await self._conversation.add_partitions(repetition, self._wake)
 
     async def _commit_offsets(
-        self, repetition: Repetition, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+        self,
+        repetition: Repetition,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
     ) -> None:
         with self._failures_noted():
             await self._conversation.commit_offsets(repetition, offsets, group)
@@ -389,7 +467,12 @@ class TransactionManager:
     def _offsets_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and self._closed is None and self.state in _WRITING:
             # Killed from outside, so they may be missing: a commit must not pass them by.
-            self._fail(AbortableTransactionError(ErrorCode.TRANSACTION_ABORTABLE, "send_offsets_to_transaction() was cancelled from outside"))
+            self._fail(
+                AbortableTransactionError(
+                    ErrorCode.TRANSACTION_ABORTABLE,
+                    "send_offsets_to_transaction() was cancelled from outside",
+                )
+            )
 
     async def _prepare(self, repetition: Repetition) -> None:
         with self._failures_noted():
@@ -405,8 +488,16 @@ class TransactionManager:
     async def _abort(self, repetition: Repetition) -> None:
         with self._failures_noted():
             self._conversation.to_add.clear()
-            self._drop_unsent(TransactionAbortedError(f"transactional_id={self._id!r}: the transaction was aborted before the record was sent"))
-            for under_way in (self._adding, self._offsets.repetition if self._offsets is not None else None):
+            self._drop_unsent(
+                TransactionAbortedError(
+                    f"transactional_id={self._id!r}: the transaction was aborted before the "
+                    "record was sent"
+                )
+            )
+            for under_way in (
+                self._adding,
+                self._offsets.repetition if self._offsets is not None else None,
+            ):
                 if under_way is not None and under_way.task is not None:
                     under_way.stop()
                     await asyncio.wait([under_way.task])
@@ -416,7 +507,9 @@ class TransactionManager:
             self._ended()
 
     async def _all_written(self, call: Call, state: TransactionState) -> None:
-        """Wait until all that belongs to the transaction is written; raises where something of it is not, or the state is another by then."""
+        """Wait until all that belongs to the transaction is written; raises where something of it
+        is not, or the state is another by then.
+        """
         await self._outcomes()
         if self._offsets is not None:
             await asyncio.wait([self._offsets.task])
@@ -440,7 +533,7 @@ class TransactionManager:
             if self._closed is None:
                 self._running_init()
 
-    # -- state -----------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def _go(self, state: TransactionState) -> None:
         assert may_follow(self.state, state), f"from {self.state} to {state}"
@@ -465,7 +558,9 @@ class TransactionManager:
 
     def _fault(self, error: Exception) -> KafkaError:
         log.error("transactional_id=%r: a fault of this library", self._id, exc_info=error)
-        self.fail(fatal := KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer"))
+        self.fail(
+            fatal := KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
+        )
         return fatal
 
     def _fail(self, error: AbortableTransactionError) -> None:

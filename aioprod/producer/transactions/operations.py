@@ -1,4 +1,6 @@
-"""One call's work: it runs in a task of its own, and any number of callers wait for it, each with a limit of its own."""
+"""One call's work: it runs in a task of its own, and any number of callers wait for it, each with a
+limit of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,12 @@ class Operation:
     @property
     def succeeded_unseen(self) -> bool:
         """Whether it succeeded while nobody waited for it."""
-        return self.task.done() and not self.seen and not self.task.cancelled() and self.task.exception() is None
+        return (
+            self.task.done()
+            and not self.seen
+            and not self.task.cancelled()
+            and self.task.exception() is None
+        )
 
     async def over(self, call: Call, max_block_ms: float, deadline: float) -> None:
         """Wait until it has an outcome, whichever. Cancelling the waiter leaves it alone.
@@ -45,17 +52,24 @@ class Operation:
         Raises:
             KafkaTimeoutError: the loop's time is past ``deadline``. It goes on.
         """
-        await asyncio.wait([self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        await asyncio.wait(
+            [self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time())
+        )
         if self.under_way:
             trouble = self.repetition.trouble
             goes_on = "" if call is Call.START else f": {self.call.value}() goes on"
             raise KafkaTimeoutError(
-                f"{call.value}() not done within max_block_ms={max_block_ms}{goes_on}, call {call.value}() again to wait for it"
+                (
+                    f"{call.value}() not done within max_block_ms={max_block_ms}{goes_on}, call "
+                    f"{call.value}() again to wait for it"
+                )
                 + (f" (last trouble: {trouble})" if trouble is not None else "")
             )
 
     async def end(self) -> None:
-        """Where it has no outcome yet: have it go on no more, whether its request is on its way or not."""
+        """Where it has no outcome yet: have it go on no more, whether its request is on its way or
+        not.
+        """
         if self.under_way:
             self.task.cancel()
             await asyncio.wait([self.task])
@@ -72,8 +86,13 @@ class Operation:
             if killed_by is not None:
                 raise killed_by.with_traceback(None)
             if self.overtaken:
-                raise TransactionAbortedError(f"{call.value}(): abort_transaction() was called before the commit was sent")
-            raise KafkaError(f"the task of {self.call.value}() was cancelled from outside; call {call.value}() again")
+                raise TransactionAbortedError(
+                    f"{call.value}(): abort_transaction() was called before the commit was sent"
+                )
+            raise KafkaError(
+                f"the task of {self.call.value}() was cancelled from outside; call "
+                f"{call.value}() again"
+            )
         error = self.task.exception()
         if error is not None:
             # It may be raised for many callers: without the tracebacks of the others.
@@ -88,7 +107,11 @@ class Flush:
         spawn: starts a task that ends with the producer at the latest.
     """
 
-    def __init__(self, wait_for_sent: Callable[[], Awaitable[None]], spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]) -> None:
+    def __init__(
+        self,
+        wait_for_sent: Callable[[], Awaitable[None]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
         self._wait_for_sent = wait_for_sent
         self._spawn = spawn
         self._task: asyncio.Task[None] | None = None

@@ -1,8 +1,10 @@
-"""The requests of transactions, made from state, in the form of each version; and what their answers hold. No I/O.
+"""The requests of transactions, made from state, in the form of each version; and what their
+answers hold. No I/O.
 
-There are two protocols (KIP-890). In the first, the client adds every partition and group to the transaction before it
-writes there. In the second, brokers do that themselves when the first records or offsets arrive, and each end of a
-transaction gives the producer its next epoch. The version of each request tells the broker which one is meant.
+There are two protocols (KIP-890). In the first, the client adds every partition and group to the
+transaction before it writes there. In the second, brokers do that themselves when the first records
+or offsets arrive, and each end of a transaction gives the producer its next epoch. The version of
+each request tells the broker which one is meant.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ from aioprod.errors import ProtocolError, SerializationError, UnsupportedVersion
 from aioprod.producer.batch import Identity
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from aioprod.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
+from aioprod.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.produce import ProduceRequest
@@ -28,7 +34,11 @@ from aioprod.protocol.messages.txn_offset_commit import (
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 # From these versions on a request belongs to the second protocol.
-_FIRST_OF_V2: dict[type[Request[Any]], int] = {ProduceRequest: 12, EndTxnRequest: 5, TxnOffsetCommitRequest: 5}
+_FIRST_OF_V2: dict[type[Request[Any]], int] = {
+    ProduceRequest: 12,
+    EndTxnRequest: 5,
+    TxnOffsetCommitRequest: 5,
+}
 NEWEST_PRODUCE_OF_V1 = _FIRST_OF_V2[ProduceRequest] - 1
 # Later versions are for brokers among themselves.
 _NEWEST_ADD_PARTITIONS = 3
@@ -53,7 +63,9 @@ class Peer(Protocol):
 
 
 def speaks_v2(peer: Peer) -> bool:
-    """Whether the second protocol can be used: the cluster has agreed on it, and the broker's versions are there too."""
+    """Whether the second protocol can be used: the cluster has agreed on it, and the broker's
+    versions are there too.
+    """
     return peer.finalized_features.get(_FEATURE, 0) >= 2 and all(
         peer.versions.get(kind.API_KEY, (0, -1))[1] >= first for kind, first in _FIRST_OF_V2.items()
     )
@@ -63,18 +75,25 @@ def _version(peer: Peer, kind: type[Request[Any]], *, v2: bool) -> int:
     first = _FIRST_OF_V2[kind]
     version = peer.pick_version(kind, None if v2 else first - 1)
     if v2 and version < first:
-        raise UnsupportedVersionError(f"{kind.__name__} version {first} is needed for transaction.version=2, the broker has {version}")
+        raise UnsupportedVersionError(
+            f"{kind.__name__} version {first} is needed for transaction.version=2, the "
+            f"broker has {version}"
+        )
     return version
 
 
-def init_producer_id(peer: Peer, transactional_id: str, timeout_ms: int, identity: Identity | None) -> tuple[InitProducerIdRequest, int]:
+def init_producer_id(
+    peer: Peer, transactional_id: str, timeout_ms: int, identity: Identity | None
+) -> tuple[InitProducerIdRequest, int]:
     """Ask for a producer id; with the present identity, for its next epoch (KIP-360).
 
-    Before Kafka 2.5 a coordinator only knows the first form. It gives a new epoch too, but does not notice when this producer
-    is not the newest one.
+    Before Kafka 2.5 a coordinator only knows the first form. It gives a new epoch too, but does not
+    notice when this producer is not the newest one.
     """
     version = peer.pick_version(InitProducerIdRequest)
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+    )
     if identity is not None and version >= 3:
         request.producer_id, request.producer_epoch = identity
     return request, version
@@ -91,29 +110,40 @@ def add_partitions(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
         v3_and_below_producer_epoch=identity.epoch,
-        v3_and_below_topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()],
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()
+        ],
     )
     return request, peer.pick_version(AddPartitionsToTxnRequest, _NEWEST_ADD_PARTITIONS)
 
 
-def codes_of_partitions(reply: AddPartitionsToTxnResponse, asked: Iterable[TopicPartition]) -> list[ErrorCode]:
+def codes_of_partitions(
+    reply: AddPartitionsToTxnResponse, asked: Iterable[TopicPartition]
+) -> list[ErrorCode]:
     """The code of each partition that was asked for.
 
     Raises:
         ProtocolError: the answer leaves one out.
     """
     told = {
-        TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
+        TopicPartition(topic.name, result.partition_index): ErrorCode.of(
+            result.partition_error_code
+        )
         for topic in reply.results_by_topic_v3_and_below
         for result in topic.results_by_partition
     }
     return _codes(told, asked, "AddPartitionsToTxn")
 
 
-def add_offsets(peer: Peer, transactional_id: str, identity: Identity, group_id: str) -> tuple[AddOffsetsToTxnRequest, int]:
+def add_offsets(
+    peer: Peer, transactional_id: str, identity: Identity, group_id: str
+) -> tuple[AddOffsetsToTxnRequest, int]:
     """Make a group's offsets part of the transaction (first protocol)."""
     request = AddOffsetsToTxnRequest(
-        transactional_id=transactional_id, producer_id=identity.producer_id, producer_epoch=identity.epoch, group_id=group_id
+        transactional_id=transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        group_id=group_id,
     )
     return request, peer.pick_version(AddOffsetsToTxnRequest)
 
@@ -130,70 +160,121 @@ def commit_offsets(
     """Put offsets into the transaction; they count once it is committed.
 
     Raises:
-        UnsupportedVersionError: the broker is older than Kafka 2.5 and can't tell whether the group's member is still one (KIP-447).
+        UnsupportedVersionError: the broker is older than Kafka 2.5 and can't tell whether the
+            group's member is still one (KIP-447).
     """
     version = _version(peer, TxnOffsetCommitRequest, v2=v2)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
         # Version 1 and older have no leader epoch. It is a hint, so it may be left out there.
-        told = TxnOffsetCommitRequestPartition(partition, offset, leader_epoch if version >= 2 else -1, metadata)
+        told = TxnOffsetCommitRequestPartition(
+            partition, offset, leader_epoch if version >= 2 else -1, metadata
+        )
         topics.setdefault(topic, []).append(told)
     request = TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group.group_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
-        topics=[TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()],
+        topics=[
+            TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()
+        ],
     )
     if version >= 3:
-        request.generation_id, request.member_id, request.group_instance_id = group.generation_id, group.member_id, group.group_instance_id
+        request.generation_id, request.member_id, request.group_instance_id = (
+            group.generation_id,
+            group.member_id,
+            group.group_instance_id,
+        )
     elif group != ConsumerGroupMetadata(group.group_id):
-        raise UnsupportedVersionError(f"group {group.group_id!r}: the broker can't check group members (needs TxnOffsetCommit 3, has {version})")
+        raise UnsupportedVersionError(
+            f"group {group.group_id!r}: the broker can't check group members (needs "
+            f"TxnOffsetCommit 3, has {version})"
+        )
     return request, version
 
 
-def codes_of_offsets(reply: TxnOffsetCommitResponse, asked: Iterable[TopicPartition]) -> list[ErrorCode]:
+def codes_of_offsets(
+    reply: TxnOffsetCommitResponse, asked: Iterable[TopicPartition]
+) -> list[ErrorCode]:
     """The code of each partition whose offset was given.
 
     Raises:
         ProtocolError: the answer leaves one out.
     """
-    told = {TopicPartition(topic.name, p.partition_index): ErrorCode.of(p.error_code) for topic in reply.topics for p in topic.partitions}
+    told = {
+        TopicPartition(topic.name, p.partition_index): ErrorCode.of(p.error_code)
+        for topic in reply.topics
+        for p in topic.partitions
+    }
     return _codes(told, asked, "TxnOffsetCommit")
 
 
-def end(peer: Peer, transactional_id: str, identity: Identity, *, commit: bool, v2: bool) -> tuple[EndTxnRequest, int]:
+def end(
+    peer: Peer, transactional_id: str, identity: Identity, *, commit: bool, v2: bool
+) -> tuple[EndTxnRequest, int]:
     """Commit or abort."""
-    request = EndTxnRequest(transactional_id=transactional_id, producer_id=identity.producer_id, producer_epoch=identity.epoch, committed=commit)
+    request = EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        committed=commit,
+    )
     return request, _version(peer, EndTxnRequest, v2=v2)
 
 
-def _codes(told: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], name: str) -> list[ErrorCode]:
+def _codes(
+    told: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], name: str
+) -> list[ErrorCode]:
     left_out = [tp for tp in asked if tp not in told]
     if left_out:
-        raise ProtocolError(f"the broker's answer to {name} leaves out {left_out[0].topic}-{left_out[0].partition}")
+        raise ProtocolError(
+            f"the broker's answer to {name} leaves out {left_out[0].topic}-{left_out[0].partition}"
+        )
     return list(told.values())
 
 
-def checked_offsets(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+def checked_offsets(
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offsets in one form, each looked at.
 
     Raises:
-        SerializationError: something in it is of the wrong type or outside its limits; the message names it.
+        SerializationError: something in it is of the wrong type or outside its limits; the message
+            names it.
     """
     if not isinstance(offsets, Mapping):
-        raise SerializationError(f"offsets of type {type(offsets).__name__}: must be a mapping of TopicPartition to an offset")
+        raise SerializationError(
+            f"offsets of type {type(offsets).__name__}: must be a mapping of TopicPartition "
+            "to an offset"
+        )
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for place, given in offsets.items():
-        if not (isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and _is_number(place[1], 2**31 - 1)):
-            raise SerializationError(f"offsets: {place!r} must be a TopicPartition (topic name, partition number)")
+        if not (
+            isinstance(place, tuple)
+            and len(place) == 2
+            and isinstance(place[0], str)
+            and _is_number(place[1], 2**31 - 1)
+        ):
+            raise SerializationError(
+                f"offsets: {place!r} must be a TopicPartition (topic name, partition number)"
+            )
         entry = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         if not _is_number(entry.offset, _MAX_OFFSET):
-            raise SerializationError(f"offset {entry.offset!r} of {place[0]}-{place[1]}: must be a whole number from 0 to 2^63-1")
+            raise SerializationError(
+                f"offset {entry.offset!r} of {place[0]}-{place[1]}: must be a whole number "
+                "from 0 to 2^63-1"
+            )
         if not isinstance(entry.metadata, str) or len(entry.metadata.encode()) > _MAX_STRING:
-            raise SerializationError(f"metadata of the offset of {place[0]}-{place[1]}: must be a string of at most {_MAX_STRING} bytes")
+            raise SerializationError(
+                f"metadata of the offset of {place[0]}-{place[1]}: must be a string of at "
+                f"most {_MAX_STRING} bytes"
+            )
         if entry.leader_epoch != -1 and not _is_number(entry.leader_epoch, 2**31 - 1):
-            raise SerializationError(f"leader_epoch {entry.leader_epoch!r} of {place[0]}-{place[1]}: must be a number from -1 to 2^31-1")
+            raise SerializationError(
+                f"leader_epoch {entry.leader_epoch!r} of {place[0]}-{place[1]}: must be a "
+                "number from -1 to 2^31-1"
+            )
         checked[TopicPartition(*place)] = entry
     return checked
 
@@ -206,18 +287,28 @@ def checked_group(group: str | ConsumerGroupMetadata) -> ConsumerGroupMetadata:
     """The group in one form.
 
     Raises:
-        SerializationError: it is neither a group's id nor metadata, or a field is of the wrong type.
+        SerializationError: it is neither a group's id nor metadata, or a field is of the wrong
+            type.
     """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)
     if not isinstance(group, ConsumerGroupMetadata):
-        raise SerializationError(f"group of type {type(group).__name__}: must be a group id or ConsumerGroupMetadata")
+        raise SerializationError(
+            f"group of type {type(group).__name__}: must be a group id or ConsumerGroupMetadata"
+        )
     if not isinstance(group.group_id, str) or not group.group_id:
         raise SerializationError(f"group_id={group.group_id!r}: must be the id of a consumer group")
     if not isinstance(group.member_id, str) or not isinstance(group.group_instance_id, str | None):
-        raise SerializationError(f"{group!r}: member_id must be a string, group_instance_id a string or None")
+        raise SerializationError(
+            f"{group!r}: member_id must be a string, group_instance_id a string or None"
+        )
     if group.generation_id != -1 and not _is_number(group.generation_id, 2**31 - 1):
-        raise SerializationError(f"generation_id={group.generation_id!r}: must be a number from -1 to 2^31-1")
+        raise SerializationError(
+            f"generation_id={group.generation_id!r}: must be a number from -1 to 2^31-1"
+        )
     if group.generation_id > 0 and not group.member_id:
-        raise SerializationError(f"generation_id={group.generation_id} of group {group.group_id!r} needs the member_id that goes with it")
+        raise SerializationError(
+            f"generation_id={group.generation_id} of group {group.group_id!r} needs the "
+            "member_id that goes with it"
+        )
     return group

@@ -1,4 +1,6 @@
-"""The states of a transactional producer, which of them follow which, and which call is right in each. No I/O."""
+"""The states of a transactional producer, which of them follow which, and which call is right in
+each. No I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ class TransactionState(Enum):
     IN_TRANSACTION = "in transaction"
     PREPARING = "preparing"
     PREPARED = "prepared"
-    """Everything is written: whoever knows the identity may end the transaction, this producer or another process (KIP-939)."""
+    """Everything is written: whoever knows the identity may end the transaction, this producer or
+    another process (KIP-939).
+    """
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
@@ -49,7 +53,8 @@ _NEXT: dict[TransactionState, frozenset[TransactionState]] = {
     _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING}),
     # Until the commit itself is sent, an abort may still overtake it.
     _S.COMMITTING: frozenset({_S.READY, _S.INITIALIZING, _S.ABORTABLE_ERROR, _S.ABORTING}),
-    # What fails while aborting is of no interest, unless it is the abort itself: that is fatal, for what else could be tried (KAFKA-19250).
+    # What fails while aborting is of no interest, unless it is the abort itself: that is fatal, for
+    # what else could be tried (KAFKA-19250).
     _S.ABORTING: frozenset({_S.READY, _S.INITIALIZING}),
     _S.ABORTABLE_ERROR: frozenset({_S.ABORTING}),
     _S.FATAL_ERROR: frozenset(),
@@ -57,11 +62,20 @@ _NEXT: dict[TransactionState, frozenset[TransactionState]] = {
 
 _ADVICE: dict[TransactionState, str] = {
     _S.UNINITIALIZED: "no transaction is open: call begin_transaction() first",
-    _S.INITIALIZING: "no transaction is open: call begin_transaction() first; it waits for the producer id",
+    _S.INITIALIZING: (
+        "no transaction is open: call begin_transaction() first; it waits for the producer id"
+    ),
     _S.READY: "no transaction is open: call begin_transaction() first",
-    _S.IN_TRANSACTION: "a transaction is open: end it with commit_transaction() or abort_transaction() first",
-    _S.PREPARING: "the transaction is being prepared: call prepare_transaction() again to wait for its end, or abort_transaction()",
-    _S.PREPARED: "the transaction is prepared: end it with commit_transaction() or abort_transaction() first",
+    _S.IN_TRANSACTION: (
+        "a transaction is open: end it with commit_transaction() or abort_transaction() first"
+    ),
+    _S.PREPARING: (
+        "the transaction is being prepared: call prepare_transaction() again to wait for its "
+        "end, or abort_transaction()"
+    ),
+    _S.PREPARED: (
+        "the transaction is prepared: end it with commit_transaction() or abort_transaction() first"
+    ),
     _S.COMMITTING: "a commit is under way: call commit_transaction() again to wait for its end",
     _S.ABORTING: "an abort is under way: call abort_transaction() again to wait for its end",
     _S.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction()",
@@ -75,5 +89,7 @@ def may_follow(source: TransactionState, target: TransactionState) -> bool:
 
 
 def refusal(call: Call, state: TransactionState) -> str:
-    """The text of the error for a call that does not fit the state: it names both, and the call that would be right."""
+    """The text of the error for a call that does not fit the state: it names both, and the call
+    that would be right.
+    """
     return f"{call.value}() in state {state.value!r}: {_ADVICE[state]}"

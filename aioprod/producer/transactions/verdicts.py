@@ -1,6 +1,8 @@
-"""What a coordinator's error code means for the transaction, and what a batch's failure does. Pure tables, the rules of Kafka 4.1's own producer.
+"""What a coordinator's error code means for the transaction, and what a batch's failure does. Pure
+tables, the rules of Kafka 4.1's own producer.
 
-A code that no rule names gets a verdict all the same, by API: a code that is new or out of place must not kill a task.
+A code that no rule names gets a verdict all the same, by API: a code that is new or out of place
+must not kill a task.
 """
 
 from __future__ import annotations
@@ -42,15 +44,28 @@ class Verdict(IntEnum):
     """The transaction has to be aborted (KIP-1050)."""
     FATAL = 4
     FENCED = 5
-    """Fatal: another producer has the transactional id, or the coordinator took it away when the transaction ran too long."""
+    """Fatal: another producer has the transactional id, or the coordinator took it away when the
+    transaction ran too long.
+    """
 
 
 _E = ErrorCode
 _MOVED = dict.fromkeys(COORDINATOR_MOVED, Verdict.NEW_COORDINATOR)
-# Brokers before Kafka 2.7 say INVALID_PRODUCER_EPOCH where newer ones say PRODUCER_FENCED (KIP-588).
+# Brokers before Kafka 2.7 say INVALID_PRODUCER_EPOCH where newer ones say PRODUCER_FENCED
+# (KIP-588).
 _FENCED = dict.fromkeys((_E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED), Verdict.FENCED)
-_LOST = dict.fromkeys((_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _E.INVALID_TXN_STATE, _E.INVALID_PRODUCER_ID_MAPPING), Verdict.FATAL)
-_ABORTABLE = {_E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE, _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE}
+_LOST = dict.fromkeys(
+    (
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        _E.INVALID_TXN_STATE,
+        _E.INVALID_PRODUCER_ID_MAPPING,
+    ),
+    Verdict.FATAL,
+)
+_ABORTABLE = {
+    _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+}
 # The coordinator has lost the producer: after the abort a new epoch makes it known again (KIP-360).
 _UNKNOWN_PRODUCER = {_E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE}
 
@@ -60,7 +75,14 @@ _RULES: dict[Api, dict[ErrorCode, Verdict]] = {
         **_MOVED,
         **_FENCED,
         # Abortable, for nothing is lost: once the right is given, the next try succeeds.
-        **dict.fromkeys((_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _E.CLUSTER_AUTHORIZATION_FAILED, _E.TRANSACTION_ABORTABLE), Verdict.ABORTABLE),
+        **dict.fromkeys(
+            (
+                _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                _E.CLUSTER_AUTHORIZATION_FAILED,
+                _E.TRANSACTION_ABORTABLE,
+            ),
+            Verdict.ABORTABLE,
+        ),
     },
     Api.ADD_PARTITIONS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER},
     Api.ADD_OFFSETS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER, **_ABORTABLE},
@@ -69,18 +91,40 @@ _RULES: dict[Api, dict[ErrorCode, Verdict]] = {
         **_FENCED,
         **_ABORTABLE,
         _E.REQUEST_TIMED_OUT: Verdict.NEW_COORDINATOR,
-        # The member was replaced, or its assignment is out of date: its offsets must not count, the producer is sound.
+        # The member was replaced, or its assignment is out of date: its offsets must not count, the
+        # producer is sound.
         **dict.fromkeys(
-            (_E.FENCED_INSTANCE_ID, _E.UNKNOWN_MEMBER_ID, _E.ILLEGAL_GENERATION, _E.STALE_MEMBER_EPOCH, _E.REBALANCE_IN_PROGRESS), Verdict.ABORTABLE
+            (
+                _E.FENCED_INSTANCE_ID,
+                _E.UNKNOWN_MEMBER_ID,
+                _E.ILLEGAL_GENERATION,
+                _E.STALE_MEMBER_EPOCH,
+                _E.REBALANCE_IN_PROGRESS,
+            ),
+            Verdict.ABORTABLE,
         ),
-        # The fault is in what was given to this one call. Java ends the producer here; an abort is as safe.
+        # The fault is in what was given to this one call. Java ends the producer here; an abort is
+        # as safe.
         **dict.fromkeys(
-            (_E.TOPIC_AUTHORIZATION_FAILED, _E.OFFSET_METADATA_TOO_LARGE, _E.INVALID_COMMIT_OFFSET_SIZE, _E.INVALID_GROUP_ID), Verdict.ABORTABLE
+            (
+                _E.TOPIC_AUTHORIZATION_FAILED,
+                _E.OFFSET_METADATA_TOO_LARGE,
+                _E.INVALID_COMMIT_OFFSET_SIZE,
+                _E.INVALID_GROUP_ID,
+            ),
+            Verdict.ABORTABLE,
         ),
     },
-    Api.END: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER, _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE},
+    Api.END: {
+        **_MOVED,
+        **_FENCED,
+        **_LOST,
+        **_UNKNOWN_PRODUCER,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    },
 }
-# What a partition can't have: the transaction goes, the producer stays. For the others the unexpected is the end.
+# What a partition can't have: the transaction goes, the producer stays. For the others the
+# unexpected is the end.
 _OTHERWISE = {Api.ADD_PARTITIONS: Verdict.ABORTABLE}
 
 _FATAL_FOR_A_BATCH = frozenset(
@@ -113,7 +157,9 @@ def judge_all(api: Api, codes: Iterable[ErrorCode]) -> tuple[Verdict, ErrorCode]
 
 
 def batch_failure(where: str, error: KafkaError) -> AbortableTransactionError | FatalProducerError:
-    """What a record or batch that failed for good does to its transaction, as the error that says so."""
+    """What a record or batch that failed for good does to its transaction, as the error that says
+    so.
+    """
     if isinstance(error, FatalProducerError):
         return error
     code = error.code if isinstance(error, BrokerError) else _E.TRANSACTION_ABORTABLE
@@ -122,9 +168,17 @@ def batch_failure(where: str, error: KafkaError) -> AbortableTransactionError | 
     failure: AbortableTransactionError | FatalProducerError
     if code not in _FATAL_FOR_A_BATCH:
         reason = "" if isinstance(error, BrokerError) else f" ({error})"
-        failure = AbortableTransactionError(code, f"{where}: a record was not written{reason}; call abort_transaction()")
+        failure = AbortableTransactionError(
+            code, f"{where}: a record was not written{reason}; call abort_transaction()"
+        )
     elif code == _E.PRODUCER_FENCED:
-        failure = ProducerFencedError(code, f"{where}: another producer took over the transactional id ({error}); close this producer")
+        failure = ProducerFencedError(
+            code,
+            (
+                f"{where}: another producer took over the transactional id ({error}); close this "
+                "producer"
+            ),
+        )
     else:
         failure = FatalProducerError(code, f"{where}: {error}; close this producer")
     failure.__cause__ = error

@@ -9,7 +9,9 @@ from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aioprod.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from aioprod.protocol.messages.alter_configs import AlterConfigsRequest
-from aioprod.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from aioprod.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

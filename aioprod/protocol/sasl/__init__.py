@@ -1,1 +1,3 @@
-"""SASL mechanisms as Kafka uses them: bytes in, bytes out. No socket, clock or random number; secrets show in no repr and no message."""
+"""SASL mechanisms as Kafka uses them: bytes in, bytes out. No socket, clock or random number;
+secrets show in no repr and no message.
+"""

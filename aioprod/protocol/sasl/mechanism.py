@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 
 
 class ClientMechanism(ABC):
-    """One authentication, seen from the client: it speaks first, then answers each challenge until it is content.
+    """One authentication, seen from the client: it speaks first, then answers each challenge until
+    it is content.
 
     Made for one use. What it keeps is secret, so its repr is its name only.
     """
@@ -22,7 +23,8 @@ class ClientMechanism(ABC):
         """The answer to what the broker said; None where the exchange is complete.
 
         Raises:
-            AuthenticationError: the broker's message makes no sense, or the broker can't prove that it knows the password.
+            AuthenticationError: the broker's message makes no sense, or the broker can't prove that
+                it knows the password.
         """
 
     def __repr__(self) -> str:

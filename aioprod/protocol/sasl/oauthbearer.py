@@ -36,7 +36,9 @@ class OAuthBearerClient(ClientMechanism):
             kind = type(token).__name__
             raise AuthenticationError(f"the OAuth token must be a string, not {kind}")
         if not _TOKEN.fullmatch(token):
-            raise AuthenticationError("the OAuth token is empty or has characters other than visible ASCII")
+            raise AuthenticationError(
+                "the OAuth token is empty or has characters other than visible ASCII"
+            )
         if not isinstance(extensions, Mapping):
             kind = type(extensions).__name__
             raise AuthenticationError(f"OAuth extensions must be a mapping of strings, not {kind}")
@@ -50,13 +52,19 @@ class OAuthBearerClient(ClientMechanism):
                 kind = type(value).__name__
                 raise AuthenticationError(f"OAuth extension {name!r} must be a string, not {kind}")
             if not _VALUE.fullmatch(value):
-                raise AuthenticationError(f"OAuth extension {name!r}: its value is empty or has characters other than printable ASCII")
+                raise AuthenticationError(
+                    f"OAuth extension {name!r}: its value is empty or has characters other "
+                    "than printable ASCII"
+                )
         self._token = token
         self._extensions = dict(extensions)
         self._refusal = ""
 
     def first_message(self) -> bytes:
-        pairs = [f"auth=Bearer {self._token}", *(f"{name}={value}" for name, value in self._extensions.items())]
+        pairs = [
+            f"auth=Bearer {self._token}",
+            *(f"{name}={value}" for name, value in self._extensions.items()),
+        ]
         return ("n,," + _SEPARATOR + _SEPARATOR.join(pairs) + _SEPARATOR * 2).encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
@@ -96,5 +104,7 @@ def _parse(message: bytes) -> tuple[str, dict[str, str]]:
     found = dict(pair.split("=", 1) for pair in pairs[:-2] if "=" in pair)
     scheme, _, token = found.pop(_RESERVED, "").partition(" ")
     if scheme.lower() != "bearer" or not token:
-        raise AuthenticationError("Invalid OAUTHBEARER client first message: it has no bearer token")
+        raise AuthenticationError(
+            "Invalid OAUTHBEARER client first message: it has no bearer token"
+        )
     return token, found

@@ -36,12 +36,21 @@ class PlainServer(ServerMechanism):
     def respond(self, message: bytes) -> bytes:
         parts = message.split(b"\0")
         if len(parts) != 3:
-            raise AuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise AuthenticationError(
+                f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            )
         authorization_id, username, password = (part.decode(errors="replace") for part in parts)
         expected = self._users.get(username)
-        if not username or expected is None or not hmac.compare_digest(expected.encode(), password.encode()):
+        if (
+            not username
+            or expected is None
+            or not hmac.compare_digest(expected.encode(), password.encode())
+        ):
             raise AuthenticationError("Authentication failed: Invalid username or password")
         if authorization_id not in ("", username):
-            raise AuthenticationError("Authentication failed: Client requested an authorization id that is different from username")
+            raise AuthenticationError(
+                "Authentication failed: Client requested an authorization id that is "
+                "different from username"
+            )
         self.user = username
         return b""

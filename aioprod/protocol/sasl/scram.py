@@ -1,6 +1,8 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): both sides prove that they know the password, and neither tells it.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): both sides prove that they know the
+password, and neither tells it.
 
-Like Kafka, names and passwords are taken as UTF-8 without SASLprep, and there is no channel binding.
+Like Kafka, names and passwords are taken as UTF-8 without SASLprep, and there is no channel
+binding.
 """
 
 from __future__ import annotations
@@ -18,13 +20,24 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism, ServerMechanism
 MIN_ITERATIONS = 4_096
 """Kafka's own lower limit: fewer would make a stolen proof easy to break."""
 MAX_ITERATIONS = 100_000
-"""Kafka allows 16,384; a broker that asks for more than this (60 ms of computing) is not to be trusted with our time."""
+"""Kafka allows 16,384; a broker that asks for more than this (60 ms of computing) is not to be
+trusted with our time.
+"""
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_BINDING = b"n,,"
-_FIRST = re.compile(r"(?:m=[^,]*,)?r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>[0-9]{1,10})(?:,.*)?", re.DOTALL)
-_CLIENT_FIRST = re.compile(r"n,(?:a=[^,]*)?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)", re.DOTALL)
-_CLIENT_FINAL = re.compile(r"(?P<unproved>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[^,]+)(?:,.*)?),p=(?P<proof>[A-Za-z0-9+/=]+)", re.DOTALL)
+_FIRST = re.compile(
+    r"(?:m=[^,]*,)?r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>[0-9]{1,10})(?:,.*)?",
+    re.DOTALL,
+)
+_CLIENT_FIRST = re.compile(
+    r"n,(?:a=[^,]*)?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)",
+    re.DOTALL,
+)
+_CLIENT_FINAL = re.compile(
+    r"(?P<unproved>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[^,]+)(?:,.*)?),p=(?P<proof>[A-Za-z0-9+/=]+)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +50,19 @@ class ScramCredential:
     server_key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS) -> ScramCredential:
+    def of(
+        cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
+    ) -> ScramCredential:
         """Derive it from a password."""
         name = _HASHES[mechanism]
         salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", name)
-        return cls(salt, iterations, hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name))
+        return cls(
+            salt,
+            iterations,
+            hashlib.new(name, client_key).digest(),
+            hmac.digest(salted, b"Server Key", name),
+        )
 
 
 class ScramClient(ClientMechanism):
@@ -78,13 +98,20 @@ class ScramClient(ClientMechanism):
             raise self._error("the broker's nonce does not continue ours")
         iterations = int(found["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-            raise self._error(f"the broker asks for {iterations} iterations: must be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+            raise self._error(
+                f"the broker asks for {iterations} iterations: must be {MIN_ITERATIONS} to "
+                f"{MAX_ITERATIONS}"
+            )
         unproved = b"c=%b,r=%b" % (b64encode(_NO_BINDING), found["nonce"].encode())
         signed = b",".join((self._bare, challenge, unproved))
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), self._decode(found["salt"]), iterations)
+        salted = hashlib.pbkdf2_hmac(
+            self._hash, self._password.encode(), self._decode(found["salt"]), iterations
+        )
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), signed, self._hash)
-        self._server_signature = hmac.digest(hmac.digest(salted, b"Server Key", self._hash), signed, self._hash)
+        self._server_signature = hmac.digest(
+            hmac.digest(salted, b"Server Key", self._hash), signed, self._hash
+        )
         return b"%b,p=%b" % (unproved, b64encode(_exclusive_or(client_key, signature)))
 
     def _check_server(self, challenge: bytes, expected: bytes) -> None:
@@ -108,11 +135,14 @@ class ScramServer(ServerMechanism):
     """The broker's side, for the embedded broker.
 
     Args:
-        find_credential: gives what is kept of a user's password for this mechanism, None for an unknown user.
+        find_credential: gives what is kept of a user's password for this mechanism, None for an
+            unknown user.
         nonce: random, appended to the client's.
     """
 
-    def __init__(self, mechanism: str, find_credential: Callable[[str], ScramCredential | None], nonce: str) -> None:
+    def __init__(
+        self, mechanism: str, find_credential: Callable[[str], ScramCredential | None], nonce: str
+    ) -> None:
         self.name = mechanism
         self._hash = _HASHES[mechanism]
         self._find_credential = find_credential
@@ -122,7 +152,11 @@ class ScramServer(ServerMechanism):
         self._begun = b""  # what both have said so far
 
     def respond(self, message: bytes) -> bytes:
-        return self._challenge(message) if self._credential is None else self._check_client(message, self._credential)
+        return (
+            self._challenge(message)
+            if self._credential is None
+            else self._check_client(message, self._credential)
+        )
 
     def _challenge(self, message: bytes) -> bytes:
         found = _CLIENT_FIRST.fullmatch(_text(message))
@@ -133,27 +167,38 @@ class ScramServer(ServerMechanism):
         if credential is None:
             raise self._refusal()
         self._nonce = found["nonce"] + self._nonce
-        first = f"r={self._nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}".encode()
+        salt = b64encode(credential.salt).decode()
+        first = f"r={self._nonce},s={salt},i={credential.iterations}".encode()
         self._begun = b"%b,%b" % (found["bare"].encode(), first)
         return first
 
     def _check_client(self, message: bytes, credential: ScramCredential) -> bytes:
         found = _CLIENT_FINAL.fullmatch(_text(message))
         proof = None if found is None else _from_base64(found["proof"])
-        if found is None or proof is None or _from_base64(found["binding"]) != _NO_BINDING or found["nonce"] != self._nonce:
+        if (
+            found is None
+            or proof is None
+            or _from_base64(found["binding"]) != _NO_BINDING
+            or found["nonce"] != self._nonce
+        ):
             raise AuthenticationError("Invalid SCRAM client final message format")
         signed = b"%b,%b" % (self._begun, found["unproved"].encode())
         signature = hmac.digest(credential.stored_key, signed, self._hash)
         if len(proof) != len(signature):
             raise self._refusal()
         client_key = _exclusive_or(proof, signature)
-        if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key):
+        if not hmac.compare_digest(
+            hashlib.new(self._hash, client_key).digest(), credential.stored_key
+        ):
             raise self._refusal()
         self.user = self._claimed
         return b"v=" + b64encode(hmac.digest(credential.server_key, signed, self._hash))
 
     def _refusal(self) -> AuthenticationError:
-        return AuthenticationError(f"Authentication failed during authentication due to invalid credentials with SASL mechanism {self.name}")
+        return AuthenticationError(
+            "Authentication failed during authentication due to invalid credentials with "
+            f"SASL mechanism {self.name}"
+        )
 
 
 def _escape(username: str) -> str:

@@ -1,4 +1,6 @@
-"""A decision: which transactions make up a batch. As text, short enough for the metadata of a committed offset. No I/O."""
+"""A decision: which transactions make up a batch. As text, short enough for the metadata of a
+committed offset. No I/O.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,20 @@ class Decision:
     def prepared(self, sink: Sink) -> list[PreparedTransaction]:
         """What each transaction is ended with, in the same order."""
         return [
-            PreparedTransaction(sink.transactional_id(self.run, self.version, each.number), each.producer_id, each.epoch, each.v2)
+            PreparedTransaction(
+                sink.transactional_id(self.run, self.version, each.number),
+                each.producer_id,
+                each.epoch,
+                each.v2,
+            )
             for each in self.transactions
         ]
 
 
 def encode(decision: Decision) -> str:
-    """The decision as text: about 12 characters per transaction, because partitions, attempts and producer ids are mostly neighbours."""
+    """The decision as text: about 12 characters per transaction, because partitions, attempts and
+    producer ids are mostly neighbours.
+    """
     writer = Writer()
     writer.int64(decision.version)
     writer.uint32(int(decision.run, 16))
@@ -93,7 +102,9 @@ def decode(text: str) -> Decision:
         DecisionError: this is no decision, or one of a newer version of this library.
     """
     if not text.startswith(_MARK):
-        raise DecisionError(f"this is no decision that this version of aioprod understands: {text[:40]!r}")
+        raise DecisionError(
+            f"this is no decision that this version of aioprod understands: {text[:40]!r}"
+        )
     try:
         reader = Reader(base64.b85decode(text.removeprefix(_MARK)))
         version, run = reader.int64(), f"{reader.uint32():08x}"

@@ -1,4 +1,6 @@
-"""Where decisions are kept: in the metadata of the offset that a group has committed, or, where that is too short, in a compacted topic."""
+"""Where decisions are kept: in the metadata of the offset that a group has committed, or, where
+that is too short, in a compacted topic.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ log = logging.getLogger(__name__)
 METADATA_LIMIT = 4096
 
 
-async def read_decided(coordination: Coordination, sink: Sink, *, stable: bool = False) -> Decision | None:
+async def read_decided(
+    coordination: Coordination, sink: Sink, *, stable: bool = False
+) -> Decision | None:
     """The newest decision of a sink; None where there is none. Ends within three times
     `Coordination.limit_s`.
 
     Args:
-        stable: wait for a decision that is being made (KIP-447). A look that must not wait may miss it.
+        stable: wait for a decision that is being made (KIP-447). A look that must not wait may miss
+            it.
 
     Raises:
         DecisionError: it can't be understood.
@@ -40,10 +45,14 @@ async def read_decided(coordination: Coordination, sink: Sink, *, stable: bool =
     if newest is None:
         return None
     place = decision_topic.place_of(newest.metadata)
-    return decode(newest.metadata if place is None else await decision_topic.read(coordination, place))
+    return decode(
+        newest.metadata if place is None else await decision_topic.read(coordination, place)
+    )
 
 
-async def _committed(coordination: Coordination, group: str, *, stable: bool) -> list[OffsetAndMetadata]:
+async def _committed(
+    coordination: Coordination, group: str, *, stable: bool
+) -> list[OffsetAndMetadata]:
     def prepare(peer: Connection) -> tuple[OffsetFetchRequest, int]:
         version = peer.pick_version(OffsetFetchRequest)
         return fetch_offsets(group, None, version, require_stable=stable), version
@@ -53,17 +62,37 @@ async def _committed(coordination: Coordination, group: str, *, stable: bool) ->
     if code:
         raise BrokerError(code, f"the decisions of group {group!r} can't be read")
     topics = reply.groups[0].topics if reply.groups else reply.topics
-    return [OffsetAndMetadata(p.committed_offset, p.metadata or "") for topic in topics for p in topic.partitions if p.committed_offset >= 0]
+    return [
+        OffsetAndMetadata(p.committed_offset, p.metadata or "")
+        for topic in topics
+        for p in topic.partitions
+        if p.committed_offset >= 0
+    ]
 
 
 def _code(reply: OffsetFetchResponse) -> ErrorCode:
     """The first error of an answer about one group."""
-    topics = [topic for group in reply.groups for topic in group.topics] if reply.groups else reply.topics
-    codes = [reply.error_code, *(group.error_code for group in reply.groups), *(p.error_code for topic in topics for p in topic.partitions)]
+    topics = (
+        [topic for group in reply.groups for topic in group.topics]
+        if reply.groups
+        else reply.topics
+    )
+    codes = [
+        reply.error_code,
+        *(group.error_code for group in reply.groups),
+        *(p.error_code for topic in topics for p in topic.partitions),
+    ]
     return next((ErrorCode.of(code) for code in codes if code), ErrorCode.NONE)
 
 
-async def decide(coordination: Coordination, producer: Producer, sink: Sink, decision: Decision, topic: str, overflow: str) -> None:
+async def decide(
+    coordination: Coordination,
+    producer: Producer,
+    sink: Sink,
+    decision: Decision,
+    topic: str,
+    overflow: str,
+) -> None:
     """Make the decision: from here on the batch is written.
 
     Each of its steps (up to six calls of the producer's, and those of `decision_topic.write`) ends
@@ -94,6 +123,8 @@ async def decide(coordination: Coordination, producer: Producer, sink: Sink, dec
     await _commit(producer, sink, TopicPartition(topic, 0), position._replace(metadata=place))
 
 
-async def _commit(producer: Producer, sink: Sink, place: TopicPartition, position: OffsetAndMetadata) -> None:
+async def _commit(
+    producer: Producer, sink: Sink, place: TopicPartition, position: OffsetAndMetadata
+) -> None:
     await producer.send_offsets_to_transaction({place: position}, sink.group)
     await producer.commit_transaction()

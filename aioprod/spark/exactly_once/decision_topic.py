@@ -1,4 +1,6 @@
-"""Decisions that are too long for the metadata of an offset: records of a compacted topic, one per sink."""
+"""Decisions that are too long for the metadata of an offset: records of a compacted topic, one per
+sink.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from aioprod.consumer.partition_reader import FetchSettings, PartitionReader
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 from aioprod.producer.producer import Producer
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from aioprod.spark.coordination import Coordination, Retry
 from aioprod.spark.exactly_once.decision import DecisionError
 from aioprod.spark.exactly_once.ids import Sink
@@ -33,7 +39,9 @@ def place_of(text: str) -> Place | None:
     return Place(found[1], int(found[2]), int(found[3])) if found else None
 
 
-async def write(coordination: Coordination, producer: Producer, topic: str, sink: Sink, text: str) -> str:
+async def write(
+    coordination: Coordination, producer: Producer, topic: str, sink: Sink, text: str
+) -> str:
     """Put a decision into the topic, as part of the producer's open transaction.
 
     Creating the topic ends within `Coordination.limit_s`; the record has `max_block_ms` and
@@ -59,11 +67,20 @@ async def read(coordination: Coordination, place: Place) -> str:
         KafkaError: it can't be read.
     """
     settings = FetchSettings(retry_limit_ms=max(1, int(coordination.limit_s * 1000)))
-    reader = PartitionReader(coordination.client, TopicPartition(place.topic, place.partition), place.offset, place.offset + 1, settings)
+    reader = PartitionReader(
+        coordination.client,
+        TopicPartition(place.topic, place.partition),
+        place.offset,
+        place.offset + 1,
+        settings,
+    )
     async for fetched in reader:
         for record in fetched.records():
             return (record.value or b"").decode()
-    raise DecisionError(f"the decision at offset {place.offset} of {place.topic}-{place.partition} is gone; does it have cleanup.policy=compact?")
+    raise DecisionError(
+        f"the decision at offset {place.offset} of {place.topic}-{place.partition} is gone; "
+        "does it have cleanup.policy=compact?"
+    )
 
 
 async def _ensure(coordination: Coordination, topic: str) -> None:
@@ -86,8 +103,16 @@ async def _ensure_until(coordination: Coordination, topic: str, retry: Retry) ->
             replication_factor=_BROKERS_DEFAULT,
             configs=[CreatableTopicConfig("cleanup.policy", "compact")],
         )
-        reply = await coordination.client.request(CreateTopicsRequest(topics=[wanted]), snapshot.controller_id)
+        reply = await coordination.client.request(
+            CreateTopicsRequest(topics=[wanted]), snapshot.controller_id
+        )
         code = ErrorCode.of(reply.topics[0].error_code)
         if code and code is not ErrorCode.TOPIC_ALREADY_EXISTS and not code.retriable:
-            raise BrokerError(code, f"decisionTopic {topic} is missing and can't be created; create it with cleanup.policy=compact")
+            raise BrokerError(
+                code,
+                (
+                    f"decisionTopic {topic} is missing and can't be created; create it with "
+                    "cleanup.policy=compact"
+                ),
+            )
         await retry.pause(BrokerError(code, f"decisionTopic {topic} is not there yet"))

@@ -1,14 +1,20 @@
-"""A sum over rows that tells whether two writes of a batch wrote the same: whatever the order of the rows, and however they are spread over tasks.
+"""A sum over rows that tells whether two writes of a batch wrote the same: whatever the order of
+the rows, and however they are spread over tasks.
 
-All numbers are taken modulo 2^64, and `mix` is the last step of SplitMix64: it turns each bit of a number into half of all bits.
+All numbers are taken modulo 2^64, and `mix` is the last step of SplitMix64: it turns each bit of a
+number into half of all bits.
 
-- of bytes: mix(place + LENGTH * (length + 1) + sum of mix(word * (2 i + 1) * STEP)). Words have eight bytes, the first the lowest, and zeros behind
-  the last; null has length -1. The zeros add nothing: a column can be padded to any width.
-- of headers: sum of mix(number of the name + number of the value + STEP * (how many are in front of it))
-- of a row: mix(number of topic, key and value + mix(PARTITION + partition + 1) + number of the headers); no partition counts as -1
+- of bytes: mix(place + LENGTH * (length + 1) + sum of mix(word * (2 i + 1) * STEP)). Words have
+  eight bytes, the first the lowest, and zeros behind the last; null has length -1. The zeros add
+  nothing: a column can be padded to any width.
+- of headers: sum of mix(number of the name + number of the value + STEP * (how many are in front of
+  it))
+- of a row: mix(number of topic, key and value + mix(PARTITION + partition + 1) + number of the
+  headers); no partition counts as -1
 - the digest: the sum over rows
 
-Nothing is done row by row in Python: 90 ns for a row with a key and 100 bytes; with a CRC of each it was 180.
+Nothing is done row by row in Python: 90 ns for a row with a key and 100 bytes; with a CRC of each
+    it was 180.
 """
 
 from __future__ import annotations
@@ -35,7 +41,8 @@ _HEADER_NAME: Final = 0xC2B2AE3D27D4EB4F
 _HEADER_VALUE: Final = 0x165667B19E3779F9
 
 _WORD: Final = np.dtype("<u8")
-# So many words are mixed together: what a step leaves is still in the processor's cache for the next one.
+# So many words are mixed together: what a step leaves is still in the processor's cache for the
+# next one.
 _WORDS_AT_ONCE: Final = 65_536
 # Rows are padded with zeros to the longest, but not to so many times the mean.
 _PADDING: Final = 2
@@ -61,7 +68,11 @@ class RowDigest:
         rows = _of_bytes(batch.column("value"), _VALUE)
         rows += _of_bytes(_one(topic.encode()), _TOPIC)
         rows += _of_bytes(batch.column("key"), _KEY) if "key" in names else _mixed(_KEY)
-        rows += _of_partitions(batch.column("partition")) if "partition" in names else _mixed(_PARTITION)
+        rows += (
+            _of_partitions(batch.column("partition"))
+            if "partition" in names
+            else _mixed(_PARTITION)
+        )
         if "headers" in names:
             rows += _of_headers(batch.column("headers"))
         self.rows += batch.num_rows
@@ -69,7 +80,9 @@ class RowDigest:
 
 
 def _one(data: bytes) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)]
+    )
 
 
 def _mix(numbers: _Numbers) -> _Numbers:
@@ -118,13 +131,17 @@ def _sums_of_words(column: pa.Array, counts: npt.NDArray[np.int64]) -> _Numbers:
         for start in range(0, len(column), step):
             # One row for each place: numpy is fast along rows.
             words = padded_words(column.slice(start, step), _WORD, widest).T
-            np.sum(_mix(np.multiply(words, factors, order="C")), axis=0, out=sums[start : start + step])
+            np.sum(
+                _mix(np.multiply(words, factors, order="C")), axis=0, out=sums[start : start + step]
+            )
     return sums
 
 
 def _of_partitions(column: pa.Array) -> _Numbers:
     whole = column.cast(pa.int64())
-    numbers = np.frombuffer(whole.buffers()[1], np.uint64)[whole.offset : whole.offset + len(whole)] + np.uint64(1)
+    numbers = np.frombuffer(whole.buffers()[1], np.uint64)[
+        whole.offset : whole.offset + len(whole)
+    ] + np.uint64(1)
     if column.null_count:
         numbers[is_null(column)] = 0
     numbers += np.uint64(_PARTITION)
@@ -138,7 +155,11 @@ def _of_headers(column: pa.Array) -> _Numbers:
     counts = lengths(column)
     ends = np.cumsum(counts)
     place = (np.arange(len(fields[0])) - np.repeat(ends - counts, counts)).view(np.uint64)
-    numbers = _of_bytes(fields[name_at], _HEADER_NAME) + _of_bytes(fields[value_at], _HEADER_VALUE) + place * np.uint64(_STEP)
+    numbers = (
+        _of_bytes(fields[name_at], _HEADER_NAME)
+        + _of_bytes(fields[value_at], _HEADER_VALUE)
+        + place * np.uint64(_STEP)
+    )
     totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(numbers))])
     numbers = totals[ends]
     numbers -= totals[ends - counts]

@@ -1,4 +1,6 @@
-"""What the driver does with the reports of a batch's tasks: decide once, commit all; or leave nothing behind."""
+"""What the driver does with the reports of a batch's tasks: decide once, commit all; or leave
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
 
-# The driver's own transaction takes milliseconds. Left open by a driver that died, it must not hold up the next one for long.
+# The driver's own transaction takes milliseconds. Left open by a driver that died, it must not hold
+# up the next one for long.
 _DRIVER_TIMEOUT_MS = 30_000
 _STRAYS_LIMIT_S = 5.0
 
@@ -50,14 +53,19 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         ReplayMismatchError: the batch was written before, with other rows.
         NewerDecisionError: a later batch was written before.
         LostTransactionsError: the batch was decided, and rows of it are lost.
-        SinkError: another driver took over; or the batch is decided, and not all of it is committed yet.
+        SinkError: another driver took over; or the batch is decided, and not all of it is committed
+            yet.
         KafkaError: brokers can't be reached, or refuse. The same batch again is right in any case.
     """
     if not reports:
         return False
     sink = reports[0].attempt.sink
     async with _open(options, sink) as (coordination, producer):
-        written = [report.transaction.transactional_id for report in reports if report.transaction is not None]
+        written = [
+            report.transaction.transactional_id
+            for report in reports
+            if report.transaction is not None
+        ]
         find = coordination.find_coordinators
         await together([find(written), find([sink.group], CoordinatorType.GROUP)])
         decision = await read_decided(coordination, sink, stable=True)
@@ -104,7 +112,9 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordin
     own = {"transactional_id": sink.driver_id, "transaction_timeout_ms": _DRIVER_TIMEOUT_MS}
     producer = Producer(**{**options.producer, **own})
     try:
-        async with open_coordination(options.producer, sink.driver_id, fence_older_driver(producer)) as coordination:
+        async with open_coordination(
+            options.producer, sink.driver_id, fence_older_driver(producer)
+        ) as coordination:
             yield coordination, producer
     finally:
         await producer.close()
@@ -118,48 +128,83 @@ async def fence_older_driver(producer: Producer) -> None:
     await start_producer(producer)
 
 
-async def _finish(options: SinkOptions, coordination: Coordination, decision: Decision, reports: Sequence[TaskReport]) -> None:
+async def _finish(
+    options: SinkOptions,
+    coordination: Coordination,
+    decision: Decision,
+    reports: Sequence[TaskReport],
+) -> None:
     """The batch was decided before: commit what is left of it, and drop what was written again."""
-    await _complete(options, coordination, decision, reports[0], first_of_run=decision.run != reports[0].attempt.run)
+    await _complete(
+        options,
+        coordination,
+        decision,
+        reports[0],
+        first_of_run=decision.run != reports[0].attempt.run,
+    )
     rows, digest = _totals(reports)
     if (rows, digest) == (decision.rows, decision.digest):
         log.info("batch %d was written before: %d rows", decision.version, rows)
         return
     text = (
-        f"batch {decision.version} was written before, with {decision.rows} rows (digest {decision.digest:016x}), and now Spark gives {rows} rows "
-        f"(digest {digest:016x}) for it: the query, or its source, does not give the same rows twice. What was written stays, nothing is added"
+        f"batch {decision.version} was written before, with {decision.rows} rows (digest "
+        f"{decision.digest:016x}), and now Spark gives {rows} rows "
+        f"(digest {digest:016x}) for it: the query, or its source, does not give the same "
+        "rows twice. What was written stays, nothing is added"
     )
     if options.on_replay_mismatch == "fail":
-        raise ReplayMismatchError(f"{text}. To go on with that set the option onReplayMismatch=warn")
+        raise ReplayMismatchError(
+            f"{text}. To go on with that set the option onReplayMismatch=warn"
+        )
     log.warning("%s", text)
 
 
 async def _begin(
-    options: SinkOptions, coordination: Coordination, producer: Producer, previous: Decision | None, reports: Sequence[TaskReport], version: int
+    options: SinkOptions,
+    coordination: Coordination,
+    producer: Producer,
+    previous: Decision | None,
+    reports: Sequence[TaskReport],
+    version: int,
 ) -> bool:
     """The batch is new: decide, and commit it."""
     sink, run = reports[0].attempt.sink, reports[0].attempt.run
     written = [report for report in reports if report.transaction is not None]
     if any(report.decided for report in reports):
-        raise SinkError(f"batch {version} was written before, as a task saw, but consumer group {sink.group!r} says so no more: was it deleted?")
+        raise SinkError(
+            f"batch {version} was written before, as a task saw, but consumer group "
+            f"{sink.group!r} says so no more: was it deleted?"
+        )
     if not written:
         return False
     steps = [check_transactions(coordination, written)]
     first_of_run = previous is None or previous.run != run
     if previous is not None and first_of_run:
-        steps.append(finish_earlier(coordination, sink, previous, skip_lost=options.skip_lost_batch))
+        steps.append(
+            finish_earlier(coordination, sink, previous, skip_lost=options.skip_lost_batch)
+        )
     await together(steps)
     decision = decision_of(reports, run, version)
     topic = min(topic for report in reports for topic in report.topics)
     try:
         await decide(coordination, producer, sink, decision, topic, options.decision_topic)
     except FatalProducerError as error:
-        raise SinkError(f"batch {version}: another driver writes as {sink.driver_id!r}, with the same checkpoint or txnAppId: {error}") from error
+        raise SinkError(
+            f"batch {version}: another driver writes as {sink.driver_id!r}, with the same "
+            f"checkpoint or txnAppId: {error}"
+        ) from error
     await _complete(options, coordination, decision, reports[0], first_of_run=first_of_run)
     return True
 
 
-async def _complete(options: SinkOptions, coordination: Coordination, decision: Decision, report: TaskReport, *, first_of_run: bool) -> None:
+async def _complete(
+    options: SinkOptions,
+    coordination: Coordination,
+    decision: Decision,
+    report: TaskReport,
+    *,
+    first_of_run: bool,
+) -> None:
     """Make all of a decided batch visible, and abort what does not belong to it."""
     sink, run = report.attempt.sink, report.attempt.run
     await together(
@@ -172,17 +217,30 @@ async def _complete(options: SinkOptions, coordination: Coordination, decision: 
 
 def decision_of(reports: Sequence[TaskReport], run: str, version: int) -> Decision:
     """What is to be decided of these reports."""
-    decided = [_decided(report, report.transaction) for report in reports if report.transaction is not None]
-    return Decision(version, run, _totals(reports)[1], tuple(sorted(decided, key=lambda each: each.partition)))
+    decided = [
+        _decided(report, report.transaction) for report in reports if report.transaction is not None
+    ]
+    return Decision(
+        version, run, _totals(reports)[1], tuple(sorted(decided, key=lambda each: each.partition))
+    )
 
 
 def _decided(report: TaskReport, transaction: PreparedTransaction) -> DecidedTransaction:
     by = report.attempt
-    return DecidedTransaction(by.partition, by.number, transaction.producer_id, transaction.epoch, transaction.v2, report.rows)
+    return DecidedTransaction(
+        by.partition,
+        by.number,
+        transaction.producer_id,
+        transaction.epoch,
+        transaction.v2,
+        report.rows,
+    )
 
 
 def _totals(reports: Sequence[TaskReport]) -> tuple[int, int]:
-    return sum(report.rows for report in reports), sum(report.digest for report in reports) % MODULUS
+    return sum(report.rows for report in reports), sum(
+        report.digest for report in reports
+    ) % MODULUS
 
 
 async def check_transactions(coordination: Coordination, written: Collection[TaskReport]) -> None:
@@ -193,11 +251,17 @@ async def check_transactions(coordination: Coordination, written: Collection[Tas
         TransactionTimedOutError: one does not.
         SinkError: two tasks had the same transactional id.
     """
-    expected = {report.transaction.transactional_id: report for report in written if report.transaction is not None}
+    expected = {
+        report.transaction.transactional_id: report
+        for report in written
+        if report.transaction is not None
+    }
     if len(expected) < len(written):
         raise SinkError(
-            f"batch {next(iter(written)).attempt.version}: {len(written)} tasks have only {len(expected)} transactional ids: the application began "
-            f"more than {NUMBERS} task attempts meanwhile. Nothing of the batch is visible. Make batches smaller, or use delivery=at-least-once"
+            f"batch {next(iter(written)).attempt.version}: {len(written)} tasks have only "
+            f"{len(expected)} transactional ids: the application began "
+            f"more than {NUMBERS} task attempts meanwhile. Nothing of the batch is visible. "
+            "Make batches smaller, or use delivery=at-least-once"
         )
     found = await transactions.describe_transactions(coordination, list(expected))
     now = time.time()
@@ -208,16 +272,28 @@ async def check_transactions(coordination: Coordination, written: Collection[Tas
             raise _gone(report, status, len(expected), now - report.started_at)
         if (now - report.started_at) * 2000 > status.timeout_ms:
             log.warning(
-                "batch %d: the transaction of task %d has been open for %.0f s of the %.0f s that kafka.transaction.timeout.ms allows",
-                report.attempt.version, report.attempt.partition, now - report.started_at, status.timeout_ms / 1000,
-            )  # fmt: skip
+                (
+                    "batch %d: the transaction of task %d has been open for %.0f s of the %.0f s "
+                    "that kafka.transaction.timeout.ms allows"
+                ),
+                report.attempt.version,
+                report.attempt.partition,
+                now - report.started_at,
+                status.timeout_ms / 1000,
+            )
 
 
-def _gone(report: TaskReport, status: TransactionStatus, count: int, age_s: float) -> TransactionTimedOutError:
+def _gone(
+    report: TaskReport, status: TransactionStatus, count: int, age_s: float
+) -> TransactionTimedOutError:
     attempt = report.attempt
     return TransactionTimedOutError(
-        f"batch {attempt.version}: the transaction of task {attempt.partition} (one of {count}) is not open any more: its state is {status.state}, "
-        f"epoch {status.epoch}. It began {age_s:.0f} s ago, and the broker aborts what is open longer than kafka.transaction.timeout.ms"
-        f"{f'={status.timeout_ms}' if status.timeout_ms >= 0 else ''}. Nothing of the batch is visible. Make batches smaller, raise that option "
-        "(as far as the brokers' transaction.max.timeout.ms allows), or use delivery=at-least-once, which needs no transaction"
+        f"batch {attempt.version}: the transaction of task {attempt.partition} (one of "
+        f"{count}) is not open any more: its state is {status.state}, "
+        f"epoch {status.epoch}. It began {age_s:.0f} s ago, and the broker aborts what is "
+        "open longer than kafka.transaction.timeout.ms"
+        f"{f'={status.timeout_ms}' if status.timeout_ms >= 0 else ''}. Nothing of the batch "
+        "is visible. Make batches smaller, raise that option "
+        "(as far as the brokers' transaction.max.timeout.ms allows), or use "
+        "delivery=at-least-once, which needs no transaction"
     )

@@ -1,4 +1,6 @@
-"""Committing the transactions of a decided batch, which is said and done once the decision is made: it can only be finished."""
+"""Committing the transactions of a decided batch, which is said and done once the decision is made:
+it can only be finished.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ _AT_ONCE = 64
 
 
 async def end_decided(
-    coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None = None, only: Collection[str] | None = None
+    coordination: Coordination,
+    sink: Sink,
+    decision: Decision,
+    *,
+    skip_lost: int | None = None,
+    only: Collection[str] | None = None,
 ) -> None:
     """Commit the transactions that a decision names; those that are committed already are no error.
 
@@ -39,7 +46,8 @@ async def end_decided(
     which are ended at the same time.
 
     Args:
-        skip_lost: option ``skipLostBatch``: the number of a batch whose lost transactions are only logged.
+        skip_lost: option ``skipLostBatch``: the number of a batch whose lost transactions are only
+            logged.
         only: these transactional ids; None: all.
 
     Raises:
@@ -53,10 +61,18 @@ async def end_decided(
     ]
     if not chosen:
         return
-    await coordination.find_coordinators([transaction.transactional_id for transaction, _ in chosen])
+    await coordination.find_coordinators(
+        [transaction.transactional_id for transaction, _ in chosen]
+    )
     gate = asyncio.Semaphore(_AT_ONCE)
-    outcomes = await together((_commit(coordination, gate, transaction) for transaction, _ in chosen))
-    lost = [(decided, code) for (_, decided), code in zip(chosen, outcomes, strict=True) if code in _LOST]
+    outcomes = await together(
+        (_commit(coordination, gate, transaction) for transaction, _ in chosen)
+    )
+    lost = [
+        (decided, code)
+        for (_, decided), code in zip(chosen, outcomes, strict=True)
+        if code in _LOST
+    ]
     pending = [error for error in outcomes if isinstance(error, KafkaError)]
     if lost:
         error = _lost_error(decision, lost, len(chosen))
@@ -65,29 +81,44 @@ async def end_decided(
         log.error("skipLostBatch=%d: %s", skip_lost, error)
     if pending:
         raise SinkError(
-            f"batch {decision.version} is decided, but {len(pending)} of {len(chosen)} transactions are not committed yet: {pending[0]}. "
-            "Start the query again before they time out (kafka.transaction.timeout.ms): it will finish them"
+            f"batch {decision.version} is decided, but {len(pending)} of {len(chosen)} "
+            f"transactions are not committed yet: {pending[0]}. "
+            "Start the query again before they time out (kafka.transaction.timeout.ms): it "
+            "will finish them"
         )
 
 
-async def _commit(coordination: Coordination, gate: asyncio.Semaphore, transaction: PreparedTransaction) -> ErrorCode | KafkaError:
+async def _commit(
+    coordination: Coordination, gate: asyncio.Semaphore, transaction: PreparedTransaction
+) -> ErrorCode | KafkaError:
     """NONE, why the transaction is lost, or why it is not committed yet."""
     async with gate:
         try:
             code = await transactions.end_transaction(coordination, transaction, commit=True)
         except KafkaError as error:
             return error
-    return code if not code or code in _LOST else BrokerError(code, f"transactional id {transaction.transactional_id!r}")
+    return (
+        code
+        if not code or code in _LOST
+        else BrokerError(code, f"transactional id {transaction.transactional_id!r}")
+    )
 
 
-def _lost_error(decision: Decision, lost: list[tuple[DecidedTransaction, ErrorCode]], asked: int) -> LostTransactionsError:
+def _lost_error(
+    decision: Decision, lost: list[tuple[DecidedTransaction, ErrorCode]], asked: int
+) -> LostTransactionsError:
     rows = sum(each.rows for each, _ in lost)
-    partitions = ", ".join(str(each.partition) for each, _ in lost[:10]) + (", ..." if len(lost) > 10 else "")
+    partitions = ", ".join(str(each.partition) for each, _ in lost[:10]) + (
+        ", ..." if len(lost) > 10 else ""
+    )
     codes = ", ".join(sorted({code.name for _, code in lost}))
     return LostTransactionsError(
-        f"batch {decision.version} was decided, but {len(lost)} of {asked} transactions had been aborted before they could be committed ({codes}): "
-        f"{rows} of {decision.rows} rows are lost (tasks {partitions}), the others are visible. The usual reason: between the decision and now the "
-        f"driver was down for longer than kafka.transaction.timeout.ms. To go on without these rows set the option skipLostBatch={decision.version}",
+        f"batch {decision.version} was decided, but {len(lost)} of {asked} transactions had "
+        f"been aborted before they could be committed ({codes}): "
+        f"{rows} of {decision.rows} rows are lost (tasks {partitions}), the others are "
+        "visible. The usual reason: between the decision and now the "
+        "driver was down for longer than kafka.transaction.timeout.ms. To go on without "
+        f"these rows set the option skipLostBatch={decision.version}",
         decision.version,
         rows,
     )

@@ -7,15 +7,19 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Ids are used again after so many versions: a late request of an attempt that Spark has given up must not hit a batch that is being written,
-# and brokers keep each id for transactional.id.expiration.ms (7 days).
+# Ids are used again after so many versions: a late request of an attempt that Spark has given up
+# must not hit a batch that is being written, and brokers keep each id for
+# transactional.id.expiration.ms (7 days).
 SLOTS = 8
-#: Of Spark's numbers of task attempts a stream's ids have the remainder: a run has at most this many ids for each slot.
+# : Of Spark's numbers of task attempts a stream's ids have the remainder: a run has at most this
+# many ids for each slot.
 NUMBERS = 16_384
 
 
 class AttemptId(NamedTuple):
-    """What a transactional id says of its attempt; ``slot`` is the batch's number modulo `SLOTS`."""
+    """What a transactional id says of its attempt; ``slot`` is the batch's number modulo
+    `SLOTS`.
+    """
 
     run: str
     slot: int
@@ -49,11 +53,17 @@ class Sink:
         return f"{self.driver_id}-{run}-{version % SLOTS}-{number}"
 
     def parse(self, transactional_id: str) -> AttemptId | None:
-        """What an attempt's id says; None of other ids, also of those of sinks whose names only begin alike."""
-        found = re.fullmatch(re.escape(self.driver_id) + r"-([0-9a-f]{8})-(\d)-(\d+)", transactional_id)
+        """What an attempt's id says; None of other ids, also of those of sinks whose names only
+        begin alike.
+        """
+        found = re.fullmatch(
+            re.escape(self.driver_id) + r"-([0-9a-f]{8})-(\d)-(\d+)", transactional_id
+        )
         return AttemptId(found[1], int(found[2]), int(found[3])) if found else None
 
 
 def short_run(run_id: str) -> str:
-    """Eight hexadecimal digits for a run of a query: as part of an id they tell attempts of one run from those of another."""
+    """Eight hexadecimal digits for a run of a query: as part of an id they tell attempts of one run
+    from those of another.
+    """
     return hashlib.sha256(run_id.encode()).hexdigest()[:8]

@@ -32,9 +32,11 @@ class TaskAttempt:
 
 
 def stream_number(task_attempt_id: int) -> int:
-    """The number of a stream's task attempt: Spark's own, which is new for each attempt of a whole application, modulo `ids.NUMBERS`.
+    """The number of a stream's task attempt: Spark's own, which is new for each attempt of a whole
+    application, modulo `ids.NUMBERS`.
 
-    Its attempt number is none: it begins at 0 again where Spark runs a stage a second time, beside what is left of the first.
+    Its attempt number is none: it begins at 0 again where Spark runs a stage a second time, beside
+        what is left of the first.
     """
     return task_attempt_id % NUMBERS
 
@@ -44,8 +46,10 @@ class TaskReport:
     """What an attempt did.
 
     Attributes:
-        transaction: what waits to be committed; None where there were no rows, or the batch was written before.
-        rows, payload_bytes: how many rows the task had, and the bytes of their keys and values; counted also where they were not written.
+        transaction: what waits to be committed; None where there were no rows, or the batch was
+            written before.
+        rows, payload_bytes: how many rows the task had, and the bytes of their keys and values;
+            counted also where they were not written.
         digest: of these rows, as `digest.RowDigest` has it.
         topics: where the rows went.
         started_at: when the transaction began, in seconds since 1970 by the worker's clock.

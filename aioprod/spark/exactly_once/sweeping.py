@@ -1,7 +1,9 @@
-"""Clearing up behind attempts and drivers that died: their open transactions hide what others write from readers of committed records.
+"""Clearing up behind attempts and drivers that died: their open transactions hide what others write
+from readers of committed records.
 
-Nothing is aborted that somebody could still decide for. A driver that lost touch may be about to do so for the batch after the last decision; for
-that batch itself and those before it nobody can any more. So a sweep follows a decision, and spares the next batch's transactions.
+Nothing is aborted that somebody could still decide for. A driver that lost touch may be about to do
+so for the batch after the last decision; for that batch itself and those before it nobody can any
+more. So a sweep follows a decision, and spares the next batch's transactions.
 """
 
 from __future__ import annotations
@@ -18,8 +20,16 @@ from aioprod.spark.exactly_once.ids import SLOTS, Sink
 log = logging.getLogger(__name__)
 
 
-async def sweep(coordination: Coordination, sink: Sink, decision: Decision | None, run: str, *, others: bool = False) -> None:
-    """Abort open transactions that the newest decision does not name. What could not be aborted is only logged.
+async def sweep(
+    coordination: Coordination,
+    sink: Sink,
+    decision: Decision | None,
+    run: str,
+    *,
+    others: bool = False,
+) -> None:
+    """Abort open transactions that the newest decision does not name. What could not be aborted is
+    only logged.
 
     Listing ends within 3 seconds, aborting (all at the same time) within `Coordination.limit_s`.
 
@@ -30,21 +40,28 @@ async def sweep(coordination: Coordination, sink: Sink, decision: Decision | Non
     Raises:
         AuthenticationError, UnsupportedVersionError: the brokers don't tell what is open.
     """
-    decided = set() if decision is None else {each.transactional_id for each in decision.prepared(sink)}
+    decided = (
+        set() if decision is None else {each.transactional_id for each in decision.prepared(sink)}
+    )
     next_slot = None if decision is None else (decision.version + 1) % SLOTS
 
     def is_orphan(name: str) -> bool:
         attempt = sink.parse(name)
         if attempt is None or name in decided:
             return False
-        return attempt.run == run or (others and next_slot is not None and attempt.slot != next_slot)
+        return attempt.run == run or (
+            others and next_slot is not None and attempt.slot != next_slot
+        )
 
     orphans = await transactions.list_transactions(coordination, is_orphan)
     await together(_abort(coordination, name) for name in orphans)
 
 
-async def finish_earlier(coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None) -> None:
-    """Commit what an earlier run decided, and then did not come to: where a write is never done again, nobody else does.
+async def finish_earlier(
+    coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None
+) -> None:
+    """Commit what an earlier run decided, and then did not come to: where a write is never done
+    again, nobody else does.
 
     Listing ends within 3 seconds, committing as `ending.end_decided` says.
 
@@ -60,6 +77,16 @@ async def _abort(coordination: Coordination, transactional_id: str) -> None:
     try:
         await transactions.abort_transaction(coordination, transactional_id)
     except KafkaError as error:
-        log.warning("the open transaction of %r could not be aborted; it hides later records until it times out: %s", transactional_id, error)
+        log.warning(
+            (
+                "the open transaction of %r could not be aborted; it hides later records until "
+                "it times out: %s"
+            ),
+            transactional_id,
+            error,
+        )
     else:
-        log.info("aborted the open transaction of %r, which belongs to no decided batch", transactional_id)
+        log.info(
+            "aborted the open transaction of %r, which belongs to no decided batch",
+            transactional_id,
+        )

@@ -21,12 +21,16 @@ from aioprod.spark.sink_options import SinkOptions
 from aioprod.spark.starting import start_producer
 from aioprod.types import PreparedTransaction
 
-# A task that fails aborts what it wrote, so that nobody has to wait for its time-out; it is not held up by that for long.
+# A task that fails aborts what it wrote, so that nobody has to wait for its time-out; it is not
+# held up by that for long.
 _ABORT_LIMIT_MS = 5_000
 
 
-async def write_task(options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """Write all rows and leave their transaction open; where the batch was written before, only count and digest them.
+async def write_task(
+    options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]
+) -> TaskReport:
+    """Write all rows and leave their transaction open; where the batch was written before, only
+    count and digest them.
 
     Raises:
         SinkError: a row could not be written; the text says which and why.
@@ -54,8 +58,12 @@ async def _start(producer: Producer) -> bool:
 
 
 async def _look(options: SinkOptions, attempt: TaskAttempt) -> bool:
-    """Whether the batch was written before. A decision that is being made at this moment is missed; the driver won't miss it."""
-    async with open_coordination(options.producer, f"{attempt.transactional_id}-look") as coordination:
+    """Whether the batch was written before. A decision that is being made at this moment is missed;
+    the driver won't miss it.
+    """
+    async with open_coordination(
+        options.producer, f"{attempt.transactional_id}-look"
+    ) as coordination:
         decision = await read_decided(coordination, attempt.sink)
         check_not_newer(decision, attempt.version, attempt.sink.group)
         return decision is not None and decision.version == attempt.version
@@ -69,12 +77,19 @@ def check_not_newer(decision: Decision | None, version: int, group: str) -> None
     """
     if decision is not None and decision.version > version:
         raise NewerDecisionError(
-            f"batch {version} can't be written: batch {decision.version} was written already, says consumer group {group!r}. The checkpoint is "
-            "older than the topic (restored, or copied), or another query runs with the same checkpoint or txnAppId"
+            f"batch {version} can't be written: batch {decision.version} was written "
+            f"already, says consumer group {group!r}. The checkpoint is "
+            "older than the topic (restored, or copied), or another query runs with the same "
+            "checkpoint or txnAppId"
         )
 
 
-async def _count(options: SinkOptions, attempt: TaskAttempt, first: pa.RecordBatch, rest: AsyncIterator[pa.RecordBatch]) -> TaskReport:
+async def _count(
+    options: SinkOptions,
+    attempt: TaskAttempt,
+    first: pa.RecordBatch,
+    rest: AsyncIterator[pa.RecordBatch],
+) -> TaskReport:
     digest = RowDigest()
     size = 0
     batch: pa.RecordBatch | None = first
@@ -83,11 +98,17 @@ async def _count(options: SinkOptions, attempt: TaskAttempt, first: pa.RecordBat
             digest.add(topic, rows)
         size += payload_bytes(batch)
         batch = await anext(rest, None)
-    return TaskReport(attempt, rows=digest.rows, payload_bytes=size, digest=digest.value, decided=True)
+    return TaskReport(
+        attempt, rows=digest.rows, payload_bytes=size, digest=digest.value, decided=True
+    )
 
 
 async def _write(
-    options: SinkOptions, attempt: TaskAttempt, producer: Producer, first: pa.RecordBatch, rest: AsyncIterator[pa.RecordBatch]
+    options: SinkOptions,
+    attempt: TaskAttempt,
+    producer: Producer,
+    first: pa.RecordBatch,
+    rest: AsyncIterator[pa.RecordBatch],
 ) -> TaskReport:
     digest = RowDigest()
     sender = RowSender(producer, options.topic, digest.add)
@@ -100,8 +121,18 @@ async def _write(
             batch = await anext(rest, None)
         transaction = await prepare(producer, sender)
     except KafkaError as error:
-        raise _explained(error, time.monotonic() - begun, producer.config.transaction_timeout_ms) from error
-    return TaskReport(attempt, transaction, sender.rows, sender.payload_bytes, digest.value, frozenset(sender.topics), started_at)
+        raise _explained(
+            error, time.monotonic() - begun, producer.config.transaction_timeout_ms
+        ) from error
+    return TaskReport(
+        attempt,
+        transaction,
+        sender.rows,
+        sender.payload_bytes,
+        digest.value,
+        frozenset(sender.topics),
+        started_at,
+    )
 
 
 async def send_batch(sender: RowSender, batch: pa.RecordBatch) -> None:
@@ -120,7 +151,9 @@ def _explained(error: KafkaError, open_s: float, timeout_ms: int) -> KafkaError:
     if open_s * 1000 < timeout_ms:
         return error if isinstance(error, SinkError) else SinkError(str(error))
     return TransactionTimedOutError(
-        f"the transaction of this task was open for {open_s:.0f} s, longer than kafka.transaction.timeout.ms={timeout_ms}, and the broker aborted "
-        f"it: nothing of it is visible. Make batches smaller, raise that option (as far as the brokers' transaction.max.timeout.ms allows), or use "
+        f"the transaction of this task was open for {open_s:.0f} s, longer than "
+        f"kafka.transaction.timeout.ms={timeout_ms}, and the broker aborted "
+        "it: nothing of it is visible. Make batches smaller, raise that option (as far as "
+        "the brokers' transaction.max.timeout.ms allows), or use "
         f"delivery=at-least-once, which needs no transaction ({error})"
     )

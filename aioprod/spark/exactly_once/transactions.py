@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 ONGOING = "Ongoing"
 _TRANSACTION = CoordinatorType.TRANSACTION
-# It is only asked for so that the id's transaction is aborted; the next producer with the id sets its own.
+# It is only asked for so that the id's transaction is aborted; the next producer with the id sets
+# its own.
 _TIMEOUT_MS = 60_000
 # A broker that is silent holds up a batch by no more than this.
 _LIST_LIMIT_S = 3.0
@@ -35,7 +36,8 @@ class TransactionStatus:
     """What a coordinator knows of a transactional id.
 
     Attributes:
-        state: Kafka's name for it, such as ``Ongoing``, or the error code's name where it knows nothing.
+        state: Kafka's name for it, such as ``Ongoing``, or the error code's name where it knows
+            nothing.
         timeout_ms: how long a transaction may be open.
         started_at_ms: when it began, by the broker's clock; -1 where there is none.
     """
@@ -48,10 +50,16 @@ class TransactionStatus:
 
     def is_open(self, transaction: PreparedTransaction) -> bool:
         """Whether just this transaction waits for its end."""
-        return (self.state, self.producer_id, self.epoch) == (ONGOING, transaction.producer_id, transaction.epoch)
+        return (self.state, self.producer_id, self.epoch) == (
+            ONGOING,
+            transaction.producer_id,
+            transaction.epoch,
+        )
 
 
-async def end_transaction(coordination: Coordination, transaction: PreparedTransaction, *, commit: bool) -> ErrorCode:
+async def end_transaction(
+    coordination: Coordination, transaction: PreparedTransaction, *, commit: bool
+) -> ErrorCode:
     """Commit or abort, within `Coordination.limit_s`; the same again is no error (KIP-98, KIP-890).
 
     Returns:
@@ -63,9 +71,16 @@ async def end_transaction(coordination: Coordination, transaction: PreparedTrans
 
     def prepare(peer: Connection) -> tuple[EndTxnRequest, int]:
         identity = Identity((transaction.producer_id, transaction.epoch))
-        return requests.end(peer, transaction.transactional_id, identity, commit=commit, v2=transaction.v2)
+        return requests.end(
+            peer, transaction.transactional_id, identity, commit=commit, v2=transaction.v2
+        )
 
-    reply = await coordination.ask(_TRANSACTION, transaction.transactional_id, prepare, lambda reply: ErrorCode.of(reply.error_code))
+    reply = await coordination.ask(
+        _TRANSACTION,
+        transaction.transactional_id,
+        prepare,
+        lambda reply: ErrorCode.of(reply.error_code),
+    )
     return ErrorCode.of(reply.error_code)
 
 
@@ -80,13 +95,23 @@ async def abort_transaction(coordination: Coordination, transactional_id: str) -
     def prepare(peer: Connection) -> tuple[InitProducerIdRequest, int]:
         return requests.init_producer_id(peer, transactional_id, _TIMEOUT_MS, None)
 
-    reply = await coordination.ask(_TRANSACTION, transactional_id, prepare, lambda reply: ErrorCode.of(reply.error_code))
+    reply = await coordination.ask(
+        _TRANSACTION, transactional_id, prepare, lambda reply: ErrorCode.of(reply.error_code)
+    )
     code = ErrorCode.of(reply.error_code)
     if code:
-        raise BrokerError(code, f"transactional id {transactional_id!r} could not be taken over to abort its transaction")
+        raise BrokerError(
+            code,
+            (
+                f"transactional id {transactional_id!r} could not be taken over to abort its "
+                "transaction"
+            ),
+        )
 
 
-async def describe_transactions(coordination: Coordination, transactional_ids: Collection[str]) -> dict[str, TransactionStatus]:
+async def describe_transactions(
+    coordination: Coordination, transactional_ids: Collection[str]
+) -> dict[str, TransactionStatus]:
     """What the coordinators know (KIP-664, Kafka 3.0), within `Coordination.limit_s`.
 
     Raises:
@@ -120,10 +145,14 @@ async def _describe_once(
     return next((each for each in failures if each is not None), None)
 
 
-async def _describe_at(coordination: Coordination, node: int, ids: list[str], found: dict[str, TransactionStatus]) -> KafkaError | None:
+async def _describe_at(
+    coordination: Coordination, node: int, ids: list[str], found: dict[str, TransactionStatus]
+) -> KafkaError | None:
     coordinators = coordination.client.coordinators
     try:
-        reply = await coordination.client.request(DescribeTransactionsRequest(transactional_ids=ids), node)
+        reply = await coordination.client.request(
+            DescribeTransactionsRequest(transactional_ids=ids), node
+        )
     except UnsupportedVersionError:
         raise
     except KafkaError as error:
@@ -141,7 +170,11 @@ async def _describe_at(coordination: Coordination, node: int, ids: list[str], fo
             found[told.transactional_id] = TransactionStatus(code.name)
         else:
             found[told.transactional_id] = TransactionStatus(
-                told.transaction_state, told.producer_id, told.producer_epoch, told.transaction_timeout_ms, told.transaction_start_time_ms
+                told.transaction_state,
+                told.producer_id,
+                told.producer_epoch,
+                told.transaction_timeout_ms,
+                told.transaction_start_time_ms,
             )
     return failure
 
@@ -166,7 +199,9 @@ async def _list_at(coordination: Coordination, node: int) -> list[str]:
         try:
             # In a task of its own: EndTxn of the same step is sent before, and does not wait
             # behind it on a broker that is slow to list.
-            request = coordination.client.request(ListTransactionsRequest(state_filters=[ONGOING]), node)
+            request = coordination.client.request(
+                ListTransactionsRequest(state_filters=[ONGOING]), node
+            )
             reply = await asyncio.wait_for(request, _LIST_LIMIT_S)
             code = ErrorCode.of(reply.error_code)
             if not code:

@@ -1,17 +1,27 @@
-"""Flight events to delay figures: an application to copy. ``aioprod demo`` runs it, and so does ``python -m aioprod.spark.pipeline``.
+"""Flight events to delay figures: an application to copy. ``aioprod demo`` runs it, and so does
+``python -m aioprod.spark.pipeline``.
 
-============  ====================================================================================================
-events.py     JSON parsed by a schema; what is no event goes to a topic of dead letters, with the reason
+============
+====================================================================================================
+events.py     JSON parsed by a schema; the rest goes to a dead-letter topic, with the reason
 figures.py    event-time windows with a watermark: delays by carrier and hour, and the worst routes
 outputs.py    each micro-batch's figures to a topic (exactly once) and to Parquet
 run.py        the three streaming queries, from their start to their end
 options.py    what can be chosen
-============  ====================================================================================================
+============
+====================================================================================================
 
-The functions of events.py and figures.py work on any DataFrame of records or events, batch or streaming; `run_pipeline` puts it all together.
+The functions of events.py and figures.py work on any DataFrame of records or events, batch or
+streaming; `run_pipeline` puts it all together.
 """
 
-from aioprod.spark.pipeline.events import EVENT_SCHEMA, dead_letters, judge_records, parse_events, read_records
+from aioprod.spark.pipeline.events import (
+    EVENT_SCHEMA,
+    dead_letters,
+    judge_records,
+    parse_events,
+    read_records,
+)
 from aioprod.spark.pipeline.figures import (
     LATE_AFTER_MINUTES,
     MIN_ROUTE_FLIGHTS,

@@ -1,4 +1,6 @@
-"""The pipeline from the command line, also as the main file of ``spark-submit``: ``python -m aioprod.spark.pipeline --help``."""
+"""The pipeline from the command line, also as the main file of ``spark-submit``: ``python -m
+aioprod.spark.pipeline --help``.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pipeline.
 
     Returns:
-        The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C ended a run that does not follow.
+        The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C
+            ended a run that does not follow.
     """
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -49,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     stop = threading.Event()
     try:
-        with _stopped_by_signals(stop) if given.follow else nullcontext(), _shown(given.progress) as show:
+        with (
+            _stopped_by_signals(stop) if given.follow else nullcontext(),
+            _shown(given.progress) as show,
+        ):
             result = _run(given, kafka, stop, show)
     except (PySparkException, TimeoutError, SetupError) as error:
         print(f"{PROGRAM}: {failure_reason(str(error))}", file=sys.stderr)
@@ -63,42 +69,105 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Reads flight events (JSON) from a topic; writes delays by carrier and hour to another topic, exactly once, and to Parquet, the "
-        "worst routes to Parquet, and records that are no events to a topic of dead letters. Goes on where an earlier run on the checkpoint ended.",
+        description="Reads flight events (JSON) from a topic; writes delays by carrier and hour to "
+        "another topic, exactly once, and to Parquet, the "
+        "worst routes to Parquet, and records that are no events to a topic of dead letters. "
+        "Goes on where an earlier run on the checkpoint ended.",
         allow_abbrev=False,
     )
-    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,...]", help="the Kafka cluster")
-    parser.add_argument("--topic", default="flights", help="where the events are (default: %(default)s)")
-    parser.add_argument("--sink-topic", default="flights.delays", help="where the figures go (default: %(default)s)")
-    parser.add_argument("--dead-letter-topic", help="where records go that are no events (default: the topic's name and .dead-letters)")
-    parser.add_argument("--out", required=True, metavar="DIR", help="directory or address of the Parquet files, shared by all executors")
-    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="the same for the queries' checkpoints; keep both together")
-    parser.add_argument("--format", choices=("aioprod", "kafka"), default="aioprod", help="the source and sink: this library's, or Spark's own")
-    parser.add_argument("--max-offsets-per-trigger", type=int, default=100_000, metavar="N", help="most records in a micro-batch; 0: no limit")
-    parser.add_argument("--watermark", default=WATERMARK, metavar="TIME", help="how late an event may be (default: %(default)s)")
-    parser.add_argument("--kafka", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a client's setting; may be given again")
+    parser.add_argument(
+        "--bootstrap-servers", required=True, metavar="HOST:PORT[,...]", help="the Kafka cluster"
+    )
+    parser.add_argument(
+        "--topic", default="flights", help="where the events are (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sink-topic", default="flights.delays", help="where the figures go (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--dead-letter-topic",
+        help="where records go that are no events (default: the topic's name and .dead-letters)",
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="directory or address of the Parquet files, shared by all executors",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="DIR",
+        help="the same for the queries' checkpoints; keep both together",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("aioprod", "kafka"),
+        default="aioprod",
+        help="the source and sink: this library's, or Spark's own",
+    )
+    parser.add_argument(
+        "--max-offsets-per-trigger",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="most records in a micro-batch; 0: no limit",
+    )
+    parser.add_argument(
+        "--watermark",
+        default=WATERMARK,
+        metavar="TIME",
+        help="how late an event may be (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--kafka",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a client's setting; may be given again",
+    )
     parser.add_argument(
         "--kafka-file",
         type=Path,
         metavar="FILE",
         help="such settings, one NAME=VALUE a line: for passwords",
     )
-    parser.add_argument("--master", metavar="URL", help="Spark's master (default: that of spark-submit, else local[*])")
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark's master (default: that of spark-submit, else local[*])",
+    )
     parser.add_argument("--follow", action="store_true", help="read on until Ctrl-C or SIGTERM")
-    parser.add_argument("--timeout", type=float, default=3600, metavar="S", help="limit on a run that does not follow (default: %(default)s)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=3600,
+        metavar="S",
+        help="limit on a run that does not follow (default: %(default)s)",
+    )
     ways = ("table", "lines", "json", "none")
-    parser.add_argument("--progress", choices=ways, default=_default_progress(), help="how to show it (default here: %(default)s)")
+    parser.add_argument(
+        "--progress",
+        choices=ways,
+        default=_default_progress(),
+        help="how to show it (default here: %(default)s)",
+    )
     return parser
 
 
 def _default_progress() -> str:
-    return "table" if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None else "lines"
+    return (
+        "table" if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None else "lines"
+    )
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise argparse.ArgumentTypeError("must be NAME=VALUE, for example security.protocol=SASL_SSL")
+        raise argparse.ArgumentTypeError(
+            "must be NAME=VALUE, for example security.protocol=SASL_SSL"
+        )
     return name.removeprefix("kafka."), value
 
 
@@ -132,13 +201,22 @@ def _run(
     spark.sparkContext.setLogLevel("WARN")
     _limit_shuffle(spark)
     try:
-        return run_pipeline(spark, options, follow=given.follow, stop=stop, on_progress=show, timeout_s=given.timeout)
+        return run_pipeline(
+            spark,
+            options,
+            follow=given.follow,
+            stop=stop,
+            on_progress=show,
+            timeout_s=given.timeout,
+        )
     finally:
         spark.stop()
 
 
 def _limit_shuffle(spark: SparkSession) -> None:
-    """As many shuffle partitions as there are task slots, unless they were chosen: Spark's 200 cost seconds in each micro-batch."""
+    """As many shuffle partitions as there are task slots, unless they were chosen: Spark's 200 cost
+    seconds in each micro-batch.
+    """
     if not spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS):
         spark.conf.set(_SHUFFLE_PARTITIONS, str(max(2, spark.sparkContext.defaultParallelism)))
 
@@ -146,7 +224,10 @@ def _limit_shuffle(spark: SparkSession) -> None:
 @contextmanager
 def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
     """Ctrl-C and SIGTERM let the micro-batches end that are under way."""
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda *_: stop.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
@@ -182,13 +263,19 @@ _PRINTERS: dict[str, Callable[[QueryProgress], None]] = {
 
 
 def _summary(result: PipelineResult, *, as_json: bool) -> str:
-    counts = {"rows_read": result.rows_read, "dead_letters": result.dead_letters, "late": result.late}
+    counts = {
+        "rows_read": result.rows_read,
+        "dead_letters": result.dead_letters,
+        "late": result.late,
+    }
     paths = {"delays_path": result.delays_path, "routes_path": result.routes_path}
     if as_json:
         return json.dumps({**counts, **paths})
     return (
-        f"{result.rows_read:,} records read, {result.dead_letters:,} of them dead letters, {result.late:,} events dropped as late\n"
-        f"{len(result.delays):,} carriers by hours in {result.delays_path}, {len(result.routes):,} routes in {result.routes_path}"
+        f"{result.rows_read:,} records read, {result.dead_letters:,} of them dead letters, "
+        f"{result.late:,} events dropped as late\n"
+        f"{len(result.delays):,} carriers by hours in {result.delays_path}, "
+        f"{len(result.routes):,} routes in {result.routes_path}"
     )
 
 

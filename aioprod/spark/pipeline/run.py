@@ -14,7 +14,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from aioprod.spark.pipeline.events import dead_letters, parse_events, read_records
-from aioprod.spark.pipeline.figures import CarrierHourDelay, RouteDelay, delays_by_carrier_hour, worst_routes
+from aioprod.spark.pipeline.figures import (
+    CarrierHourDelay,
+    RouteDelay,
+    delays_by_carrier_hour,
+    worst_routes,
+)
 from aioprod.spark.pipeline.options import PipelineOptions
 from aioprod.spark.pipeline.outputs import Outputs
 from aioprod.spark.progress import ProgressListener, QueryProgress
@@ -34,10 +39,12 @@ class PipelineResult:
     """What a run found.
 
     Attributes:
-        rows_read: records that this run read from the topic; a run that resumes from its checkpoint reads only new ones.
+        rows_read: records that this run read from the topic; a run that resumes from its checkpoint
+            reads only new ones.
         dead_letters: of these, records that are no events.
         late: events of this run that were dropped, as they were older than the watermark.
-        delays: figures of every carrier and hour, of all runs on the checkpoint, ordered by hour and carrier.
+        delays: figures of every carrier and hour, of all runs on the checkpoint, ordered by hour
+            and carrier.
         routes: the worst routes by mean delay, worst first.
         delays_path, routes_path: the same as Parquet.
     """
@@ -60,16 +67,20 @@ def run_pipeline(
     on_progress: Callable[[QueryProgress], None] | None = None,
     timeout_s: float = 600.0,
 ) -> PipelineResult:
-    """Read all flight events of a topic; write delay figures to Parquet and to another topic, and records that are no events to a third.
+    """Read all flight events of a topic; write delay figures to Parquet and to another topic, and
+    records that are no events to a third.
 
-    Three streaming queries on the same topic: figures by carrier and hour (output mode update, so that a figure is there before its hour can be
-    closed; each update goes to the topic and to Parquet, and the last one of a carrier and hour counts), the worst routes (output mode complete)
-    and the dead letters. Their names are the topic's with ``: delays``, ``: routes``, ``: dead letters``.
+    Three streaming queries on the same topic: figures by carrier and hour (output mode update, so
+        that a figure is there before its hour can be
+    closed; each update goes to the topic and to Parquet, and the last one of a carrier and hour
+    counts), the worst routes (output mode complete) and the dead letters. Their names are the
+    topic's with ``: delays``, ``: routes``, ``: dead letters``.
 
     Args:
         spark: a session; with the format ``kafka`` it needs Spark's connector jars.
         options: what to read and where to write.
-        follow: read on as events arrive until ``stop`` is set or Ctrl-C, instead of ending with what is there now.
+        follow: read on as events arrive until ``stop`` is set or Ctrl-C, instead of ending with
+            what is there now.
         stop: ends a run that follows.
         on_progress: called after each micro-batch of each query, in a thread of the listener's.
         timeout_s: limit on a run that does not follow.
@@ -85,9 +96,19 @@ def run_pipeline(
     listener = ProgressListener(tally.add)
     spark.streams.addListener(listener)
     try:
-        queries = _run(_writers(spark, options, outputs, follow=follow), stop, follow=follow, timeout_s=timeout_s)
-        if not listener.wait_until_ended([str(query.runId) for query in queries], _PROGRESS_LIMIT_S):
-            log.warning("Spark has not told of the end of all queries; the counts may lack their last micro-batches")
+        queries = _run(
+            _writers(spark, options, outputs, follow=follow),
+            stop,
+            follow=follow,
+            timeout_s=timeout_s,
+        )
+        if not listener.wait_until_ended(
+            [str(query.runId) for query in queries], _PROGRESS_LIMIT_S
+        ):
+            log.warning(
+                "Spark has not told of the end of all queries; the counts may lack their "
+                "last micro-batches"
+            )
     finally:
         spark.streams.removeListener(listener)
     outputs.compact(str(queries[0].id), str(queries[1].id))
@@ -107,16 +128,27 @@ def query_names(topic: str) -> tuple[str, str, str]:
     return f"{topic}: delays", f"{topic}: routes", f"{topic}: dead letters"
 
 
-def _writers(spark: SparkSession, options: PipelineOptions, outputs: Outputs, *, follow: bool) -> list[DataStreamWriter]:
+def _writers(
+    spark: SparkSession, options: PipelineOptions, outputs: Outputs, *, follow: bool
+) -> list[DataStreamWriter]:
     events = parse_events(read_records(spark, options))
-    rejected = dead_letters(read_records(spark, options, headers=True)).observe(_REJECTED, F.count(F.lit(1)).alias("rows"))
-    # Spark gives Python sinks no output mode update, hence foreachBatch; it also lets one aggregation feed Kafka and Parquet.
+    rejected = dead_letters(read_records(spark, options, headers=True)).observe(
+        _REJECTED, F.count(F.lit(1)).alias("rows")
+    )
+    # Spark gives Python sinks no output mode update, hence foreachBatch; it also lets one
+    # aggregation feed Kafka and Parquet.
     writers = [
-        delays_by_carrier_hour(events, watermark=options.watermark).writeStream.outputMode("update").foreachBatch(outputs.write_delays),
+        delays_by_carrier_hour(events, watermark=options.watermark)
+        .writeStream.outputMode("update")
+        .foreachBatch(outputs.write_delays),
         worst_routes(events).writeStream.outputMode("complete").foreachBatch(outputs.write_routes),
-        rejected.writeStream.outputMode("append").format(options.source_format).options(**options.client, topic=options.dead_letters),
+        rejected.writeStream.outputMode("append")
+        .format(options.source_format)
+        .options(**options.client, topic=options.dead_letters),
     ]
-    for writer, name, directory in zip(writers, query_names(options.topic), _CHECKPOINTS, strict=True):
+    for writer, name, directory in zip(
+        writers, query_names(options.topic), _CHECKPOINTS, strict=True
+    ):
         writer.queryName(name).option("checkpointLocation", f"{options.checkpoint_dir}/{directory}")
         if follow:
             writer.trigger(processingTime="0 seconds")
@@ -125,8 +157,16 @@ def _writers(spark: SparkSession, options: PipelineOptions, outputs: Outputs, *,
     return writers
 
 
-def _run(writers: Sequence[DataStreamWriter], stop: threading.Event | None, *, follow: bool, timeout_s: float) -> list[StreamingQuery]:
-    """Start the queries and stop them all, when they have ended, when one has failed, or when it is time."""
+def _run(
+    writers: Sequence[DataStreamWriter],
+    stop: threading.Event | None,
+    *,
+    follow: bool,
+    timeout_s: float,
+) -> list[StreamingQuery]:
+    """Start the queries and stop them all, when they have ended, when one has failed, or when it is
+    time.
+    """
     queries: list[StreamingQuery] = []
     try:
         for writer in writers:
@@ -143,13 +183,21 @@ def _run(writers: Sequence[DataStreamWriter], stop: threading.Event | None, *, f
 
 
 def _wait_for_source(query: StreamingQuery) -> None:
-    """Until a query's source runs. Spark gives up a source's Python process that has not come up within 10 s, as several at once may not."""
+    """Until a query's source runs. Spark gives up a source's Python process that has not come up
+    within 10 s, as several at once may not.
+    """
     deadline = time.monotonic() + _SOURCE_LIMIT_S
-    while query.isActive and query.status["message"].startswith("Initializing") and time.monotonic() < deadline:
+    while (
+        query.isActive
+        and query.status["message"].startswith("Initializing")
+        and time.monotonic() < deadline
+    ):
         time.sleep(_POLL_S)
 
 
-def _wait(queries: Sequence[StreamingQuery], stop: threading.Event | None, limit_s: float | None) -> None:
+def _wait(
+    queries: Sequence[StreamingQuery], stop: threading.Event | None, limit_s: float | None
+) -> None:
     """Until all queries have ended or one failed, `stop` is set, or the limit is reached."""
     started = time.monotonic()
     pause = stop or threading.Event()

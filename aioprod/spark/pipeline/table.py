@@ -11,14 +11,18 @@ _COLUMNS = ("batch", "rows", "rows/s", "lag", "time", "in all")
 
 
 class ProgressTable:
-    """A line for each query with its newest micro-batch; `add` may be called from any thread, ``rich.live.Live`` draws it."""
+    """A line for each query with its newest micro-batch; `add` may be called from any thread,
+    ``rich.live.Live`` draws it.
+    """
 
     def __init__(self) -> None:
         self._newest: dict[str, QueryProgress] = {}
         self._rows: dict[str, int] = {}
 
     def add(self, progress: QueryProgress) -> None:
-        """Take a micro-batch. The last one with rows stays until the next one with rows: how fast it was is not told by an empty one."""
+        """Take a micro-batch. The last one with rows stays until the next one with rows: how fast
+        it was is not told by an empty one.
+        """
         self._rows[progress.query] = self._rows.get(progress.query, 0) + progress.rows
         if progress.rows or progress.query not in self._newest:
             self._newest[progress.query] = progress
@@ -30,6 +34,12 @@ class ProgressTable:
             table.add_column(name, justify="right", no_wrap=True)
         for query, newest in sorted(self._newest.items()):
             lag = "" if newest.lag is None else f"{newest.lag:,}"
-            figures = (f"{newest.batch_id}", f"{newest.rows:,}", f"{newest.rows_per_second:,.0f}", lag, f"{newest.batch_ms / 1000:.1f} s")
+            figures = (
+                f"{newest.batch_id}",
+                f"{newest.rows:,}",
+                f"{newest.rows_per_second:,.0f}",
+                lag,
+                f"{newest.batch_ms / 1000:.1f} s",
+            )
             table.add_row(query, *figures, f"{self._rows[query]:,}")
         return table

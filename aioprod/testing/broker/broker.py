@@ -1,4 +1,6 @@
-"""The embedded broker: Kafka on loopback ports of this process, one node or several. It keeps everything in memory, until it is dropped."""
+"""The embedded broker: Kafka on loopback ports of this process, one node or several. It keeps
+everything in memory, until it is dropped.
+"""
 
 from __future__ import annotations
 
@@ -98,10 +100,13 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         )
         self._dispatcher = Dispatcher(self._store)
         self._nodes = {
-            node_id: Node(node_id, host, port and port + node_id - FIRST_NODE_ID, self._dispatcher, security) for node_id in self._cluster.node_ids
+            node_id: Node(
+                node_id, host, port and port + node_id - FIRST_NODE_ID, self._dispatcher, security
+            )
+            for node_id in self._cluster.node_ids
         }
 
-    # -- starting and stopping -----------------------------------------------------------------------------------
+    # -- starting and stopping ---------------------------------------------------------------------
 
     async def start(self) -> Self:
         """Listen, on all nodes. Raises OSError where a port can't be had."""
@@ -119,24 +124,32 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         return self
 
     async def stop(self) -> None:
-        """Close all ports and connections, also those that wait on a hook, within five seconds. Topics and records stay for a new start."""
+        """Close all ports and connections, also those that wait on a hook, within five seconds.
+        Topics and records stay for a new start.
+        """
         await self._stop_all(keep_ports=False)
 
     async def stop_all(self) -> None:
-        """Stop all nodes at the same moment: a total outage. :meth:`start` or :meth:`start_node` ends it; nobody else gets the ports meanwhile."""
+        """Stop all nodes at the same moment: a total outage. :meth:`start` or :meth:`start_node`
+        ends it; nobody else gets the ports meanwhile.
+        """
         await self._stop_all(keep_ports=True)
 
     async def stop_node(self, node_id: int) -> None:
-        """Shut one node down properly: what it leads is replicated first. Then its port and connections are closed.
+        """Shut one node down properly: what it leads is replicated first. Then its port and
+        connections are closed.
 
-        What it led or coordinated moves to nodes that run and are in sync; a partition without any has no leader. Nobody else gets the port
-        until the broker is stopped. A node that is down already stays so.
+        What it led or coordinated moves to nodes that run and are in sync; a partition without any
+        has no leader. Nobody else gets the port until the broker is stopped. A node that is down
+        already stays so.
         """
         self._store.hand_over(self._node(node_id).node_id)
         await self.kill_node(node_id)
 
     async def kill_node(self, node_id: int) -> None:
-        """End one node at once, as kill -9 does: what it led goes on with what the new leader has, and other records are lost."""
+        """End one node at once, as kill -9 does: what it led goes on with what the new leader has,
+        and other records are lost.
+        """
         node = self._node(node_id)
         self._go_down(node_id)
         self._store.elect_leaders()
@@ -145,7 +158,8 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
             self._suspend()
 
     async def start_node(self, node_id: int, *, new_port: bool = False) -> None:
-        """Have a node listen again, on its port or on a new one. It leads only what has no leader: :meth:`move_leader` gives it more.
+        """Have a node listen again, on its port or on a new one. It leads only what has no leader:
+        :meth:`move_leader` gives it more.
 
         Raises OSError where the port can't be had.
         """
@@ -159,9 +173,11 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         self._resume()
 
     def freeze_node(self, node_id: int) -> None:
-        """Make a node silent: it accepts connections and reads requests, and answers none, as a process that got SIGSTOP.
+        """Make a node silent: it accepts connections and reads requests, and answers none, as a
+        process that got SIGSTOP.
 
-        It stays a leader, and as a follower it goes on to replicate: see :meth:`pause_replication` where it shall not.
+        It stays a leader, and as a follower it goes on to replicate: see :meth:`pause_replication`
+        where it shall not.
         """
         self._running_node(node_id).freeze()
 
@@ -191,14 +207,21 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.stop()
 
-    # -- nodes ---------------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port,host:port`` of the nodes that run, for a client's bootstrap.servers; of all nodes while none does."""
+        """``host:port,host:port`` of the nodes that run, for a client's bootstrap.servers; of all
+        nodes while none does.
+        """
         nodes = self._nodes.values()
         listed = [node for node in nodes if node.running] or [node for node in nodes if node.port]
         if not listed:
@@ -222,11 +245,14 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         return self._node(node_id).connection_count
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node that leads a partition, -1 where none does. Raises BrokerError where there is no such partition."""
+        """The node that leads a partition, -1 where none does. Raises BrokerError where there is no
+        such partition.
+        """
         return self._store.get_partition(topic, partition).leadership.leader
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Have another node lead a partition, under the next leader epoch. It has to run and to be a replica in sync.
+        """Have another node lead a partition, under the next leader epoch. It has to run and to be
+        a replica in sync.
 
         Records that only the old leader has are lost.
         """
@@ -234,9 +260,15 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         self._running_node(node_id)
         leadership = chosen.leadership
         if node_id not in leadership.replicas:
-            raise ConfigError(f"node_id={node_id}: must be one of the replicas of {topic}-{partition}: {list(leadership.replicas)}")
+            raise ConfigError(
+                f"node_id={node_id}: must be one of the replicas of {topic}-{partition}: "
+                f"{list(leadership.replicas)}"
+            )
         if node_id not in leadership.in_sync:
-            raise ConfigError(f"node_id={node_id}: must be in sync, as of {topic}-{partition} only {list(leadership.in_sync)} are")
+            raise ConfigError(
+                f"node_id={node_id}: must be in sync, as of {topic}-{partition} only "
+                f"{list(leadership.in_sync)} are"
+            )
         self._store.move_leader(chosen, node_id)
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
@@ -244,10 +276,12 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         return self._cluster.coordinator_node(_kind(kind), key)
 
     def move_coordinator(self, kind: CoordinatorKind, key: str, node_id: int) -> None:
-        """Have another node coordinate a group or a transactional id; while it is down the next one that runs does."""
+        """Have another node coordinate a group or a transactional id; while it is down the next one
+        that runs does.
+        """
         self._cluster.move_coordinator(_kind(kind), key, self._node(node_id).node_id)
 
-    # -- topics and records --------------------------------------------------------------------------------------
+    # -- topics and records ------------------------------------------------------------------------
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -262,9 +296,11 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         *,
         replication_factor: int | None = None,
     ) -> Topic:
-        """Create a topic, with the broker's numbers of partitions and replicas where none are given. Raises BrokerError where it can't be.
+        """Create a topic, with the broker's numbers of partitions and replicas where none are
+        given. Raises BrokerError where it can't be.
 
-        Partition 0 is led by the first node, partition 1 by the second, and so on; its other replicas are the nodes after its leader.
+        Partition 0 is led by the first node, partition 1 by the second, and so on; its other
+        replicas are the nodes after its leader.
         """
         return self._store.create_topic(name, num_partitions, configs, replication_factor)
 
@@ -272,39 +308,60 @@ class ClusterOnLoop(FaultControls, ReplicationControls, GroupControls, AdminCont
         """Delete a topic with its records. Raises BrokerError where there is none."""
         self._store.delete_topic(self._store.get_topic(name))
 
-    def records(self, topic: str, partition: int | None = None, *, committed_only: bool = False) -> list[Record]:
-        """Decode what a partition holds, or all partitions of the topic one after another. Raises BrokerError where there is none such.
+    def records(
+        self, topic: str, partition: int | None = None, *, committed_only: bool = False
+    ) -> list[Record]:
+        """Decode what a partition holds, or all partitions of the topic one after another. Raises
+        BrokerError where there is none such.
 
-        Transaction markers are left out; with ``committed_only`` also records of open and of aborted transactions.
+        Transaction markers are left out; with ``committed_only`` also records of open and of
+        aborted transactions.
         """
-        chosen = self._store.get_topic(topic).partitions if partition is None else [self._store.get_partition(topic, partition)]
+        chosen = (
+            self._store.get_topic(topic).partitions
+            if partition is None
+            else [self._store.get_partition(topic, partition)]
+        )
         return [record for each in chosen for record in each.records(committed_only=committed_only)]
 
-    async def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> list[Record]:
-        """Return the topic's records as soon as there are ``count`` or more. Raises KafkaTimeoutError where there are too few in that time."""
+    async def wait_for_records(
+        self, topic: str, count: int, timeout_seconds: float = 10.0
+    ) -> list[Record]:
+        """Return the topic's records as soon as there are ``count`` or more. Raises
+        KafkaTimeoutError where there are too few in that time.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         logs = [partition.log for partition in self._store.get_topic(topic).partitions]
         while sum(log.record_count for log in logs) < count:
             left = deadline - loop.time()
             if left <= 0:
-                raise KafkaTimeoutError(f"{topic}: {sum(log.record_count for log in logs)} of {count} records after {timeout_seconds} s")
+                raise KafkaTimeoutError(
+                    f"{topic}: {sum(log.record_count for log in logs)} of {count} records "
+                    f"after {timeout_seconds} s"
+                )
             await wait_for_append(logs, left)
         return self.records(topic)
 
-    # -- transactions --------------------------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
-        """The transactional ids, each with its producer id and epoch and the state of its newest transaction."""
+        """The transactional ids, each with its producer id and epoch and the state of its newest
+        transaction.
+        """
         return self._store.transactions.transactions
 
     def expire_transaction(self, transactional_id: str) -> None:
-        """Abort an open transaction and fence its producer at once, as when its time-out has passed."""
+        """Abort an open transaction and fence its producer at once, as when its time-out has
+        passed.
+        """
         self._store.transactions.expire(transactional_id)
 
     def pause_markers(self) -> None:
-        """Write no transaction markers until :meth:`resume_markers`: transactions that end meanwhile stay in PrepareCommit or PrepareAbort."""
+        """Write no transaction markers until :meth:`resume_markers`: transactions that end
+        meanwhile stay in PrepareCommit or PrepareAbort.
+        """
         self._store.transactions.pause_markers()
 
     def resume_markers(self) -> None:

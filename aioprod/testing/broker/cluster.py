@@ -1,4 +1,6 @@
-"""Which nodes a cluster has, which of them run, and who leads and coordinates what. Plain decisions: no socket, no clock, no loop."""
+"""Which nodes a cluster has, which of them run, and who leads and coordinates what. Plain
+decisions: no socket, no clock, no loop.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Leadership:
 
     Attributes:
         replicas: the nodes that keep the partition, the preferred leader first.
-        in_sync: those of them that have all that consumers may see; the last of them where none runs.
+        in_sync: those of them that have all that consumers may see; the last of them where none
+            runs.
         leader: one of them, or -1.
     """
 
@@ -46,7 +49,8 @@ class Cluster:
 
     Args:
         size: how many nodes there are; their ids are 1, 2, ...
-        replication_factor: of topics that are created without one; None for three, or for all where there are fewer nodes.
+        replication_factor: of topics that are created without one; None for three, or for all where
+            there are fewer nodes.
 
     Attributes:
         paused: the nodes that replicate nothing at present.
@@ -54,15 +58,21 @@ class Cluster:
 
     def __init__(self, size: int = 1, replication_factor: int | None = None) -> None:
         self.node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + size))
-        self.replication_factor = min(size, _DEFAULT_REPLICAS) if replication_factor is None else replication_factor
+        self.replication_factor = (
+            min(size, _DEFAULT_REPLICAS) if replication_factor is None else replication_factor
+        )
         self.paused: set[int] = set()
         self._addresses: dict[int, NodeAddress] = {}
-        self.watchers: list[Callable[[], None]] = []  # called when a node comes or goes, or a coordinator moves
+        self.watchers: list[
+            Callable[[], None]
+        ] = []  # called when a node comes or goes, or a coordinator moves
         self._moved_coordinators: dict[tuple[int, str], int] = {}
         if not 1 <= self.replication_factor <= size:
-            raise ConfigError(f"replication_factor={replication_factor}: must be 1 to {size}, the number of nodes")
+            raise ConfigError(
+                f"replication_factor={replication_factor}: must be 1 to {size}, the number of nodes"
+            )
 
-    # -- nodes ---------------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------
 
     @property
     def running(self) -> list[NodeAddress]:
@@ -96,35 +106,60 @@ class Cluster:
     def check_node(self, node_id: int) -> int:
         """Return ``node_id``; raise ConfigError where there is no such node."""
         if node_id not in self.node_ids:
-            raise ConfigError(f"node_id={node_id}: must be {self.node_ids[0]} to {self.node_ids[-1]}")
+            raise ConfigError(
+                f"node_id={node_id}: must be {self.node_ids[0]} to {self.node_ids[-1]}"
+            )
         return node_id
 
-    # -- partitions ----------------------------------------------------------------------------------------------
+    # -- partitions --------------------------------------------------------------------------------
 
     def spread(self, count: int, replication_factor: int) -> list[tuple[int, ...]]:
-        """The replicas of ``count`` new partitions: partition 0 prefers the first node, partition 1 the second, and so on."""
+        """The replicas of ``count`` new partitions: partition 0 prefers the first node, partition 1
+        the second, and so on.
+        """
         size = len(self.node_ids)
-        return [tuple(self.node_ids[(index + step) % size] for step in range(replication_factor)) for index in range(count)]
+        return [
+            tuple(self.node_ids[(index + step) % size] for step in range(replication_factor))
+            for index in range(count)
+        ]
 
     def new_leadership(self, replicas: tuple[int, ...]) -> Leadership:
-        """Of a new partition on these nodes: those that run are in sync, and the first of them leads. Before the start all are as good as up."""
-        alive = tuple(node_id for node_id in replicas if node_id in self._addresses) if self._addresses else replicas
+        """Of a new partition on these nodes: those that run are in sync, and the first of them
+        leads. Before the start all are as good as up.
+        """
+        alive = (
+            tuple(node_id for node_id in replicas if node_id in self._addresses)
+            if self._addresses
+            else replicas
+        )
         return Leadership(replicas, alive or replicas[:1], alive[0] if alive else NOBODY)
 
     def find_offline(self, leadership: Leadership) -> list[int]:
         """The replicas of a partition whose nodes are down."""
         return [node_id for node_id in leadership.replicas if node_id not in self._addresses]
 
-    # -- coordinators --------------------------------------------------------------------------------------------
+    # -- coordinators ------------------------------------------------------------------------------
 
     def coordinator_node(self, kind: int, key: str) -> int:
-        """The node that coordinates a group (kind 0) or a transactional id (kind 1); -1 while no node runs.
+        """The node that coordinates a group (kind 0) or a transactional id (kind 1); -1 while no
+        node runs.
 
-        It is chosen by hash, or by :meth:`move_coordinator`. While that node is down the next one that runs takes over.
+        It is chosen by hash, or by :meth:`move_coordinator`. While that node is down the next one
+        that runs takes over.
         """
         size = len(self.node_ids)
-        first = self._moved_coordinators.get((kind, key), FIRST_NODE_ID + crc32(key.encode()) % size) - FIRST_NODE_ID
-        return next((node_id for step in range(size) if (node_id := self.node_ids[(first + step) % size]) in self._addresses), NOBODY)
+        first = (
+            self._moved_coordinators.get((kind, key), FIRST_NODE_ID + crc32(key.encode()) % size)
+            - FIRST_NODE_ID
+        )
+        return next(
+            (
+                node_id
+                for step in range(size)
+                if (node_id := self.node_ids[(first + step) % size]) in self._addresses
+            ),
+            NOBODY,
+        )
 
     def move_coordinator(self, kind: int, key: str, node_id: int) -> None:
         """Have a node coordinate from now on; whoever asks another gets NOT_COORDINATOR."""

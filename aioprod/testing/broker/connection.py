@@ -1,4 +1,6 @@
-"""One client's connection: bytes to frames, frames to requests, answers in the order of the requests."""
+"""One client's connection: bytes to frames, frames to requests, answers in the order of the
+requests.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _MAX_QUEUED_BYTES = 16 << 20
 
 
 class FrameAssembler:
-    """Cuts a stream of bytes into the frames that their 4-byte sizes announce. Each byte is copied once."""
+    """Cuts a stream of bytes into the frames that their 4-byte sizes announce. Each byte is copied
+    once.
+    """
 
     def __init__(self) -> None:
         self._start = b""  # of a size
@@ -48,7 +52,9 @@ class FrameAssembler:
         if len(self._start) == 4:
             size = int.from_bytes(self._start, "big", signed=True)
             if not 0 < size <= MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes is announced: must be 1 to {MAX_FRAME_BYTES}")
+                raise ProtocolError(
+                    f"a frame of {size} bytes is announced: must be 1 to {MAX_FRAME_BYTES}"
+                )
             self._missing, self._start = size, b""
         return view[wanted:]
 
@@ -58,7 +64,9 @@ class Service(ABC):
 
     @abstractmethod
     async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> Answer:
-        """Return what to send for a request, None for no answer; raise ProtocolError or DropConnection to end the connection."""
+        """Return what to send for a request, None for no answer; raise ProtocolError or
+        DropConnection to end the connection.
+        """
 
     @abstractmethod
     def opened(self, connection: Connection) -> None:
@@ -72,7 +80,8 @@ class Service(ABC):
 class Connection(asyncio.Protocol):
     """Reads ahead within limits, and handles one request after another.
 
-    What a client sent before it hung up is still handled, as a real broker does: a producer with acks=0 sends and closes.
+    What a client sent before it hung up is still handled, as a real broker does: a producer with
+    acks=0 sends and closes.
     """
 
     def __init__(self, service: Service) -> None:
@@ -111,7 +120,9 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Finish what came before the end."""
         self._end()
-        return self._transport.get_extra_info("sslcontext") is None  # TLS has no half-closed connections
+        return (
+            self._transport.get_extra_info("sslcontext") is None
+        )  # TLS has no half-closed connections
 
     def connection_lost(self, error: Exception | None) -> None:
         """Finish what came, without answering."""
@@ -145,7 +156,9 @@ class Connection(asyncio.Protocol):
         return len(self._frames) > _MAX_QUEUED_FRAMES or self._queued_bytes > _MAX_QUEUED_BYTES
 
     def _refuse(self, reason: object) -> None:
-        _log.warning("closing the connection from %s: %s", self._transport.get_extra_info("peername"), reason)
+        _log.warning(
+            "closing the connection from %s: %s", self._transport.get_extra_info("peername"), reason
+        )
         self._frames.clear()
         self._end()
         self._transport.abort()
@@ -163,7 +176,10 @@ class Connection(asyncio.Protocol):
         except (ProtocolError, UnsupportedVersionError) as error:
             self._refuse(error)
         except Exception:
-            _log.exception("the broker failed at a request from %s and closes the connection", self._transport.get_extra_info("peername"))
+            _log.exception(
+                "the broker failed at a request from %s and closes the connection",
+                self._transport.get_extra_info("peername"),
+            )
         finally:
             self._transport.close()
 
@@ -186,7 +202,8 @@ class Connection(asyncio.Protocol):
                 return
             self._transport.write(part)
             await self._writable.wait()
-            # A client on this loop reads it meanwhile: its socket is looked at after the first turn, and read in the second.
+            # A client on this loop reads it meanwhile: its socket is looked at after the first
+            # turn, and read in the second.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         if answer.hang_up:

@@ -1,6 +1,8 @@
-"""What tests may ask of the embedded broker: ``broker.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)``.
+"""What tests may ask of the embedded broker: ``broker.on(ApiKey.PRODUCE,
+fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)``.
 
-An action acts before a request is handled, after it, or both. Several actions of one rule act in the order given.
+An action acts before a request is handled, after it, or both. Several actions of one rule act in
+the order given.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Action:
         """Act before the request is handled; DropConnection keeps it from being handled."""
 
     async def after(self) -> None:
-        """Act when the request was handled and before its answer is sent; DropConnection keeps the answer back."""
+        """Act when the request was handled and before its answer is sent; DropConnection keeps the
+        answer back.
+        """
 
     def change(self, response: Message) -> None:
         """Change the answer before it is sent."""
@@ -130,48 +134,64 @@ class _Throttle(Action):
 
 
 def fail(code: ErrorCode, *, topic: str | None = None, partition: int | None = None) -> Action:
-    """Answer with ``code`` and apply nothing; with ``topic`` or ``partition`` only there, while the rest of the request is applied."""
+    """Answer with ``code`` and apply nothing; with ``topic`` or ``partition`` only there, while the
+    rest of the request is applied.
+    """
     return _Fail(Failure(code, topic, partition))
 
 
 def delay(seconds: float) -> Action:
-    """Wait before handling the request. Later requests of the same connection wait as well, as with a real broker."""
+    """Wait before handling the request. Later requests of the same connection wait as well, as with
+    a real broker.
+    """
     if seconds < 0:
         raise ConfigError(f"delay({seconds}): seconds must not be negative")
     return _Delay(seconds)
 
 
 def throttle(milliseconds: int) -> Action:
-    """Handle the request and answer at once, but ask the client for a pause, as a broker does whose quota is used up (KIP-219)."""
+    """Handle the request and answer at once, but ask the client for a pause, as a broker does whose
+    quota is used up (KIP-219).
+    """
     if milliseconds < 0:
         raise ConfigError(f"throttle({milliseconds}): milliseconds must not be negative")
     return _Throttle(milliseconds)
 
 
 def change_answer(change: Callable[[Any], None]) -> Action:
-    """Handle the request, and have ``change`` change the answer: a message of ``aioprod.protocol.messages``, which is written afterwards."""
+    """Handle the request, and have ``change`` change the answer: a message of
+    ``aioprod.protocol.messages``, which is written afterwards.
+    """
     return _ChangeAnswer(change)
 
 
 def hold(event: asyncio.Event | None = None) -> Action:
-    """Handle the request only when ``event`` is set; without one, when the rule's :meth:`Rule.release` is called."""
+    """Handle the request only when ``event`` is set; without one, when the rule's
+    :meth:`Rule.release` is called.
+    """
     return _Hold(event)
 
 
 def hold_answer(event: asyncio.Event | None = None) -> Action:
-    """Handle the request at once, but answer only when released (see :func:`hold`): the client does not know that it was applied."""
+    """Handle the request at once, but answer only when released (see :func:`hold`): the client does
+    not know that it was applied.
+    """
     return _HoldAnswer(event)
 
 
 def split(piece_bytes: int = 1) -> Action:
-    """Handle the request, and send the answer in pieces of so many bytes: the client gets it in as many reads if it reads fast enough."""
+    """Handle the request, and send the answer in pieces of so many bytes: the client gets it in as
+    many reads if it reads fast enough.
+    """
     if piece_bytes < 1:
         raise ConfigError(f"split({piece_bytes}): must be at least 1 byte")
     return _Split(piece_bytes)
 
 
 def cut_answer(at_byte: int) -> Action:
-    """Apply the request, send only so many bytes of the answer (its four-byte size is counted), and close the connection."""
+    """Apply the request, send only so many bytes of the answer (its four-byte size is counted), and
+    close the connection.
+    """
     if at_byte < 0:
         raise ConfigError(f"cut_answer({at_byte}): must not be negative")
     return _Cut(at_byte)
@@ -183,7 +203,9 @@ def drop_before() -> Action:
 
 
 def drop_after() -> Action:
-    """Apply the request, then close the connection instead of answering: the client does not know that it was applied."""
+    """Apply the request, then close the connection instead of answering: the client does not know
+    that it was applied.
+    """
     return _DropAfter()
 
 
@@ -203,4 +225,6 @@ def in_pieces(answer: bytes, actions: Iterable[Action]) -> bytes | Pieces:
         return answer
     sent = answer[:cut]
     step = size or max(1, len(sent))
-    return Pieces([sent[start : start + step] for start in range(0, len(sent), step)], hang_up=cut is not None)
+    return Pieces(
+        [sent[start : start + step] for start in range(0, len(sent), step)], hang_up=cut is not None
+    )

@@ -32,26 +32,49 @@ class Dispatcher:
         self._throttle = Throttle(store.quotas)
 
     async def answer(
-        self, frame: bytes, disconnected: asyncio.Future[None], node: NodeAddress, session: Session | None = None
+        self,
+        frame: bytes,
+        disconnected: asyncio.Future[None],
+        node: NodeAddress,
+        session: Session | None = None,
     ) -> Answer:
         """Handle one request to ``node``, on a connection with this login."""
         await self._throttle.wait(disconnected)
         header = decode_request_header(frame)
-        self.log.add(SeenRequest(header.api_key, header.api_version, header.client_id, node.node_id))
+        self.log.add(
+            SeenRequest(header.api_key, header.api_version, header.client_id, node.node_id)
+        )
         handler = HANDLERS.get(header.api_key)
         if handler is None:
-            raise ProtocolError(f"API key {header.api_key} is not handled, as the ApiVersions answer says")
+            raise ProtocolError(
+                f"API key {header.api_key} is not handled, as the ApiVersions answer says"
+            )
         low, high = SUPPORTED[header.api_key]
         if not low <= header.api_version <= high:
             return _answer_unknown_version(header)
-        # Bytes after the request are no error, as with Kafka: librdkafka sends three of them with its Metadata request for all topics.
+        # Bytes after the request are no error, as with Kafka: librdkafka sends three of them with
+        # its Metadata request for all topics.
         request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
         actions = self.rules.take(header.api_key, request, node.node_id)
         failures = tuple(action.failure for action in actions if action.failure is not None)
-        exchange = Exchange(self._store, node, SUPPORTED, header.api_version, disconnected, failures, session, header.client_id or "")
+        exchange = Exchange(
+            self._store,
+            node,
+            SUPPORTED,
+            header.api_version,
+            disconnected,
+            failures,
+            session,
+            header.client_id or "",
+        )
         for action in actions:
             await action.before()
-        client = Client(node.node_id, None if session is None else session.user, header.client_id or "", disconnected)
+        client = Client(
+            node.node_id,
+            None if session is None else session.user,
+            header.client_id or "",
+            disconnected,
+        )
         self._throttle.narrow(request, client)
         response = await handler.handle(request, exchange)
         self._throttle.apply(request, len(frame), response, client)
@@ -73,5 +96,8 @@ def _encode(response: Message, header: RequestHeader) -> bytes:
 
 def _answer_unknown_version(header: RequestHeader) -> bytes:
     if header.api_key != ApiVersionsRequest.API_KEY:
-        raise ProtocolError(f"API key {header.api_key} has versions {SUPPORTED[header.api_key]}, not {header.api_version}")
+        raise ProtocolError(
+            f"API key {header.api_key} has versions {SUPPORTED[header.api_key]}, not "
+            f"{header.api_version}"
+        )
     return encode_response(unsupported_version(), 0, header.correlation_id)

@@ -1,4 +1,6 @@
-"""How writes become part of a transaction: added before by the producer and verified here, or added by the write itself (KIP-890)."""
+"""How writes become part of a transaction: added before by the producer and verified here, or added
+by the write itself (KIP-890).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,25 @@ class Support(Enum):
     @classmethod
     def of(cls, version: int, *, abortable_from: int, adds_from: int) -> Self:
         """Read it from a request's version."""
-        return cls(cls.ADDS if version >= adds_from else cls.ABORTABLE if version >= abortable_from else cls.OLD)
+        return cls(
+            cls.ADDS
+            if version >= adds_from
+            else cls.ABORTABLE
+            if version >= abortable_from
+            else cls.OLD
+        )
 
 
-def enlist_partition(coordinator: TransactionCoordinator, support: Support, name: str, identity: Identity, partition: TopicPartition) -> None:
-    """Make sure that a partition is part of the producer's transaction; raise StoreError with the code that its client understands."""
+def enlist_partition(
+    coordinator: TransactionCoordinator,
+    support: Support,
+    name: str,
+    identity: Identity,
+    partition: TopicPartition,
+) -> None:
+    """Make sure that a partition is part of the producer's transaction; raise StoreError with the
+    code that its client understands.
+    """
     try:
         if support is Support.ADDS:
             coordinator.add(name, identity, [partition])
@@ -35,7 +51,9 @@ def enlist_partition(coordinator: TransactionCoordinator, support: Support, name
         raise StoreError(_known_code(error.code, support), error.text) from None
 
 
-def enlist_group(coordinator: TransactionCoordinator, support: Support, name: str, identity: Identity, group: str) -> None:
+def enlist_group(
+    coordinator: TransactionCoordinator, support: Support, name: str, identity: Identity, group: str
+) -> None:
     """The same for the offsets of a consumer group."""
     try:
         if support is Support.ADDS:
@@ -44,7 +62,10 @@ def enlist_group(coordinator: TransactionCoordinator, support: Support, name: st
             coordinator.verify(name, identity, group=group)
     except StoreError as error:
         code = _known_code(error.code, support)
-        raise StoreError(ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_ENOUGH_REPLICAS else code, error.text) from None
+        raise StoreError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_ENOUGH_REPLICAS else code,
+            error.text,
+        ) from None
 
 
 def _known_code(code: ErrorCode, support: Support) -> ErrorCode:

@@ -25,7 +25,8 @@ class Exchange:
         node: the one that was asked.
         supported: the version range of each API that is handled.
         api_version: of this request.
-        disconnected: done when the client is gone, so that nobody has to wait any longer on its behalf.
+        disconnected: done when the client is gone, so that nobody has to wait any longer on its
+            behalf.
         failures: errors that a test asked for.
         session: the connection's login; None where the broker asks for none.
         client_id: the client's name for itself.

@@ -1,4 +1,5 @@
-"""Fetch sessions (KIP-227): a node remembers what a consumer reads, so that a request names changes only, and an answer only what is new.
+"""Fetch sessions (KIP-227): a node remembers what a consumer reads, so that a request names changes
+only, and an answer only what is new.
 
 Plain decisions over (state, now): no socket, no clock, no loop.
 """
@@ -21,7 +22,9 @@ _FIRST_EPOCH = 0  # of the request that wants a session
 _LAST_EPOCH = -1  # of the request that wants none, or no longer
 _HIGHEST_EPOCH = 2**31 - 1
 _TOPIC_IDS_FROM = 13
-_EVICTION_SECONDS = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms, which is no setting that can be set
+_EVICTION_SECONDS = (
+    120.0  # Kafka's min.incremental.fetch.session.eviction.ms, which is no setting that can be set
+)
 
 
 class Place(NamedTuple):
@@ -46,9 +49,12 @@ class CachedPartition:
             answer.records
             or answer.error_code
             or answer.diverging_epoch.end_offset >= 0
-            or (self.high_watermark, self.log_start_offset) != (answer.high_watermark, answer.log_start_offset)
+            or (self.high_watermark, self.log_start_offset)
+            != (answer.high_watermark, answer.log_start_offset)
         )
-        self.high_watermark = -1 if answer.error_code else answer.high_watermark  # what comes after an error is news
+        self.high_watermark = (
+            -1 if answer.error_code else answer.high_watermark
+        )  # what comes after an error is news
         self.log_start_offset = answer.log_start_offset
         return is_news
 
@@ -105,42 +111,65 @@ class FetchContext:
     wants_session: bool = False
     uses_topic_ids: bool = False
 
-    def finish(self, answers: dict[Place, PartitionData], now: float) -> tuple[int, dict[Place, PartitionData]]:
+    def finish(
+        self, answers: dict[Place, PartitionData], now: float
+    ) -> tuple[int, dict[Place, PartitionData]]:
         """Return the session's id and the answers to be sent.
 
-        Raises StoreError (INVALID_FETCH_SESSION_EPOCH) where the session went on meanwhile: the request was a copy.
+        Raises StoreError (INVALID_FETCH_SESSION_EPOCH) where the session went on meanwhile: the
+        request was a copy.
         """
         session = self.session
         if session is not None:
             if session.epoch != self.epoch:
-                raise StoreError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"the session went on to {session.epoch} meanwhile")
+                raise StoreError(
+                    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                    f"the session went on to {session.epoch} meanwhile",
+                )
             return session.session_id, session.select(answers)
-        session = self.sessions.create(len(answers), self.uses_topic_ids, now) if self.wants_session else None
+        session = (
+            self.sessions.create(len(answers), self.uses_topic_ids, now)
+            if self.wants_session
+            else None
+        )
         if session is None:
             return NO_SESSION, answers
         for place, answer in answers.items():
-            session.partitions[place] = CachedPartition(self.asked[place], answer.high_watermark, answer.log_start_offset)
+            session.partitions[place] = CachedPartition(
+                self.asked[place], answer.high_watermark, answer.log_start_offset
+            )
         return session.session_id, answers
 
 
 class FetchSessions:
-    """The sessions of one node. There are at most ``limit``; who is idle or reads little makes room for others, as in Kafka."""
+    """The sessions of one node. There are at most ``limit``; who is idle or reads little makes room
+    for others, as in Kafka.
+    """
 
     def __init__(self, random_source: random.Random, limit: int = MAX_SESSIONS) -> None:
         self._random = random_source
         self._limit = limit
-        self._sessions: dict[int, FetchSession] = {}  # the one that was used longest ago is the first
+        self._sessions: dict[
+            int, FetchSession
+        ] = {}  # the one that was used longest ago is the first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, version: int, now: float) -> FetchContext:
-        """Find out what a request asks for; raise StoreError where its session is not there, or at another epoch."""
+        """Find out what a request asks for; raise StoreError where its session is not there, or at
+        another epoch.
+        """
         uses_topic_ids = version >= _TOPIC_IDS_FROM
         if request.session_epoch in (_FIRST_EPOCH, _LAST_EPOCH):
             self._sessions.pop(request.session_id, None)
             asked = dict(_places(request))
-            return FetchContext(self, asked, wants_session=request.session_epoch == _FIRST_EPOCH, uses_topic_ids=uses_topic_ids)
+            return FetchContext(
+                self,
+                asked,
+                wants_session=request.session_epoch == _FIRST_EPOCH,
+                uses_topic_ids=uses_topic_ids,
+            )
         session = self._find(request, uses_topic_ids)
         session.update(request)
         if not session.partitions:
@@ -165,11 +194,19 @@ class FetchSessions:
     def _find(self, request: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise StoreError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no session {request.session_id}")
+            raise StoreError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no session {request.session_id}"
+            )
         if session.epoch != request.session_epoch:
-            raise StoreError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {request.session_epoch}: {session.epoch} is wanted")
+            raise StoreError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"epoch {request.session_epoch}: {session.epoch} is wanted",
+            )
         if session.uses_topic_ids != uses_topic_ids:
-            raise StoreError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "the session began with topic ids, or without them")
+            raise StoreError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                "the session began with topic ids, or without them",
+            )
         return session
 
     def _make_room(self, size: int, now: float) -> bool:
@@ -177,7 +214,11 @@ class FetchSessions:
         if now - oldest.last_used > _EVICTION_SECONDS:
             del self._sessions[oldest.session_id]
             return True
-        settled = [session for session in self._sessions.values() if now - session.created > _EVICTION_SECONDS]
+        settled = [
+            session
+            for session in self._sessions.values()
+            if now - session.created > _EVICTION_SECONDS
+        ]
         smallest = min(settled, key=lambda session: len(session.partitions), default=None)
         if smallest is None or size <= len(smallest.partitions):
             return False
@@ -186,4 +227,8 @@ class FetchSessions:
 
 
 def _places(request: FetchRequest) -> Iterable[tuple[Place, FetchPartition]]:
-    return ((Place(topic.topic, topic.topic_id, asked.partition), asked) for topic in request.topics for asked in topic.partitions)
+    return (
+        (Place(topic.topic, topic.topic_id, asked.partition), asked)
+        for topic in request.topics
+        for asked in topic.partitions
+    )

@@ -1,4 +1,6 @@
-"""Takes followers that lag for too long out of sync (broker setting replica.lag.time.max.ms), by the event loop's clock."""
+"""Takes followers that lag for too long out of sync (broker setting replica.lag.time.max.ms), by
+the event loop's clock.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from aioprod.testing.broker.partition import Partition
 
 
 class LagWatch:
-    """A timer for each follower that is in sync and lacks records. It begins with the first record that the follower lacks."""
+    """A timer for each follower that is in sync and lacks records. It begins with the first record
+    that the follower lacks.
+    """
 
     def __init__(self, lag_time_max_ms: int) -> None:
         self._lag_time_max_ms = lag_time_max_ms
@@ -23,7 +27,9 @@ class LagWatch:
             timers.pop(node_id).cancel()
         for node_id in laggards:
             if node_id not in timers:
-                timers[node_id] = asyncio.get_running_loop().call_later(self._lag_time_max_ms / 1000, self._expired, partition, node_id)
+                timers[node_id] = asyncio.get_running_loop().call_later(
+                    self._lag_time_max_ms / 1000, self._expired, partition, node_id
+                )
         if timers:
             self._timers[partition] = timers
 

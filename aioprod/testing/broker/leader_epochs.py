@@ -1,4 +1,6 @@
-"""Where each leader's time begins in a partition's log, as Kafka's leader epoch cache keeps it (KIP-101, KIP-320)."""
+"""Where each leader's time begins in a partition's log, as Kafka's leader epoch cache keeps it
+(KIP-101, KIP-320).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """The leader epochs of a log, each with its first offset. Both rise; an epoch without records is forgotten when the next one begins."""
+    """The leader epochs of a log, each with its first offset. Both rise; an epoch without records
+    is forgotten when the next one begins.
+    """
 
     def __init__(self) -> None:
         self._epochs = [0]
@@ -51,10 +55,14 @@ class LeaderEpochs:
         return self._epochs[index] if index >= 0 else UNKNOWN
 
     def find_end(self, epoch: int, end_offset: int) -> EpochEnd:
-        """Where ``epoch`` ends in a log that ends at ``end_offset``; (-1, -1) where the log knows of no such epoch, nor of a later one."""
+        """Where ``epoch`` ends in a log that ends at ``end_offset``; (-1, -1) where the log knows
+        of no such epoch, nor of a later one.
+        """
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return EpochEnd(UNKNOWN, UNKNOWN)
         following = bisect_right(self._epochs, epoch)
         if following == len(self._epochs):
             return EpochEnd(epoch, end_offset)
-        return EpochEnd(self._epochs[following - 1] if following else epoch, self._starts[following])
+        return EpochEnd(
+            self._epochs[following - 1] if following else epoch, self._starts[following]
+        )

@@ -1,4 +1,6 @@
-"""Who leads and keeps a partition. Who asks a node that does not lead it is refused, and told who does (KIP-951)."""
+"""Who leads and keeps a partition. Who asks a node that does not lead it is refused, and told who
+does (KIP-951).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from aioprod.testing.broker.store import Partition, StoreError, Topic
 
 
 class PartitionDescription(TypedDict):
-    """Who keeps a partition: the fields by which both Metadata and DescribeTopicPartitions say it."""
+    """Who keeps a partition: the fields by which both Metadata and DescribeTopicPartitions
+    say it.
+    """
 
     error_code: int
     partition_index: int
@@ -24,7 +28,9 @@ class PartitionDescription(TypedDict):
 
 
 def describe_partition(topic: Topic, index: int, exchange: Exchange) -> PartitionDescription:
-    """Say who keeps a partition, with the error that a test wants there, or LEADER_NOT_AVAILABLE where nobody leads."""
+    """Say who keeps a partition, with the error that a test wants there, or LEADER_NOT_AVAILABLE
+    where nobody leads.
+    """
     partition = topic.partitions[index]
     leadership = partition.leadership
     nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
@@ -48,7 +54,9 @@ class NotLeaderError(StoreError):
     """
 
     def __init__(self, partition: Partition) -> None:
-        super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader is node {partition.leadership.leader}")
+        super().__init__(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader is node {partition.leadership.leader}"
+        )
         self.leader = partition.leadership.leader
         self.epoch = partition.log.leader_epoch
 
@@ -60,16 +68,24 @@ def check_leader(partition: Partition, exchange: Exchange) -> None:
 
 
 def judge_leader(partition: Partition, known_epoch: int, exchange: Exchange) -> ErrorCode:
-    """Say what is wrong with asking this node under a leader epoch that the client knows (-1: none; KIP-320), else NONE."""
+    """Say what is wrong with asking this node under a leader epoch that the client knows (-1: none;
+    KIP-320), else NONE.
+    """
     epoch = partition.log.leader_epoch
     if 0 <= known_epoch < epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if known_epoch > epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return ErrorCode.NONE if partition.leadership.leader == exchange.node.node_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return (
+        ErrorCode.NONE
+        if partition.leadership.leader == exchange.node.node_id
+        else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
 
 
 def leader_addresses(leader_ids: Iterable[int], exchange: Exchange) -> list[NodeAddress]:
-    """Where the leaders that an answer names listen, each once; -1 and nodes that are down are left out."""
+    """Where the leaders that an answer names listen, each once; -1 and nodes that are down are left
+    out.
+    """
     found = (exchange.store.cluster.find_address(node_id) for node_id in sorted(set(leader_ids)))
     return [address for address in found if address is not None]

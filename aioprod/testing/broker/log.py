@@ -1,4 +1,6 @@
-"""The log of one partition: batches as bytes, found by offset and by timestamp. No record is decoded on the way in or out."""
+"""The log of one partition: batches as bytes, found by offset and by timestamp. No record is
+decoded on the way in or out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from aioprod.protocol.record_batch import BatchHeader, read_header
 from aioprod.protocol.record_reader import Record, read_batch_records, read_records
 from aioprod.testing.broker.leader_epochs import LeaderEpochs
 
-_START = struct.Struct(">qii")  # base offset, batch length, leader epoch: the part of a batch that a broker writes
+_START = struct.Struct(
+    ">qii"
+)  # base offset, batch length, leader epoch: the part of a batch that a broker writes
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _ATTRIBUTES = struct.Struct(">h")
@@ -36,7 +40,8 @@ class PartitionLog:
 
     Attributes:
         start_offset: the first offset that can be read.
-        end_offset: the offset of the next record. How much of it consumers may see is the partition's affair.
+        end_offset: the offset of the next record. How much of it consumers may see is the
+            partition's affair.
         leader_epoch: written into each batch.
         epochs: where each leader epoch begins.
         size: bytes held; they are counted in ``memory`` as well.
@@ -53,13 +58,20 @@ class PartitionLog:
         self._memory = memory or MemoryUse()
         self._batches: list[bytes] = []
         self._base_offsets: list[int] = []
-        self._newest_timestamps: list[int] = []  # the highest timestamp up to and with each batch: sorted, so it can be bisected
+        self._newest_timestamps: list[
+            int
+        ] = []  # the highest timestamp up to and with each batch: sorted, so it can be bisected
         self._waiters: set[asyncio.Future[None]] = set()
 
     def append(self, header: BatchHeader, batch: bytes | memoryview, timestamp: int) -> int:
-        """Append one batch, whose newest record has ``timestamp``, as the next offsets and return the first of them."""
+        """Append one batch, whose newest record has ``timestamp``, as the next offsets and return
+        the first of them.
+        """
         base_offset = self.end_offset
-        stored = _START.pack(base_offset, header.batch_length, self.leader_epoch) + memoryview(batch)[_START.size :]
+        stored = (
+            _START.pack(base_offset, header.batch_length, self.leader_epoch)
+            + memoryview(batch)[_START.size :]
+        )
         newest = self._newest_timestamps[-1] if self._newest_timestamps else -1
         self._batches.append(stored)
         self._base_offsets.append(base_offset)
@@ -83,14 +95,28 @@ class PartitionLog:
         return dropped
 
     def advance_start(self, offset: int) -> None:
-        """Begin at ``offset`` from now on; batches that end before it are dropped. An offset behind the start changes nothing."""
+        """Begin at ``offset`` from now on; batches that end before it are dropped. An offset behind
+        the start changes nothing.
+        """
         if offset <= self.start_offset:
             return
         self.record_count -= self._count_records(self.start_offset, offset)
-        gone = len(self._batches) if offset >= self.end_offset else bisect_right(self._base_offsets, offset) - 1
+        gone = (
+            len(self._batches)
+            if offset >= self.end_offset
+            else bisect_right(self._base_offsets, offset) - 1
+        )
         self._grow(-sum(map(len, self._batches[:gone])))
         del self._batches[:gone], self._base_offsets[:gone]
-        self._newest_timestamps = list(accumulate((_MAX_TIMESTAMP.unpack_from(batch, _MAX_TIMESTAMP_AT)[0] for batch in self._batches), max))
+        self._newest_timestamps = list(
+            accumulate(
+                (
+                    _MAX_TIMESTAMP.unpack_from(batch, _MAX_TIMESTAMP_AT)[0]
+                    for batch in self._batches
+                ),
+                max,
+            )
+        )
         self.start_offset = offset
         self.epochs.advance_start(offset)
         self.wake()
@@ -102,10 +128,16 @@ class PartitionLog:
     def _count_records(self, start: int, end: int) -> int:
         """Count the records of applications from ``start`` to before ``end``."""
         headers = (read_header(self._batches[index]) for index in self._range(start, end))
-        return sum(min(end, each.last_offset + 1) - max(start, each.base_offset) for each in headers if not each.is_control)
+        return sum(
+            min(end, each.last_offset + 1) - max(start, each.base_offset)
+            for each in headers
+            if not each.is_control
+        )
 
     def release(self) -> None:
-        """Give back the memory, and let everybody who waits look again: the partition is deleted."""
+        """Give back the memory, and let everybody who waits look again: the partition is
+        deleted.
+        """
         self._memory.size -= self.size
         self.wake()
 
@@ -116,8 +148,11 @@ class PartitionLog:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool, end: int | None = None) -> list[bytes]:
-        """Return whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (but for the first, where asked).
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, end: int | None = None
+    ) -> list[bytes]:
+        """Return whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them
+        (but for the first, where asked).
 
         None that begins at the offset ``end`` or behind it is returned.
         """
@@ -131,7 +166,9 @@ class PartitionLog:
         return found
 
     def available_bytes(self, offset: int, enough: int, end: int | None = None) -> int:
-        """Count the bytes that can be read from ``offset`` to ``end``; stops counting at ``enough``."""
+        """Count the bytes that can be read from ``offset`` to ``end``; stops counting at
+        ``enough``.
+        """
         total = 0
         for index in self._range(offset, end):
             total += len(self._batches[index])
@@ -149,13 +186,19 @@ class PartitionLog:
 
     def visible(self, records: list[Record]) -> list[Record]:
         """Leave out what lies before the first offset, as the first batch may have some of it."""
-        return records if not records or records[0].offset >= self.start_offset else [each for each in records if each.offset >= self.start_offset]
+        return (
+            records
+            if not records or records[0].offset >= self.start_offset
+            else [each for each in records if each.offset >= self.start_offset]
+        )
 
     def find_by_timestamp(self, timestamp: int) -> Record | None:
         """Return the first record whose timestamp is at least ``timestamp``."""
         for index in range(bisect_left(self._newest_timestamps, timestamp), len(self._batches)):
             batch = self._batches[index]
-            for record in read_batch_records(batch, 0, read_header(batch)):  # a transaction marker counts, as in Kafka
+            for record in read_batch_records(
+                batch, 0, read_header(batch)
+            ):  # a transaction marker counts, as in Kafka
                 if record.timestamp >= timestamp and record.offset >= self.start_offset:
                     return record
         return None
@@ -181,7 +224,9 @@ class PartitionLog:
 
 
 def stamp_log_append_time(batch: bytes | memoryview, now_ms: int) -> bytes:
-    """Return the batch with the broker's time on all its records, as topics with message.timestamp.type=LogAppendTime want it."""
+    """Return the batch with the broker's time on all its records, as topics with
+    message.timestamp.type=LogAppendTime want it.
+    """
     changed = bytearray(batch)
     attributes = _ATTRIBUTES.unpack_from(changed, _ATTRIBUTES_AT)[0] | _LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(changed, _ATTRIBUTES_AT, attributes)
@@ -190,8 +235,14 @@ def stamp_log_append_time(batch: bytes | memoryview, now_ms: int) -> bytes:
     return bytes(changed)
 
 
-async def wait_for_append(logs: Iterable[PartitionLog], timeout_seconds: float, abandoned: asyncio.Future[None] | None = None) -> None:
-    """Return at the next append to one of the logs, at the time-out, or when ``abandoned`` is done."""
+async def wait_for_append(
+    logs: Iterable[PartitionLog],
+    timeout_seconds: float,
+    abandoned: asyncio.Future[None] | None = None,
+) -> None:
+    """Return at the next append to one of the logs, at the time-out, or when ``abandoned`` is
+    done.
+    """
     logs = list(logs)
     arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for log in logs:

@@ -1,4 +1,6 @@
-"""Transaction markers: the control batch that ends a producer's transaction in a partition (KIP-98), and the list of aborted ones."""
+"""Transaction markers: the control batch that ends a producer's transaction in a partition
+(KIP-98), and the list of aborted ones.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from typing import NamedTuple
 from aioprod.protocol.record_batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, build_batch
 from aioprod.testing.broker.producer_state import COORDINATOR_EPOCH
 
-# Length, attributes, timestamp delta, offset delta, key (version 0, type), value (version 0, coordinator epoch), no headers.
-# Lengths are zigzag varints.
+# Length, attributes, timestamp delta, offset delta, key (version 0, type), value (version 0,
+# coordinator epoch), no headers. Lengths are zigzag varints.
 _RECORD = struct.Struct(">bbbb bhh bhi b")
 _TYPE_FIELD = 6  # 0 aborts, 1 commits
 
@@ -31,9 +33,13 @@ class EndedTransaction(NamedTuple):
     last_offset: int
 
 
-def build_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int) -> bytes:
+def build_marker(
+    producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int
+) -> bytes:
     """Build the control batch of one marker."""
-    body = _RECORD.pack((_RECORD.size - 1) << 1, 0, 0, 0, 4 << 1, 0, int(commit), 6 << 1, 0, COORDINATOR_EPOCH, 0)
+    body = _RECORD.pack(
+        (_RECORD.size - 1) << 1, 0, 0, 0, 4 << 1, 0, int(commit), 6 << 1, 0, COORDINATOR_EPOCH, 0
+    )
     return build_batch(
         body,
         attributes=TRANSACTIONAL | CONTROL,
@@ -56,15 +62,24 @@ class TransactionIndex:
 
     def __init__(self, still_open: Mapping[int, int] | None = None) -> None:
         self._open = dict(still_open or {})  # producer id -> first offset
-        self._aborted: list[EndedTransaction] = []  # these two are in the order of the markers, so that they can be bisected
+        self._aborted: list[
+            EndedTransaction
+        ] = []  # these two are in the order of the markers, so that they can be bisected
         self._aborted_by_producer: dict[int, list[EndedTransaction]] = {}
-        self._unsettled: deque[EndedTransaction] = deque()  # their markers may not be on all replicas yet
+        self._unsettled: deque[EndedTransaction] = (
+            deque()
+        )  # their markers may not be on all replicas yet
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins that is open, or whose marker is not below the high watermark; None where there is none."""
+        """Where the oldest transaction begins that is open, or whose marker is not below the high
+        watermark; None where there is none.
+        """
         while self._unsettled and self._unsettled[0].last_offset < high_watermark:
             self._unsettled.popleft()
-        return min(chain(self._open.values(), (each.first_offset for each in self._unsettled)), default=None)
+        return min(
+            chain(self._open.values(), (each.first_offset for each in self._unsettled)),
+            default=None,
+        )
 
     def first_offset(self, producer_id: int) -> int:
         """Where the producer's open transaction begins, -1 where it has none."""
@@ -75,11 +90,15 @@ class TransactionIndex:
         return producer_id in self._open
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """Take note of a transactional batch at ``offset``; only the first of a transaction counts."""
+        """Take note of a transactional batch at ``offset``; only the first of a transaction
+        counts.
+        """
         self._open.setdefault(producer_id, offset)
 
     def end(self, producer_id: int, marker_offset: int, *, commit: bool) -> None:
-        """Take note of a marker. A marker without a transaction is no error: nothing was written here."""
+        """Take note of a marker. A marker without a transaction is no error: nothing was written
+        here.
+        """
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return
@@ -90,16 +109,28 @@ class TransactionIndex:
             self._aborted_by_producer.setdefault(producer_id, []).append(ended)
 
     def before(self, offset: int) -> TransactionIndex:
-        """An index that knows nothing but what is open since before ``offset``; the rest is to be learned again from the log."""
-        return TransactionIndex({producer_id: first_offset for producer_id, first_offset in self._open.items() if first_offset < offset})
+        """An index that knows nothing but what is open since before ``offset``; the rest is to be
+        learned again from the log.
+        """
+        return TransactionIndex(
+            {
+                producer_id: first_offset
+                for producer_id, first_offset in self._open.items()
+                if first_offset < offset
+            }
+        )
 
     def aborted_between(self, start: int, end: int) -> Iterator[EndedTransaction]:
-        """The aborted transactions that a reader of the offsets from ``start`` to before ``end`` has to know."""
+        """The aborted transactions that a reader of the offsets from ``start`` to before ``end``
+        has to know.
+        """
         first = bisect_left(self._aborted, start, key=_last_offset)
         return (each for each in islice(self._aborted, first, None) if each.first_offset < end)
 
     def is_committed(self, producer_id: int, offset: int) -> bool:
-        """Whether the transactional batch of this producer at ``offset`` belongs to a committed transaction."""
+        """Whether the transactional batch of this producer at ``offset`` belongs to a committed
+        transaction.
+        """
         first_open = self._open.get(producer_id)
         if first_open is not None and offset >= first_open:
             return False

@@ -1,4 +1,6 @@
-"""One node of the embedded broker: its port, the connections to it, and whether it runs, is frozen or is down."""
+"""One node of the embedded broker: its port, the connections to it, and whether it runs, is frozen
+or is down.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,22 @@ class Node(Service):
         port: 0 until it is known; kept when the node is stopped and started again.
     """
 
-    def __init__(self, node_id: int, host: str, port: int, dispatcher: Dispatcher, security: BrokerSecurity | None = None) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        host: str,
+        port: int,
+        dispatcher: Dispatcher,
+        security: BrokerSecurity | None = None,
+    ) -> None:
         self.node_id = node_id
         self.host = host
         self.port = port
         self._dispatcher = dispatcher
         self._security = security
-        self._connections: dict[Connection, None] = {}  # in their order, so that a simulation goes the same way each time
+        self._connections: dict[
+            Connection, None
+        ] = {}  # in their order, so that a simulation goes the same way each time
         self._server: asyncio.Server | None = None
         self._accepting = False
         self._kept_port: socket.socket | None = None
@@ -58,7 +69,9 @@ class Node(Service):
         self._thawed.set()
         self._accepting = True
         tls = None if self._security is None else self._security.ssl_context
-        self._server = await asyncio.get_running_loop().create_server(self._connection, self.host, self.port, ssl=tls)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._connection, self.host, self.port, ssl=tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     def _connection(self) -> Connection:
@@ -69,7 +82,8 @@ class Node(Service):
     async def stop(self, *, keep_port: bool = False) -> None:
         """Close the port and all connections, also those that wait on a hook, within five seconds.
 
-        With ``keep_port`` nobody else gets the port until the next start or stop: it is bound, and refuses connections.
+        With ``keep_port`` nobody else gets the port until the next start or stop: it is bound, and
+        refuses connections.
         """
         self._accepting = False
         server, self._server = self._server, None
@@ -93,14 +107,16 @@ class Node(Service):
             self._kept_port = None
 
     def freeze(self) -> None:
-        """Take connections and requests, but handle and answer none, as a process does that was sent SIGSTOP."""
+        """Take connections and requests, but handle and answer none, as a process does that was
+        sent SIGSTOP.
+        """
         self._thawed.clear()
 
     def unfreeze(self) -> None:
         """Handle what came meanwhile, and go on."""
         self._thawed.set()
 
-    # -- what connections ask for --------------------------------------------------------------------------------
+    # -- what connections ask for ------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
         """Keep it, so that it can be closed with the node."""
@@ -112,7 +128,9 @@ class Node(Service):
         """Forget it."""
         self._connections.pop(connection, None)
 
-    async def answer(self, frame: bytes, disconnected: asyncio.Future[None], session: Session | None = None) -> Answer:
+    async def answer(
+        self, frame: bytes, disconnected: asyncio.Future[None], session: Session | None = None
+    ) -> Answer:
         """Have a request handled."""
         await self._thawed.wait()
         answer = await self._dispatcher.answer(frame, disconnected, self.address, session)
@@ -121,7 +139,9 @@ class Node(Service):
 
 
 def _bind(family: socket.AddressFamily, address: Any) -> socket.socket | None:
-    """Hold an address without listening; None where somebody else was faster, or where nobody else can be: in a simulated network."""
+    """Hold an address without listening; None where somebody else was faster, or where nobody else
+    can be: in a simulated network.
+    """
     if family == socket.AF_UNSPEC:
         return None
     holder = socket.socket(family)

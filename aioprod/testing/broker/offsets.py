@@ -1,4 +1,6 @@
-"""What consumer groups have committed: offsets, and those that wait for the end of a transaction (KIP-98, KIP-447). Synchronous."""
+"""What consumer groups have committed: offsets, and those that wait for the end of a transaction
+(KIP-98, KIP-447). Synchronous.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,16 @@ _MAX_METADATA_BYTES = 4096  # broker setting offset.metadata.max.bytes
 
 
 class CommittedOffset(NamedTuple):
-    """A committed position: the offset of the next record to read, the leader epoch of the last one read (-1: unknown), and a note."""
+    """A committed position: the offset of the next record to read, the leader epoch of the last one
+    read (-1: unknown), and a note.
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
-    order: int  # of two commits the later one counts, also where it was made before the other's transaction ended
+    # of two commits the later one counts, also where it was made before the other's transaction
+    # ended
+    order: int
 
 
 class Committer(NamedTuple):
@@ -58,14 +64,29 @@ class OffsetStore:
         self.groups: dict[str, GroupOffsets] = {}
         self._commits = 0
 
-    def commit(self, group_id: str, partition: TopicPartition, offset: int, leader_epoch: int, metadata: str | None) -> None:
+    def commit(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        offset: int,
+        leader_epoch: int,
+        metadata: str | None,
+    ) -> None:
         """Commit at once; raise StoreError where the note is too long."""
         self._group(group_id).committed[partition] = self._committed(offset, leader_epoch, metadata)
 
     def commit_in_transaction(
-        self, group_id: str, producer_id: int, partition: TopicPartition, offset: int, leader_epoch: int, metadata: str | None
+        self,
+        group_id: str,
+        producer_id: int,
+        partition: TopicPartition,
+        offset: int,
+        leader_epoch: int,
+        metadata: str | None,
     ) -> None:
-        """Keep for the end of the producer's transaction; raise StoreError where the note is too long."""
+        """Keep for the end of the producer's transaction; raise StoreError where the note is too
+        long.
+        """
         committed = self._committed(offset, leader_epoch, metadata)
         self._group(group_id).pending.setdefault(producer_id, {})[partition] = committed
 
@@ -99,6 +120,9 @@ class OffsetStore:
 
     def _committed(self, offset: int, leader_epoch: int, metadata: str | None) -> CommittedOffset:
         if len((metadata or "").encode()) > _MAX_METADATA_BYTES:
-            raise StoreError(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"the note is longer than {_MAX_METADATA_BYTES} bytes")
+            raise StoreError(
+                ErrorCode.OFFSET_METADATA_TOO_LARGE,
+                f"the note is longer than {_MAX_METADATA_BYTES} bytes",
+            )
         self._commits += 1
         return CommittedOffset(offset, leader_epoch, metadata or "", self._commits)

@@ -1,4 +1,5 @@
-"""The idempotent producer's check of one partition, as Kafka's ProducerStateManager and ProducerAppendInfo do it (KIP-98, KIP-360).
+"""The idempotent producer's check of one partition, as Kafka's ProducerStateManager and
+ProducerAppendInfo do it (KIP-98, KIP-360).
 
 Plain functions of state and batch: no clock, no I/O.
 """
@@ -12,7 +13,9 @@ from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 
-REMEMBERED_BATCHES = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: what a producer may have in flight
+REMEMBERED_BATCHES = (
+    5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: what a producer may have in flight
+)
 MAX_SEQUENCE = 2**31 - 1
 NO_EPOCH = -1
 COORDINATOR_EPOCH = 0  # of all transaction coordinators: they never lose their state here
@@ -69,7 +72,9 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 def in_sequence(last_sequence: int, next_sequence: int) -> bool:
     """Tell whether ``next_sequence`` directly follows ``last_sequence``."""
-    return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == MAX_SEQUENCE)
+    return next_sequence == last_sequence + 1 or (
+        next_sequence == 0 and last_sequence == MAX_SEQUENCE
+    )
 
 
 class ProducerStates:
@@ -78,7 +83,9 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
 
-    def find_duplicate(self, producer_id: int, epoch: int, first_sequence: int, record_count: int) -> AppendedBatch | None:
+    def find_duplicate(
+        self, producer_id: int, epoch: int, first_sequence: int, record_count: int
+    ) -> AppendedBatch | None:
         """Return the remembered batch that has just these sequences, or None."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
@@ -89,28 +96,43 @@ class ProducerStates:
                 return batch
         return None
 
-    def check(self, producer_id: int, epoch: int, first_sequence: int, *, begins_at_zero: bool = False) -> None:
+    def check(
+        self, producer_id: int, epoch: int, first_sequence: int, *, begins_at_zero: bool = False
+    ) -> None:
         """Raise SequenceError unless a batch may be appended here.
 
-        A producer id without any state may begin at any sequence: its records may all have been deleted. Not so where it ``begins_at_zero``
-        with each transaction.
+        A producer id without any state may begin at any sequence: its records may all have been
+        deleted. Not so where it ``begins_at_zero`` with each transaction.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
             if begins_at_zero and first_sequence != 0:
-                raise SequenceError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"producer {producer_id} begins at sequence {first_sequence}, not 0")
+                raise SequenceError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer_id} begins at sequence {first_sequence}, not 0",
+                )
             return
         if epoch < entry.epoch:
-            raise SequenceError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id}: epoch {epoch} is older than {entry.epoch}")
+            raise SequenceError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id}: epoch {epoch} is older than {entry.epoch}",
+            )
         if epoch > entry.epoch:
             if first_sequence != 0:
                 raise SequenceError(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"producer {producer_id}: new epoch {epoch} begins at sequence {first_sequence}, not 0"
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    (
+                        f"producer {producer_id}: new epoch {epoch} begins at sequence "
+                        f"{first_sequence}, not 0"
+                    ),
                 )
         elif not in_sequence(entry.last_sequence, first_sequence):
             raise SequenceError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id}: sequence {first_sequence} does not follow {entry.last_sequence} (epoch {epoch})",
+                (
+                    f"producer {producer_id}: sequence {first_sequence} does not follow "
+                    f"{entry.last_sequence} (epoch {epoch})"
+                ),
             )
 
     @property
@@ -119,25 +141,56 @@ class ProducerStates:
         return self._entries
 
     def end_transaction(self, producer_id: int, epoch: int, offset: int, timestamp: int) -> None:
-        """Take note of a marker: one of a newer epoch (it fences a producer, or ends a transaction of protocol v2) begins that epoch."""
+        """Take note of a marker: one of a newer epoch (it fences a producer, or ends a transaction
+        of protocol v2) begins that epoch.
+        """
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
             entry = self._entries[producer_id] = ProducerEntry(epoch)
-        entry.newest_offset, entry.newest_timestamp, entry.coordinator_epoch = offset, timestamp, COORDINATOR_EPOCH
+        entry.newest_offset, entry.newest_timestamp, entry.coordinator_epoch = (
+            offset,
+            timestamp,
+            COORDINATOR_EPOCH,
+        )
 
     def epoch(self, producer_id: int) -> int:
-        """The newest epoch of a producer id that this partition has seen, -1 where it knows none."""
+        """The newest epoch of a producer id that this partition has seen, -1 where it knows
+        none.
+        """
         entry = self._entries.get(producer_id)
         return NO_EPOCH if entry is None else entry.epoch
 
-    def record(self, producer_id: int, epoch: int, first_sequence: int, record_count: int, base_offset: int, timestamp: int) -> None:
+    def record(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        record_count: int,
+        base_offset: int,
+        timestamp: int,
+    ) -> None:
         """Remember an appended batch. A new epoch forgets the batches of the old one."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
-            entry = self._entries[producer_id] = ProducerEntry(epoch, coordinator_epoch=-1 if entry is None else entry.coordinator_epoch)
+            entry = self._entries[producer_id] = ProducerEntry(
+                epoch, coordinator_epoch=-1 if entry is None else entry.coordinator_epoch
+            )
         entry.newest_offset, entry.newest_timestamp = base_offset, timestamp
-        entry.batches.append(AppendedBatch(first_sequence, increment_sequence(first_sequence, record_count - 1), base_offset, timestamp))
+        entry.batches.append(
+            AppendedBatch(
+                first_sequence,
+                increment_sequence(first_sequence, record_count - 1),
+                base_offset,
+                timestamp,
+            )
+        )
 
     def forget_from(self, offset: int) -> None:
-        """Forget the producers that wrote at ``offset`` or behind it, to learn of them again from the log."""
-        self._entries = {producer_id: entry for producer_id, entry in self._entries.items() if entry.newest_offset < offset}
+        """Forget the producers that wrote at ``offset`` or behind it, to learn of them again from
+        the log.
+        """
+        self._entries = {
+            producer_id: entry
+            for producer_id, entry in self._entries.items()
+            if entry.newest_offset < offset
+        }

@@ -1,4 +1,6 @@
-"""What a topic's settings ask of single records. They are decoded only where a setting asks for more than the batch's header tells."""
+"""What a topic's settings ask of single records. They are decoded only where a setting asks for
+more than the batch's header tells.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,30 @@ class RecordsRefusedError(StoreError):
 
 
 def check_records(records: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """Raise RecordsRefusedError where a compacted topic would get records without a key, or any topic such as are too old or of the future."""
+    """Raise RecordsRefusedError where a compacted topic would get records without a key, or any
+    topic such as are too old or of the future.
+    """
     if config.is_compacted:
-        _refuse(records, lambda record: record.key is None, ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+        _refuse(
+            records,
+            lambda record: record.key is None,
+            ErrorCode.INVALID_RECORD,
+            "a compacted topic takes no record without a key",
+        )
     if config.log_append_time:
         return
     latest = now_ms + config.timestamp_after_max_ms
     if header.max_timestamp > latest:
         text = f"a timestamp is past {latest}: see message.timestamp.after.max.ms"
-        _refuse(records, lambda record: record.timestamp > latest, ErrorCode.INVALID_TIMESTAMP, text)
+        _refuse(
+            records, lambda record: record.timestamp > latest, ErrorCode.INVALID_TIMESTAMP, text
+        )
     if config.timestamp_before_max_ms != _ANY_AGE:
         earliest = now_ms - config.timestamp_before_max_ms
         text = f"a timestamp is before {earliest}: see message.timestamp.before.max.ms"
-        _refuse(records, lambda record: record.timestamp < earliest, ErrorCode.INVALID_TIMESTAMP, text)
+        _refuse(
+            records, lambda record: record.timestamp < earliest, ErrorCode.INVALID_TIMESTAMP, text
+        )
 
 
 def _refuse(records: bytes, is_wrong: Callable[[Record], bool], code: ErrorCode, text: str) -> None:

@@ -1,4 +1,6 @@
-"""Which requests the actions of a test hit: the next one, the n-th, every n-th, those of one node, or whatever else it says."""
+"""Which requests the actions of a test hit: the next one, the n-th, every n-th, those of one node,
+or whatever else it says.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Rule:
         every: bool = False,
     ) -> None:
         if not actions:
-            raise ConfigError("a rule needs at least one action, such as fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)")
+            raise ConfigError(
+                "a rule needs at least one action, such as fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)"
+            )
         if times is not None and times < 1:
             raise ConfigError(f"times={times}: must be at least 1, or None for always")
         if nth < 1:
@@ -53,21 +57,30 @@ class Rule:
         self._left = 0
 
     def release(self) -> None:
-        """Let go on what ``hold()`` and ``hold_answer()`` of this rule hold, and whatever they would hold later."""
+        """Let go on what ``hold()`` and ``hold_answer()`` of this rule hold, and whatever they
+        would hold later.
+        """
         for action in self.actions:
             action.release()
 
     async def wait(self, count: int = 1, timeout_seconds: float = 10.0) -> None:
-        """Return as soon as it acts on a request, or has done so before; with ``count`` on the so-manieth in all.
+        """Return as soon as it acts on a request, or has done so before; with ``count`` on the
+        so-manieth in all.
 
         Raises KafkaTimeoutError where there are too few in that time.
         """
         if not await self._used.reach(count, timeout_seconds):
-            raise KafkaTimeoutError(f"the rule acted on {self.used} of {count} requests after {timeout_seconds} s")
+            raise KafkaTimeoutError(
+                f"the rule acted on {self.used} of {count} requests after {timeout_seconds} s"
+            )
 
     def applies(self, request: Message, node_id: int) -> bool:
         """Count a request if it is of the right kind, and tell whether the rule's turn has come."""
-        if self._left == 0 or self._node not in (None, node_id) or (self._where is not None and not self._where(request)):
+        if (
+            self._left == 0
+            or self._node not in (None, node_id)
+            or (self._where is not None and not self._where(request))
+        ):
             return False
         self._seen += 1
         return self._seen % self._nth == 0 if self._every else self._seen >= self._nth

@@ -1,4 +1,6 @@
-"""TLS and SASL of the embedded broker: who may log in, and what a connection may do before and after."""
+"""TLS and SASL of the embedded broker: who may log in, and what a connection may do before and
+after.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,18 @@ _SALT_BYTES = 16
 
 @dataclass(slots=True)
 class BrokerSecurity:
-    """What the embedded broker demands of its clients. All of it may be changed while the broker runs: it counts from the next login on.
+    """What the embedded broker demands of its clients. All of it may be changed while the broker
+    runs: it counts from the next login on.
 
     Attributes:
-        ssl_context: for servers, with a certificate: the port then speaks TLS. With ``verify_mode`` CERT_REQUIRED clients must have certificates.
+        ssl_context: for servers, with a certificate: the port then speaks TLS. With ``verify_mode``
+            CERT_REQUIRED clients must have certificates.
         users: name to password, for PLAIN and SCRAM.
         token_validator: ``(token, extensions) -> user, or None to refuse``, for OAUTHBEARER.
-        mechanisms: those offered; None for all that ``users`` and ``token_validator`` allow. Where there are none, no login is asked for.
-        session_lifetime_ms: after this a client must have logged in again (broker setting connections.max.reauth.ms, KIP-368); 0 for no limit.
+        mechanisms: those offered; None for all that ``users`` and ``token_validator`` allow. Where
+            there are none, no login is asked for.
+        session_lifetime_ms: after this a client must have logged in again (broker setting
+            connections.max.reauth.ms, KIP-368); 0 for no limit.
     """
 
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
@@ -44,14 +50,18 @@ class BrokerSecurity:
     def __post_init__(self) -> None:
         unknown = [name for name in self.mechanisms or () if name not in SASL_MECHANISMS]
         if unknown:
-            raise ConfigError(f"mechanisms={self.mechanisms!r}: must be of {', '.join(SASL_MECHANISMS)}")
+            raise ConfigError(
+                f"mechanisms={self.mechanisms!r}: must be of {', '.join(SASL_MECHANISMS)}"
+            )
 
     @property
     def offered(self) -> tuple[str, ...]:
         """The SASL mechanisms that clients may use."""
         if self.mechanisms is not None:
             return self.mechanisms
-        return (PASSWORD_MECHANISMS if self.users else ()) + (("OAUTHBEARER",) if self.token_validator is not None else ())
+        return (PASSWORD_MECHANISMS if self.users else ()) + (
+            ("OAUTHBEARER",) if self.token_validator is not None else ()
+        )
 
     def new_mechanism(self, name: str) -> ServerMechanism:
         """The broker's side of one login."""
@@ -59,11 +69,17 @@ class BrokerSecurity:
             return PlainServer(self.users)
         if name == "OAUTHBEARER":
             return OAuthBearerServer(self.token_validator or (lambda token, extensions: None))
-        return ScramServer(name, lambda user: self._credential(name, user), secrets.token_urlsafe(24))
+        return ScramServer(
+            name, lambda user: self._credential(name, user), secrets.token_urlsafe(24)
+        )
 
     def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
         password = self.users.get(user)
-        return None if password is None else ScramCredential.of(mechanism, password, secrets.token_bytes(_SALT_BYTES))
+        return (
+            None
+            if password is None
+            else ScramCredential.of(mechanism, password, secrets.token_bytes(_SALT_BYTES))
+        )
 
 
 class Session:
@@ -91,14 +107,23 @@ class Session:
         elif self.user is None:
             allowed = api_key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
         else:
-            if api_key != ApiKey.SASL_HANDSHAKE and self._expires_at is not None and asyncio.get_running_loop().time() >= self._expires_at:
+            if (
+                api_key != ApiKey.SASL_HANDSHAKE
+                and self._expires_at is not None
+                and asyncio.get_running_loop().time() >= self._expires_at
+            ):
                 raise DropConnection
             allowed = True
         if self.refused or not allowed:
-            raise ProtocolError(f"a request with API key {api_key} came {'during' if self._mechanism else 'before'} authentication")
+            raise ProtocolError(
+                f"a request with API key {api_key} came "
+                f"{'during' if self._mechanism else 'before'} authentication"
+            )
 
     def choose(self, mechanism: str) -> bool:
-        """Begin a login, the first one or the next (KIP-368); False where the mechanism is not to be had."""
+        """Begin a login, the first one or the next (KIP-368); False where the mechanism is not to
+        be had.
+        """
         if mechanism not in self._security.offered or self._used_mechanism not in ("", mechanism):
             self.refused = True
             return False
@@ -116,7 +141,8 @@ class Session:
         return self._mechanism is not None
 
     def respond(self, message: bytes) -> tuple[bytes, int]:
-        """Go on with the login: what to say, and the session's length in milliseconds once it is complete.
+        """Go on with the login: what to say, and the session's length in milliseconds once it is
+        complete.
 
         Raises:
             AuthenticationError: refused, with the reason for the client.
@@ -128,21 +154,31 @@ class Session:
             if mechanism.user is None:
                 return answer, 0
             if self.user not in (None, mechanism.user):
-                raise AuthenticationError(f"Cannot change principals during re-authentication from User:{self.user} to User:{mechanism.user}")
+                raise AuthenticationError(
+                    "Cannot change principals during re-authentication from "
+                    f"User:{self.user} to User:{mechanism.user}"
+                )
         except AuthenticationError:
             self.refused = True
             raise
         self.user, self._used_mechanism, self._mechanism = mechanism.user, mechanism.name, None
         self.logins += 1
         lifetime_ms = self._security.session_lifetime_ms
-        self._expires_at = asyncio.get_running_loop().time() + lifetime_ms / 1000 if lifetime_ms else None
+        self._expires_at = (
+            asyncio.get_running_loop().time() + lifetime_ms / 1000 if lifetime_ms else None
+        )
         return answer, lifetime_ms
 
 
 class Guard(Service):
     """Stands between one connection and its node: lets requests through as the session allows."""
 
-    def __init__(self, node: Service, answer: Callable[[bytes, asyncio.Future[None], Session], Awaitable[Answer]], session: Session) -> None:
+    def __init__(
+        self,
+        node: Service,
+        answer: Callable[[bytes, asyncio.Future[None], Session], Awaitable[Answer]],
+        session: Session,
+    ) -> None:
         self._node = node
         self._answer = answer
         self._session = session

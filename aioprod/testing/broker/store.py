@@ -1,4 +1,6 @@
-"""Everything the embedded broker holds: topics with their partitions, producer ids, transactions, offsets of groups. In memory only, bounded."""
+"""Everything the embedded broker holds: topics with their partitions, producer ids, transactions,
+offsets of groups. In memory only, bounded.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from aioprod.testing.broker.producer_state import SequenceError
 from aioprod.testing.broker.quotas.limits import Limits
 from aioprod.testing.broker.settings.configs import Configs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
-from aioprod.testing.broker.store_error import StoreError as StoreError  # handlers take it from here
+from aioprod.testing.broker.store_error import (
+    StoreError as StoreError,
+)  # handlers take it from here
 from aioprod.testing.broker.transactions import Identity, TransactionCoordinator
 from aioprod.types import TopicPartition
 
@@ -37,7 +41,11 @@ def check_topic_name(name: str) -> None:
     """Raise StoreError (INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
         raise StoreError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r}: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither . nor .."
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            (
+                f"topic name {name!r}: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither "
+                ". nor .."
+            ),
         )
 
 
@@ -76,14 +84,17 @@ class Store:
 
     Args:
         num_partitions: of topics that are created without a number.
-        auto_create_topics: whether asking for a topic's metadata may create it (broker setting auto.create.topics.enable).
+        auto_create_topics: whether asking for a topic's metadata may create it (broker setting
+            auto.create.topics.enable).
         max_message_bytes: largest record batch (broker setting message.max.bytes).
-        max_memory_bytes: the bytes of record batches held in all; a batch beyond it is answered with POLICY_VIOLATION.
+        max_memory_bytes: the bytes of record batches held in all; a batch beyond it is answered
+            with POLICY_VIOLATION.
         wall_clock: seconds since 1970.
         random_source: gives topic ids and the ids of group members.
         cluster: the nodes that share all this; one by default.
         transaction_version: the finalized feature transaction.version.
-        replica_lag_time_max_ms: after which a follower that lacks records is no longer in sync (broker setting replica.lag.time.max.ms).
+        replica_lag_time_max_ms: after which a follower that lacks records is no longer in sync
+            (broker setting replica.lag.time.max.ms).
         group_settings: what consumer groups are allowed.
     """
 
@@ -141,32 +152,56 @@ class Store:
         """Milliseconds since 1970."""
         return int(self._wall_clock() * 1000)
 
-    def check_new_topic(self, name: str, num_partitions: int, configs: Mapping[str, str | None]) -> TopicConfig:
+    def check_new_topic(
+        self, name: str, num_partitions: int, configs: Mapping[str, str | None]
+    ) -> TopicConfig:
         """Raise StoreError unless such a topic could be created now."""
         check_topic_name(name)
         if name in self.topics:
             raise StoreError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         config = self.configs.parse_topic(configs)
         if not 0 < num_partitions <= MAX_PARTITIONS:
-            raise StoreError(ErrorCode.INVALID_PARTITIONS, f"{num_partitions} partitions: must be 1 to {MAX_PARTITIONS}")
+            raise StoreError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{num_partitions} partitions: must be 1 to {MAX_PARTITIONS}",
+            )
         return config
 
-    def choose_replicas(self, num_partitions: int, replication_factor: int | None) -> list[tuple[int, ...]]:
-        """Choose the nodes of each new partition; raise StoreError where there are too few nodes."""
-        factor = self.cluster.replication_factor if replication_factor is None else replication_factor
+    def choose_replicas(
+        self, num_partitions: int, replication_factor: int | None
+    ) -> list[tuple[int, ...]]:
+        """Choose the nodes of each new partition; raise StoreError where there are too few
+        nodes.
+        """
+        factor = (
+            self.cluster.replication_factor if replication_factor is None else replication_factor
+        )
         count = len(self.cluster.node_ids)
         if not 1 <= factor <= count:
-            raise StoreError(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: must be 1 to {count}, the number of brokers")
+            raise StoreError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {factor}: must be 1 to {count}, the number of brokers",
+            )
         return self.cluster.spread(num_partitions, factor)
 
     def check_assignment(self, assignment: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """Return a manual assignment; raise StoreError unless each partition has as many nodes as the others, all known and different."""
+        """Return a manual assignment; raise StoreError unless each partition has as many nodes as
+        the others, all known and different.
+        """
         known = self.cluster.node_ids
         for replicas in assignment:
-            if not replicas or len(replicas) != len(assignment[0]) or len(set(replicas)) != len(replicas) or not set(replicas) <= set(known):
+            if (
+                not replicas
+                or len(replicas) != len(assignment[0])
+                or len(set(replicas)) != len(replicas)
+                or not set(replicas) <= set(known)
+            ):
                 raise StoreError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"replicas {list(replicas)}: must be different brokers of {list(known)}, as many as for the other partitions",
+                    (
+                        f"replicas {list(replicas)}: must be different brokers of {list(known)}, "
+                        "as many as for the other partitions"
+                    ),
                 )
         return [tuple(replicas) for replicas in assignment]
 
@@ -180,12 +215,19 @@ class Store:
     ) -> Topic:
         """Create a topic; raise StoreError where the name, a number or a setting is not allowed.
 
-        ``assignment`` gives each partition's nodes, the preferred leader first, instead of both numbers.
+        ``assignment`` gives each partition's nodes, the preferred leader first, instead of both
+        numbers.
         """
         count = self.num_partitions if num_partitions is None else num_partitions
         configs = dict(configs or {})
-        config = self.check_new_topic(name, count if assignment is None else len(assignment), configs)
-        placed = self.choose_replicas(count, replication_factor) if assignment is None else self.check_assignment(assignment)
+        config = self.check_new_topic(
+            name, count if assignment is None else len(assignment), configs
+        )
+        placed = (
+            self.choose_replicas(count, replication_factor)
+            if assignment is None
+            else self.check_assignment(assignment)
+        )
         topic_id = self.new_uuid()
         topic = Topic(name, topic_id, (), configs, config)
         self.grow_topic(topic, placed)
@@ -200,7 +242,9 @@ class Store:
         self.adapt_all(added)
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
-        """Replace a topic's own settings; raise StoreError (INVALID_CONFIG) where one is not allowed."""
+        """Replace a topic's own settings; raise StoreError (INVALID_CONFIG) where one is not
+        allowed.
+        """
         config = self.configs.parse_topic(configs)
         topic.configs = dict(configs)
         self._configure(topic, config)
@@ -222,15 +266,23 @@ class Store:
     def delete_topic(self, topic: Topic) -> None:
         """Forget a topic and free its memory; fetches that wait on it look again."""
         del self.topics[topic.name], self._by_id[topic.topic_id]
-        self.transactions.forget_partitions(TopicPartition(topic.name, index) for index in range(len(topic.partitions)))
+        self.transactions.forget_partitions(
+            TopicPartition(topic.name, index) for index in range(len(topic.partitions))
+        )
         self.offsets.forget_topic(topic.name)
         for partition in topic.partitions:
             self.lag_watch.forget(partition)
             partition.close()
 
     def find_topic(self, name: str, topic_id: uuid.UUID | None = None) -> Topic | None:
-        """Return the topic with this id (where one is given and not zero) or else with this name."""
-        return self._by_id.get(topic_id) if topic_id is not None and topic_id.int else self.topics.get(name)
+        """Return the topic with this id (where one is given and not zero) or else with this
+        name.
+        """
+        return (
+            self._by_id.get(topic_id)
+            if topic_id is not None and topic_id.int
+            else self.topics.get(name)
+        )
 
     def fetch_sessions(self, node_id: int) -> FetchSessions:
         """The fetch sessions of a node."""
@@ -255,7 +307,10 @@ class Store:
         found = self.get_topic(topic)
         partition = found.partition(index)
         if partition is None:
-            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {index}")
+            raise StoreError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {index}",
+            )
         return partition
 
     def partitions(self) -> Iterator[Partition]:
@@ -263,12 +318,16 @@ class Store:
         return (partition for topic in self.topics.values() for partition in topic.partitions)
 
     def elect_leaders(self) -> None:
-        """Have every partition adapt to the nodes that run now, and to those whose replication is paused."""
+        """Have every partition adapt to the nodes that run now, and to those whose replication is
+        paused.
+        """
         for partition in self.partitions():
             self.adapt(partition)
 
     def adapt_all(self, partitions: Iterable[Partition] | None = None) -> None:
-        """The same after a change of anything but nodes, to some partitions: while no node runs all are as good as up."""
+        """The same after a change of anything but nodes, to some partitions: while no node runs all
+        are as good as up.
+        """
         if self.cluster.running_ids:
             for partition in self.partitions() if partitions is None else partitions:
                 self.adapt(partition)
@@ -295,31 +354,61 @@ class Store:
                 partition.replicate()
 
     def coordinator_node(self, kind: int, key: str) -> int:
-        """The node that coordinates a group (kind 0) or a transactional id (kind 1), -1 while none runs."""
+        """The node that coordinates a group (kind 0) or a transactional id (kind 1), -1 while none
+        runs.
+        """
         return self.cluster.coordinator_node(kind, key)
 
     def append(
-        self, topic: Topic, partition: Partition, header: BatchHeader, batch: bytes | memoryview, *, begins_at_zero: bool = False
+        self,
+        topic: Topic,
+        partition: Partition,
+        header: BatchHeader,
+        batch: bytes | memoryview,
+        *,
+        begins_at_zero: bool = False,
     ) -> Appended:
-        """Append a batch that passed its format checks; a batch that is there already gives its old place.
+        """Append a batch that passed its format checks; a batch that is there already gives its old
+        place.
 
         Raises:
-            StoreError: the sequence is wrong, a transaction is open and the batch is outside it, or the memory limit is reached.
+            StoreError: the sequence is wrong, a transaction is open and the batch is outside it, or
+                the memory limit is reached.
         """
         if header.producer_id >= 0:
-            known = partition.producers.find_duplicate(header.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
+            known = partition.producers.find_duplicate(
+                header.producer_id, header.producer_epoch, header.base_sequence, header.record_count
+            )
             if known is not None:
-                return Appended(known.base_offset, known.next_offset, known.timestamp if topic.config.log_append_time else -1)
+                return Appended(
+                    known.base_offset,
+                    known.next_offset,
+                    known.timestamp if topic.config.log_append_time else -1,
+                )
             try:
-                partition.producers.check(header.producer_id, header.producer_epoch, header.base_sequence, begins_at_zero=begins_at_zero)
+                partition.producers.check(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    begins_at_zero=begins_at_zero,
+                )
             except SequenceError as error:
                 raise StoreError(error.code, str(error)) from None
             if not header.is_transactional and partition.transactions.is_open(header.producer_id):
-                raise StoreError(ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has a transaction here, and the batch is outside it")
+                raise StoreError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    (
+                        f"producer {header.producer_id} has a transaction here, and the batch is "
+                        "outside it"
+                    ),
+                )
         if self.memory.size + len(batch) > self.max_memory_bytes:
             raise StoreError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the embedded broker is full: it keeps everything in memory, and max_memory_bytes is {self.max_memory_bytes}",
+                (
+                    "the embedded broker is full: it keeps everything in memory, and "
+                    f"max_memory_bytes is {self.max_memory_bytes}"
+                ),
             )
         log_append_time, timestamp = -1, header.max_timestamp
         if topic.config.log_append_time:
@@ -342,5 +431,7 @@ class Store:
         topic = self.topics.get(place.topic)
         partition = topic.partition(place.partition) if topic is not None else None
         if partition is not None:
-            partition.write_marker(build_marker(*identity, commit=commit, timestamp_ms=self.now_ms()))
+            partition.write_marker(
+                build_marker(*identity, commit=commit, timestamp_ms=self.now_ms())
+            )
             self.lag_watch.update(partition)

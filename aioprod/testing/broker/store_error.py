@@ -15,6 +15,11 @@ class StoreError(BrokerError):
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """Raise StoreError (REQUEST_TIMED_OUT) where a client gives the controller no time at all; whatever else it asks for is done at once."""
+    """Raise StoreError (REQUEST_TIMED_OUT) where a client gives the controller no time at all;
+    whatever else it asks for is done at once.
+    """
     if timeout_ms <= 0:
-        raise StoreError(ErrorCode.REQUEST_TIMED_OUT, f"timeout_ms={timeout_ms}: the time is over before anything is done")
+        raise StoreError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"timeout_ms={timeout_ms}: the time is over before anything is done",
+        )

@@ -1,4 +1,6 @@
-"""The embedded broker for code that blocks: the same calls, from other threads than the broker's."""
+"""The embedded broker for code that blocks: the same calls, from other threads than the
+broker's.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ T = TypeVar("T")
 class ThreadedCluster(ThreadedFaultControls, ThreadedGroupControls, ThreadedAdminControls):
     """The calls of an :class:`EmbeddedCluster`, to be made from any thread but the broker's own.
 
-    Events for ``hold`` belong to the broker's loop: make them with :meth:`call` (``broker.call(asyncio.Event)``) and set them with it.
+    Events for ``hold`` belong to the broker's loop: make them with :meth:`call`
+    (``broker.call(asyncio.Event)``) and set them with it.
     """
 
     def __init__(self, broker: ClusterOnLoop, portal: BlockingPortal) -> None:
@@ -48,15 +51,23 @@ class ThreadedCluster(ThreadedFaultControls, ThreadedGroupControls, ThreadedAdmi
         replication_factor: int | None = None,
     ) -> Topic:
         """See :meth:`EmbeddedCluster.create_topic`."""
-        return self._portal.call(lambda: self._broker.create_topic(name, num_partitions, configs, replication_factor=replication_factor))
+        return self._portal.call(
+            lambda: self._broker.create_topic(
+                name, num_partitions, configs, replication_factor=replication_factor
+            )
+        )
 
     def delete_topic(self, name: str) -> None:
         """See :meth:`EmbeddedCluster.delete_topic`."""
         self._portal.call(self._broker.delete_topic, name)
 
-    def records(self, topic: str, partition: int | None = None, *, committed_only: bool = False) -> list[Record]:
+    def records(
+        self, topic: str, partition: int | None = None, *, committed_only: bool = False
+    ) -> list[Record]:
         """See :meth:`EmbeddedCluster.records`."""
-        return self._portal.call(lambda: self._broker.records(topic, partition, committed_only=committed_only))
+        return self._portal.call(
+            lambda: self._broker.records(topic, partition, committed_only=committed_only)
+        )
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
@@ -75,7 +86,9 @@ class ThreadedCluster(ThreadedFaultControls, ThreadedGroupControls, ThreadedAdmi
         """See :meth:`EmbeddedCluster.resume_markers`."""
         self._portal.call(self._broker.resume_markers)
 
-    def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> list[Record]:
+    def wait_for_records(
+        self, topic: str, count: int, timeout_seconds: float = 10.0
+    ) -> list[Record]:
         """See :meth:`EmbeddedCluster.wait_for_records`."""
         return self._portal.call(self._broker.wait_for_records, topic, count, timeout_seconds)
 

@@ -1,4 +1,6 @@
-"""The time limit of each open transaction. It stands still while the broker is stopped, and starts anew with it."""
+"""The time limit of each open transaction. It stands still while the broker is stopped, and starts
+anew with it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class TransactionTimers:
         """Count from now on."""
         self.cancel(name)
         self._timeouts_ms[name] = timeout_ms
-        self._handles[name] = asyncio.get_running_loop().call_later(timeout_ms / 1000, self._fire, name)
+        self._handles[name] = asyncio.get_running_loop().call_later(
+            timeout_ms / 1000, self._fire, name
+        )
 
     def cancel(self, name: str) -> None:
         """Count no longer."""

@@ -8,8 +8,9 @@
 | ``producer`` | a started producer |
 | ``consumer`` | a consumer that reads ``kafka_topic`` from its beginning |
 
-Each lives as long as its test, on the test's own event loop where it has one: pytest-asyncio (either mode) or anyio's plugin. Tests that block get
-a ``ThreadedCluster`` and a producer and a consumer that block. See docs/testing.md.
+Each lives as long as its test, on the test's own event loop where it has one: pytest-asyncio
+(either mode) or anyio's plugin. Tests that block get a ``ThreadedCluster`` and a producer and a
+consumer that block. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -45,13 +46,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return None if kind == options.EMBEDDED else f"kafka: {kind}{f' {version}' if version else ''}"
 
 
-# -- what users ask for ----------------------------------------------------------------------------------------------
-# Settings are among the arguments so that tests may parametrize them; the fixtures that do the work take them from there.
+# -- what users ask for ----------------------------------------------------------------------------
+# Settings are among the arguments so that tests may parametrize them; the fixtures that do the work
+# take them from there.
 
 
 @pytest.fixture
 def kafka_broker(request: pytest.FixtureRequest, kafka_settings: dict[str, Any]) -> Any:
-    """A Kafka cluster of one node: ``EmbeddedCluster`` in asyncio tests, ``ThreadedCluster`` in others; with --kafka another one's stand-in."""
+    """A Kafka cluster of one node: ``EmbeddedCluster`` in asyncio tests, ``ThreadedCluster`` in
+    others; with --kafka another one's stand-in.
+    """
     return _cluster(request, "kafka_broker")
 
 
@@ -62,7 +66,9 @@ def kafka_cluster(request: pytest.FixtureRequest, kafka_settings: dict[str, Any]
 
 
 @pytest.fixture
-def kafka_topic(request: pytest.FixtureRequest, kafka_topic_settings: dict[str, Any]) -> Iterator[str]:
+def kafka_topic(
+    request: pytest.FixtureRequest, kafka_topic_settings: dict[str, Any]
+) -> Iterator[str]:
     """The name of a topic that was created for this test."""
     name: str = request.getfixturevalue(fixture_name("kafka_topic", mode_of(request)))
     yield name
@@ -71,20 +77,29 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_topic_settings: dict[str, 
 
 
 @pytest.fixture
-def producer(request: pytest.FixtureRequest, kafka_client_settings: dict[str, Any], kafka_producer_settings: dict[str, Any]) -> Any:
+def producer(
+    request: pytest.FixtureRequest,
+    kafka_client_settings: dict[str, Any],
+    kafka_producer_settings: dict[str, Any],
+) -> Any:
     """A started ``aioprod.Producer``; in tests that block, one that blocks."""
     return request.getfixturevalue(fixture_name("producer", mode_of(request)))
 
 
 @pytest.fixture
 def consumer(
-    request: pytest.FixtureRequest, kafka_topic: str, kafka_client_settings: dict[str, Any], kafka_consumer_settings: dict[str, Any]
+    request: pytest.FixtureRequest,
+    kafka_topic: str,
+    kafka_client_settings: dict[str, Any],
+    kafka_consumer_settings: dict[str, Any],
 ) -> Any:
-    """Reads ``kafka_topic`` from its beginning: ``getone``, ``getmany``, ``async for``; in tests that block, ``for``."""
+    """Reads ``kafka_topic`` from its beginning: ``getone``, ``getmany``, ``async for``; in tests
+    that block, ``for``.
+    """
     return request.getfixturevalue(fixture_name("consumer", mode_of(request)))
 
 
-# -- what users may override -----------------------------------------------------------------------------------------
+# -- what users may override -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -117,13 +132,15 @@ def kafka_consumer_settings() -> dict[str, Any]:
     return {}
 
 
-# -- inner links -----------------------------------------------------------------------------------------------------
+# -- inner links -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def _kafka_in_use(request: pytest.FixtureRequest) -> Any:
     """The cluster that the test's topic, producer and consumer belong to."""
-    return request.getfixturevalue("kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker")
+    return request.getfixturevalue(
+        "kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker"
+    )
 
 
 @pytest.fixture
@@ -161,4 +178,6 @@ def _cluster(request: pytest.FixtureRequest, thing: str) -> Any:
 
     servers = request.getfixturevalue(fixture_name(thing, kind)) if kind == options.REAL else kind
     stand_in = RunningKafka if mode == BLOCKING else RunningKafkaOnLoop
-    return stand_in(servers, on_loop.for_any_client(request.getfixturevalue("kafka_client_settings")))
+    return stand_in(
+        servers, on_loop.for_any_client(request.getfixturevalue("kafka_client_settings"))
+    )

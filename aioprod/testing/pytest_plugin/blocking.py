@@ -1,4 +1,6 @@
-"""Producer and consumer for tests that block: the same calls, made on an event loop in another thread."""
+"""Producer and consumer for tests that block: the same calls, made on an event loop in another
+thread.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from aioprod.types import Headers, RecordMetadata
 
 
 class BlockingProducer:
-    """The calls of an :class:`aioprod.Producer` that tests need most; each returns when its outcome is known."""
+    """The calls of an :class:`aioprod.Producer` that tests need most; each returns when its outcome
+    is known.
+    """
 
     def __init__(self, producer: Producer, portal: BlockingPortal) -> None:
         self._producer = producer
@@ -32,11 +36,15 @@ class BlockingProducer:
     ) -> RecordMetadata:
         """See :meth:`aioprod.Producer.send_and_wait`."""
         return self._portal.call(
-            lambda: self._producer.send_and_wait(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+            lambda: self._producer.send_and_wait(
+                topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            )
         )
 
     def send_many(self, topic: str, records: Iterable[Any]) -> list[RecordMetadata]:
-        """Send values, or ``ProducerRecord``, and wait until the broker has all of them. Raises the first record's error there is."""
+        """Send values, or ``ProducerRecord``, and wait until the broker has all of them. Raises the
+        first record's error there is.
+        """
         return self._portal.call(self._send_many, topic, list(records))
 
     async def _send_many(self, topic: str, records: list[Any]) -> list[RecordMetadata]:
@@ -52,7 +60,9 @@ class BlockingProducer:
 
     @contextmanager
     def transaction(self) -> Iterator[BlockingProducer]:
-        """Commit at the end of the ``with`` block, abort where it raises; see :meth:`aioprod.Producer.transaction`."""
+        """Commit at the end of the ``with`` block, abort where it raises; see
+        :meth:`aioprod.Producer.transaction`.
+        """
         with self._portal.wrap_async_context_manager(self._producer.transaction()):
             yield self
 

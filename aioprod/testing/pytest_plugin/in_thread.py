@@ -1,4 +1,6 @@
-"""The fixtures of tests that block: everything runs on an event loop in a thread beside the test."""
+"""The fixtures of tests that block: everything runs on an event loop in a thread beside the
+test.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +38,27 @@ def _threaded(portal: BlockingPortal, settings: dict[str, Any]) -> Iterator[Thre
 
 
 @pytest.fixture
-def _kafka_broker_blocking(_kafka_portal: BlockingPortal, kafka_settings: dict[str, Any]) -> Iterator[ThreadedCluster]:
+def _kafka_broker_blocking(
+    _kafka_portal: BlockingPortal, kafka_settings: dict[str, Any]
+) -> Iterator[ThreadedCluster]:
     """One node."""
     with _threaded(_kafka_portal, {"nodes": 1, **kafka_settings}) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def _kafka_cluster_blocking(_kafka_portal: BlockingPortal, kafka_settings: dict[str, Any]) -> Iterator[ThreadedCluster]:
+def _kafka_cluster_blocking(
+    _kafka_portal: BlockingPortal, kafka_settings: dict[str, Any]
+) -> Iterator[ThreadedCluster]:
     """Three nodes."""
     with _threaded(_kafka_portal, {"nodes": 3, **kafka_settings}) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def _kafka_topic_blocking(_kafka_in_use: Any, _kafka_topic_name: str, kafka_topic_settings: dict[str, Any]) -> str:
+def _kafka_topic_blocking(
+    _kafka_in_use: Any, _kafka_topic_name: str, kafka_topic_settings: dict[str, Any]
+) -> str:
     """A topic of the test's own."""
     _kafka_in_use.create_topic(_kafka_topic_name, **kafka_topic_settings)
     return _kafka_topic_name
@@ -58,13 +66,18 @@ def _kafka_topic_blocking(_kafka_in_use: Any, _kafka_topic_name: str, kafka_topi
 
 @pytest.fixture
 def _producer_blocking(
-    _kafka_portal: BlockingPortal, _kafka_in_use: Any, kafka_client_settings: dict[str, Any], kafka_producer_settings: dict[str, Any]
+    _kafka_portal: BlockingPortal,
+    _kafka_in_use: Any,
+    kafka_client_settings: dict[str, Any],
+    kafka_producer_settings: dict[str, Any],
 ) -> Iterator[BlockingProducer]:
     """A started producer."""
     from aioprod import Producer
     from aioprod.testing.pytest_plugin.blocking import BlockingProducer
 
-    producer = Producer(_kafka_in_use.bootstrap_servers, **{**kafka_client_settings, **kafka_producer_settings})
+    producer = Producer(
+        _kafka_in_use.bootstrap_servers, **{**kafka_client_settings, **kafka_producer_settings}
+    )
     with _kafka_portal.wrap_async_context_manager(producer):
         yield BlockingProducer(producer, _kafka_portal)
 

@@ -23,7 +23,9 @@ def asyncio_mode(loop_scope: str) -> str:
 
 
 def mode_of(request: pytest.FixtureRequest) -> str:
-    """How the test that asks for a fixture runs. Fails the test where nothing would run it, or on no asyncio loop."""
+    """How the test that asks for a fixture runs. Fails the test where nothing would run it, or on
+    no asyncio loop.
+    """
     if not _is_coroutine(request.function):
         return BLOCKING
     marker = request.node.get_closest_marker("asyncio")
@@ -31,14 +33,26 @@ def mode_of(request: pytest.FixtureRequest) -> str:
     if marker is not None and request.config.pluginmanager.hasplugin("asyncio"):
         if on_anyio:
             pytest.fail(
-                "pytest-asyncio runs this test and anyio its fixtures, on another event loop: use asyncio_mode = strict and one marker", pytrace=False
+                (
+                    "pytest-asyncio runs this test and anyio its fixtures, on another event "
+                    "loop: use asyncio_mode = strict and one marker"
+                ),
+                pytrace=False,
             )
-        return asyncio_mode(marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or _default_loop_scope(request.config))
+        return asyncio_mode(
+            marker.kwargs.get("loop_scope")
+            or marker.kwargs.get("scope")
+            or _default_loop_scope(request.config)
+        )
     if on_anyio:
         _check_backend(request.getfixturevalue("anyio_backend"))
         return ANYIO
     pytest.fail(
-        "this test is a coroutine, but nothing runs it: mark it with pytest.mark.asyncio (pytest-asyncio) or pytest.mark.anyio", pytrace=False
+        (
+            "this test is a coroutine, but nothing runs it: mark it with pytest.mark.asyncio "
+            "(pytest-asyncio) or pytest.mark.anyio"
+        ),
+        pytrace=False,
     )
 
 
@@ -58,5 +72,9 @@ def _check_backend(backend: Any) -> None:
     name = backend if isinstance(backend, str) else backend[0]
     if name != "asyncio":
         pytest.fail(
-            f"the Kafka fixtures need asyncio, and this test runs on {name}: give it a fixture anyio_backend that returns 'asyncio'", pytrace=False
+            (
+                f"the Kafka fixtures need asyncio, and this test runs on {name}: give it a "
+                "fixture anyio_backend that returns 'asyncio'"
+            ),
+            pytrace=False,
         )

@@ -1,4 +1,6 @@
-"""The fixtures of asyncio tests: the same five for each way to run such a test, as a fixture has to live on its test's own loop."""
+"""The fixtures of asyncio tests: the same five for each way to run such a test, as a fixture has to
+live on its test's own loop.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,33 @@ async def kafka_cluster(kafka_settings: dict[str, Any]) -> AsyncIterator[Embedde
         yield cluster
 
 
-async def kafka_topic(_kafka_in_use: Any, _kafka_topic_name: str, kafka_topic_settings: dict[str, Any]) -> str:
+async def kafka_topic(
+    _kafka_in_use: Any, _kafka_topic_name: str, kafka_topic_settings: dict[str, Any]
+) -> str:
     """A topic of the test's own."""
     _kafka_in_use.create_topic(_kafka_topic_name, **kafka_topic_settings)
     return _kafka_topic_name
 
 
 async def producer(
-    _kafka_in_use: Any, kafka_client_settings: dict[str, Any], kafka_producer_settings: dict[str, Any]
+    _kafka_in_use: Any,
+    kafka_client_settings: dict[str, Any],
+    kafka_producer_settings: dict[str, Any],
 ) -> AsyncIterator[Producer]:
     """A started producer."""
     from aioprod import Producer
 
-    async with Producer(_kafka_in_use.bootstrap_servers, **{**kafka_client_settings, **kafka_producer_settings}) as started:
+    async with Producer(
+        _kafka_in_use.bootstrap_servers, **{**kafka_client_settings, **kafka_producer_settings}
+    ) as started:
         yield started
 
 
 async def consumer(
-    _kafka_in_use: Any, kafka_topic: str, kafka_client_settings: dict[str, Any], kafka_consumer_settings: dict[str, Any]
+    _kafka_in_use: Any,
+    kafka_topic: str,
+    kafka_client_settings: dict[str, Any],
+    kafka_consumer_settings: dict[str, Any],
 ) -> AsyncIterator[TopicConsumer]:
     """A consumer of the test's topic."""
     from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
@@ -60,7 +71,13 @@ async def consumer(
         yield opened
 
 
-_THINGS: tuple[Callable[..., Any], ...] = (kafka_broker, kafka_cluster, kafka_topic, producer, consumer)
+_THINGS: tuple[Callable[..., Any], ...] = (
+    kafka_broker,
+    kafka_cluster,
+    kafka_topic,
+    producer,
+    consumer,
+)
 
 
 def for_any_client(settings: dict[str, Any]) -> dict[str, Any]:
@@ -85,10 +102,14 @@ def loop_fixtures(config: pytest.Config) -> ModuleType:
     return plugin
 
 
-def _add(plugin: ModuleType, thing: Callable[..., Any], mode: str, decorate: Callable[..., Any]) -> None:
+def _add(
+    plugin: ModuleType, thing: Callable[..., Any], mode: str, decorate: Callable[..., Any]
+) -> None:
     # A copy, because pytest-asyncio writes the loop's scope on the function.
     assert isinstance(thing, FunctionType)
-    copy = FunctionType(thing.__code__, thing.__globals__, thing.__name__, thing.__defaults__, thing.__closure__)
+    copy = FunctionType(
+        thing.__code__, thing.__globals__, thing.__name__, thing.__defaults__, thing.__closure__
+    )
     copy.__doc__ = thing.__doc__
     name = fixture_name(thing.__name__, mode)
     setattr(plugin, name, decorate(copy))

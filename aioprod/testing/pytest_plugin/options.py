@@ -12,7 +12,9 @@ REAL = "real"
 
 
 class Where(NamedTuple):
-    """The cluster behind the fixtures: ``embedded``, ``real``, or the address of one that runs; and the real one's version."""
+    """The cluster behind the fixtures: ``embedded``, ``real``, or the address of one that runs; and
+    the real one's version.
+    """
 
     kind: str
     version: str | None
@@ -24,15 +26,25 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--kafka",
         metavar="embedded|real|HOST:PORT",
-        help="the cluster behind the Kafka fixtures: one in this process, a real one that is started, or one that runs (default: embedded)",
+        help=(
+            "the cluster behind the Kafka fixtures: one in this process, a real one that is "
+            "started, or one that runs (default: embedded)"
+        ),
     )
-    group.addoption("--kafka-version", metavar="VERSION", help="the real one's version, with --kafka=real")
+    group.addoption(
+        "--kafka-version", metavar="VERSION", help="the real one's version, with --kafka=real"
+    )
     parser.addini("kafka", "as --kafka", default=EMBEDDED)
     parser.addini("kafka_version", "as --kafka-version", default="")
-    parser.addini("kafka_partitions", "how many partitions the fixture kafka_topic has", default="1")
+    parser.addini(
+        "kafka_partitions", "how many partitions the fixture kafka_topic has", default="1"
+    )
     parser.addini(
         "kafka_client_settings",
-        "settings of the fixtures' clients, one a line, by Kafka's names (security.protocol=SSL); $NAME is taken from the environment",
+        (
+            "settings of the fixtures' clients, one a line, by Kafka's names "
+            "(security.protocol=SSL); $NAME is taken from the environment"
+        ),
         type="linelist",
         default=[],
     )
@@ -45,11 +57,15 @@ def where(config: pytest.Config) -> Where:
         pytest.UsageError: it can't be.
     """
     kind: str = config.getoption("kafka") or config.getini("kafka")
-    version: str | None = config.getoption("kafka_version") or config.getini("kafka_version") or None
+    version: str | None = (
+        config.getoption("kafka_version") or config.getini("kafka_version") or None
+    )
     if kind not in (EMBEDDED, REAL) and not all(_is_address(part) for part in kind.split(",")):
         raise pytest.UsageError(f"--kafka={kind}: must be embedded, real or HOST:PORT")
     if version is not None and config.getoption("kafka_version") and kind != REAL:
-        raise pytest.UsageError("--kafka-version chooses the version of a real broker: add --kafka=real")
+        raise pytest.UsageError(
+            "--kafka-version chooses the version of a real broker: add --kafka=real"
+        )
     return Where(kind, version)
 
 
@@ -75,7 +91,9 @@ def client_settings(config: pytest.Config) -> dict[str, Any]:
         settings[name.strip()] = os.path.expandvars(value.strip())
     try:
         with producer_arguments(settings, lambda _: "") as arguments:
-            return {name: value for name, value in arguments.items() if name != "client_id" or value}
+            return {
+                name: value for name, value in arguments.items() if name != "client_id" or value
+            }
     except ConfigError as error:
         raise pytest.UsageError(f"kafka_client_settings: {error}") from None
 

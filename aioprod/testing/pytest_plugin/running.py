@@ -1,4 +1,6 @@
-"""A cluster that somebody else started, with those calls of the embedded one that work by Kafka's protocol alone."""
+"""A cluster that somebody else started, with those calls of the embedded one that work by Kafka's
+protocol alone.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from aioprod.consumer import FetchSettings, PartitionReader, list_offsets
 from aioprod.consumer.partition_reader import EARLIEST, LATEST, partitions_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaTimeoutError
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from aioprod.protocol.record_reader import Record
 from aioprod.testing import EmbeddedCluster
@@ -27,10 +33,12 @@ _POLL_S = 0.02
 
 
 class RunningKafka:
-    """Stands in for an :class:`aioprod.testing.EmbeddedCluster` where tests run against another cluster.
+    """Stands in for an :class:`aioprod.testing.EmbeddedCluster` where tests run against another
+    cluster.
 
-    Its calls block, for some milliseconds, also in asyncio tests; only ``wait_for_records`` is to be awaited there. A test that asks for what
-    only the embedded cluster can do, such as ``on`` or ``stop_node``, is skipped and the reason says so.
+    Its calls block, for some milliseconds, also in asyncio tests; only ``wait_for_records`` is to
+    be awaited there. A test that asks for what only the embedded cluster can do, such as ``on`` or
+    ``stop_node``, is skipped and the reason says so.
 
     Attributes:
         bootstrap_servers: ``"host:port,..."``.
@@ -48,7 +56,8 @@ class RunningKafka:
         *,
         replication_factor: int | None = None,
     ) -> None:
-        """Create a topic, with the cluster's numbers of partitions and replicas where none are given, and wait until it has leaders.
+        """Create a topic, with the cluster's numbers of partitions and replicas where none are
+        given, and wait until it has leaders.
 
         Raises:
             BrokerError: the cluster refuses.
@@ -57,7 +66,10 @@ class RunningKafka:
             name=name,
             num_partitions=num_partitions or -1,
             replication_factor=replication_factor or -1,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+            configs=[
+                CreatableTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ],
         )
         self._run(lambda client: _create(client, topic))
 
@@ -65,12 +77,18 @@ class RunningKafka:
         """Delete a topic with its records. Raises BrokerError where the cluster refuses."""
         self._run(lambda client: _delete(client, name))
 
-    def records(self, topic: str, partition: int | None = None, *, committed_only: bool = False) -> list[Record]:
-        """What a partition holds at present, or all partitions of the topic one after another. Raises BrokerError where there is none such."""
+    def records(
+        self, topic: str, partition: int | None = None, *, committed_only: bool = False
+    ) -> list[Record]:
+        """What a partition holds at present, or all partitions of the topic one after another.
+        Raises BrokerError where there is none such.
+        """
         return self._run(lambda client: _records(client, topic, partition, committed_only))
 
     def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> Any:
-        """Return the topic's records as soon as there are ``count`` or more. Raises KafkaTimeoutError where there are too few in that time."""
+        """Return the topic's records as soon as there are ``count`` or more. Raises
+        KafkaTimeoutError where there are too few in that time.
+        """
         return self._run(lambda client: _wait_for_records(client, topic, count, timeout_seconds))
 
     def _run(self, action: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
@@ -84,39 +102,62 @@ class RunningKafka:
 
     def __getattr__(self, name: str) -> NoReturn:
         if not name.startswith("_") and hasattr(EmbeddedCluster, name):
-            pytest.skip(f"{name} is to be had from the embedded cluster only: run with --kafka=embedded")
+            pytest.skip(
+                f"{name} is to be had from the embedded cluster only: run with --kafka=embedded"
+            )
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
 
 class RunningKafkaOnLoop(RunningKafka):
     """The same for asyncio tests."""
 
-    async def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> list[Record]:
+    async def wait_for_records(
+        self, topic: str, count: int, timeout_seconds: float = 10.0
+    ) -> list[Record]:
         """See :meth:`RunningKafka.wait_for_records`."""
-        return await self._with_client(lambda client: _wait_for_records(client, topic, count, timeout_seconds))
+        return await self._with_client(
+            lambda client: _wait_for_records(client, topic, count, timeout_seconds)
+        )
 
 
 async def _create(client: ClusterClient, topic: CreatableTopic) -> None:
     request = CreateTopicsRequest(topics=[topic], timeout_ms=_ADMIN_TIMEOUT_MS)
     answer = (await client.request(request, client.snapshot.controller_id)).topics[0]
     if answer.error_code:
-        raise BrokerError(ErrorCode.of(answer.error_code), f"can't create topic {topic.name}: {answer.error_message}")
+        raise BrokerError(
+            ErrorCode.of(answer.error_code),
+            f"can't create topic {topic.name}: {answer.error_message}",
+        )
     # Looking up offsets waits for the leaders.
-    await list_offsets(client, dict.fromkeys(await partitions_of(client, [topic.name]), EARLIEST), retry_limit_ms=_ADMIN_TIMEOUT_MS)
+    await list_offsets(
+        client,
+        dict.fromkeys(await partitions_of(client, [topic.name]), EARLIEST),
+        retry_limit_ms=_ADMIN_TIMEOUT_MS,
+    )
 
 
 async def _delete(client: ClusterClient, name: str) -> None:
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_ADMIN_TIMEOUT_MS)
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_ADMIN_TIMEOUT_MS
+    )
     answer = (await client.request(request, client.snapshot.controller_id)).responses[0]
     if answer.error_code:
-        raise BrokerError(ErrorCode.of(answer.error_code), f"can't delete topic {name}: {answer.error_message}")
+        raise BrokerError(
+            ErrorCode.of(answer.error_code), f"can't delete topic {name}: {answer.error_message}"
+        )
 
 
-async def _records(client: ClusterClient, topic: str, partition: int | None, committed_only: bool) -> list[Record]:
+async def _records(
+    client: ClusterClient, topic: str, partition: int | None, committed_only: bool
+) -> list[Record]:
     level = "read_committed" if committed_only else "read_uncommitted"
-    partitions = [each for each in await partitions_of(client, [topic]) if partition in (None, each.partition)]
+    partitions = [
+        each for each in await partitions_of(client, [topic]) if partition in (None, each.partition)
+    ]
     if not partitions:
-        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {partition}")
+        raise BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {partition}"
+        )
     starts = await list_offsets(client, dict.fromkeys(partitions, EARLIEST))
     ends = await list_offsets(client, dict.fromkeys(partitions, LATEST), isolation_level=level)
     settings = FetchSettings(isolation_level=level)
@@ -127,7 +168,9 @@ async def _records(client: ClusterClient, topic: str, partition: int | None, com
     return found
 
 
-async def _wait_for_records(client: ClusterClient, topic: str, count: int, timeout_seconds: float) -> list[Record]:
+async def _wait_for_records(
+    client: ClusterClient, topic: str, count: int, timeout_seconds: float
+) -> list[Record]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
     while True:
@@ -137,7 +180,9 @@ async def _wait_for_records(client: ClusterClient, topic: str, count: int, timeo
             if len(records) >= count:  # offsets count transaction markers, too
                 return records
         if loop.time() >= deadline:
-            raise KafkaTimeoutError(f"{topic}: {stored} of {count} records after {timeout_seconds} s")
+            raise KafkaTimeoutError(
+                f"{topic}: {stored} of {count} records after {timeout_seconds} s"
+            )
         await asyncio.sleep(_POLL_S)
 
 

@@ -10,7 +10,8 @@ from aioprod.errors import ConfigError
 
 
 class TopicConsumer(Consumer):
-    """An :class:`aioprod.Consumer` of one topic. It asks the brokers nothing before it is first asked for a record, and never waits for ever.
+    """An :class:`aioprod.Consumer` of one topic. It asks the brokers nothing before it is first
+    asked for a record, and never waits for ever.
 
     Records of one partition come in their order. Those of different partitions come as they arrive.
 
@@ -18,10 +19,13 @@ class TopicConsumer(Consumer):
         bootstrap_servers: ``"host:port,..."``.
         topic: which topic.
         timeout_ms: how long :meth:`getone` and ``async for`` wait for a record before they raise.
-        settings: of :class:`aioprod.consumer_config.ConsumerConfig`, such as ``isolation_level="read_committed"``.
+        settings: of :class:`aioprod.consumer_config.ConsumerConfig`, such as
+            ``isolation_level="read_committed"``.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, timeout_ms: float = 10_000, **settings: Any) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, *, timeout_ms: float = 10_000, **settings: Any
+    ) -> None:
         if timeout_ms <= 0:
             raise ConfigError(f"timeout_ms={timeout_ms}: must be above 0")
         settings = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False, **settings}
@@ -38,14 +42,18 @@ class TopicConsumer(Consumer):
         """The next record.
 
         Raises:
-            KafkaTimeoutError: there is none within ``timeout_ms``, or else the consumer's own limit.
+            KafkaTimeoutError: there is none within ``timeout_ms``, or else the consumer's own
+                limit.
             KafkaError: the topic can't be read.
         """
         await self.start()
         return await super().getone(self._timeout_ms if timeout_ms is None else timeout_ms)
 
-    async def getmany(self, max_records: int | None = None, timeout_ms: float | None = None) -> list[ConsumerRecord]:
-        """The next ``max_records`` records, or those that came within ``timeout_ms`` where there are fewer.
+    async def getmany(
+        self, max_records: int | None = None, timeout_ms: float | None = None
+    ) -> list[ConsumerRecord]:
+        """The next ``max_records`` records, or those that came within ``timeout_ms`` where there
+        are fewer.
 
         Raises:
             KafkaError: the topic can't be read.
@@ -56,5 +64,7 @@ class TopicConsumer(Consumer):
         wanted = self.config.max_poll_records if max_records is None else max_records
         found = [*await super().getmany(wanted, timeout_ms=(deadline - loop.time()) * 1000)]
         while len(found) < wanted and loop.time() < deadline:
-            found += await super().getmany(wanted - len(found), timeout_ms=max(deadline - loop.time(), 0) * 1000)
+            found += await super().getmany(
+                wanted - len(found), timeout_ms=max(deadline - loop.time(), 0) * 1000
+            )
         return found

@@ -1,6 +1,8 @@
-"""Deterministic simulation: the unchanged client and broker on an event loop with virtual time and a seeded network in memory.
+"""Deterministic simulation: the unchanged client and broker on an event loop with virtual time and
+a seeded network in memory.
 
-``run(main(), seed)`` runs any asyncio program so; ``SimulatedLoop`` is its loop, and ``loop.network`` fails on demand.
+``run(main(), seed)`` runs any asyncio program so; ``SimulatedLoop`` is its loop, and
+``loop.network`` fails on demand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""``python -m aioprod.testing.simulation --seed N`` runs a seed again; ``--seeds N`` and ``--seeds A-B`` run many. See docs/testing.md."""
+"""``python -m aioprod.testing.simulation --seed N`` runs a seed again; ``--seeds N`` and ``--seeds
+A-B`` run many. See docs/testing.md.
+"""
 
 from __future__ import annotations
 

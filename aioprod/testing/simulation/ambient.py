@@ -1,6 +1,8 @@
-"""Time and chance as programs take them from the standard library: virtual, and decided by the seed, while a simulation runs.
+"""Time and chance as programs take them from the standard library: virtual, and decided by the
+seed, while a simulation runs.
 
-aioprod itself takes both from outside. This is for applications, and for other libraries, as they are.
+aioprod itself takes both from outside. This is for applications, and for other libraries, as they
+are.
 """
 
 from __future__ import annotations
@@ -18,13 +20,18 @@ from aioprod.producer import producer
 
 
 class Ambient:
-    """Has the modules ``time``, ``random``, ``uuid`` and ``secrets`` give virtual time and seeded chance for the length of each ``with`` block.
+    """Has the modules ``time``, ``random``, ``uuid`` and ``secrets`` give virtual time and seeded
+    chance for the length of each ``with`` block.
 
-    Left alone: ``time.perf_counter`` and ``time.process_time``, which measure; ``datetime.now``; what compiled code asks by itself; and functions
-    that were imported by name before, as by ``from time import time``. Client ids that the producer makes up are counted from 1.
+    Left alone: ``time.perf_counter`` and ``time.process_time``, which measure; ``datetime.now``;
+        what compiled code asks by itself; and functions
+    that were imported by name before, as by ``from time import time``. Client ids that the producer
+    makes up are counted from 1.
     """
 
-    def __init__(self, now: Callable[[], float], wall_clock: Callable[[], float], source: Random) -> None:
+    def __init__(
+        self, now: Callable[[], float], wall_clock: Callable[[], float], source: Random
+    ) -> None:
         self._values: list[tuple[Any, str, Any]] = [
             (time, "time", wall_clock),
             (time, "time_ns", lambda: int(wall_clock() * 1e9)),
@@ -46,7 +53,12 @@ class Ambient:
         self._state_outside = random.getstate()
         random.setstate(self._state)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._state = random.getstate()
         random.setstate(self._state_outside)
         for (module, name, _), value in zip(self._values, self._outside, strict=True):

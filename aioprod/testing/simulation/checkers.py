@@ -1,7 +1,9 @@
-"""What must be true of a history. Pure functions: a history in, findings out. The names of anomalies are Jepsen's where it has one.
+"""What must be true of a history. Pure functions: a history in, findings out. The names of
+anomalies are Jepsen's where it has one.
 
-A record that failed may be in the log or not (nobody knows), unless it is certain that it never left; the same goes for the records of a transaction
-whose ending its producer could not learn, but all of them or none.
+A record that failed may be in the log or not (nobody knows), unless it is certain that it never
+left; the same goes for the records of a transaction whose ending its producer could not learn, but
+all of them or none.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _SLACK_SECONDS = 0.02
 
 
 class Finding(NamedTuple):
-    """Something that must not be: its name, what it is, and the subjects of the trace's lines that show it."""
+    """Something that must not be: its name, what it is, and the subjects of the trace's lines that
+    show it.
+    """
 
     anomaly: str
     text: str
@@ -69,7 +73,7 @@ def check(history: History) -> list[Finding]:
     return [finding for checker in CHECKERS for finding in checker(history)]
 
 
-# -- records -----------------------------------------------------------------------------------------------------
+# -- records ---------------------------------------------------------------------------------------
 
 
 def check_acknowledged(history: History) -> Iterator[Finding]:
@@ -77,15 +81,27 @@ def check_acknowledged(history: History) -> Iterator[Finding]:
     log = Log(history, READ_UNCOMMITTED)
     for record in history.records:
         promise = history.producers[record.producer].promise
-        if record.place is None or promise is Promise.NOTHING or (promise is Promise.UNLESS_LEADER_DIES and history.leader_died):
+        if (
+            record.place is None
+            or promise is Promise.NOTHING
+            or (promise is Promise.UNLESS_LEADER_DIES and history.leader_died)
+        ):
             continue
         places = log.places.get(record.number, [])
         if not places:
             yield _finding("lost-write", record, "was acknowledged and is nowhere")
         elif record.place.offset >= 0 and tuple(record.place) not in places:
-            yield _finding("inconsistent-offsets", record, f"was acknowledged at {_at(*record.place)} and is at {_listed(places)}")
+            yield _finding(
+                "inconsistent-offsets",
+                record,
+                f"was acknowledged at {_at(*record.place)} and is at {_listed(places)}",
+            )
         elif all(partition != record.place.partition for partition, _ in places):
-            yield _finding("inconsistent-offsets", record, f"was acknowledged in {record.place.partition} and is at {_listed(places)}")
+            yield _finding(
+                "inconsistent-offsets",
+                record,
+                f"was acknowledged in {record.place.partition} and is at {_listed(places)}",
+            )
 
 
 def check_duplicates(history: History) -> Iterator[Finding]:
@@ -94,11 +110,15 @@ def check_duplicates(history: History) -> Iterator[Finding]:
     for record in history.records:
         places = log.places.get(record.number, [])
         if len(places) > 1 and history.producers[record.producer].promise is Promise.EXACTLY_ONCE:
-            yield _finding("duplicate", record, f"is stored {len(places)} times, at {_listed(places)}")
+            yield _finding(
+                "duplicate", record, f"is stored {len(places)} times, at {_listed(places)}"
+            )
 
 
 def check_order(history: History) -> Iterator[Finding]:
-    """A producer's records are in each partition in the order of the calls of `send`, whichever tasks made them; copies don't count."""
+    """A producer's records are in each partition in the order of the calls of `send`, whichever
+    tasks made them; copies don't count.
+    """
     for partition, entries in Log(history, READ_UNCOMMITTED).partitions.items():
         latest: dict[str, SentRecord] = {}
         seen: set[int] = set()
@@ -111,8 +131,15 @@ def check_order(history: History) -> Iterator[Finding]:
                 continue
             before = latest.get(record.producer)
             if before is not None and record.called.order < before.called.order:
-                text = f"was sent before record {before.number} and is behind it in {partition.topic}-{partition.partition}"
-                yield Finding("nonmonotonic-send", f"record {record.number} {text}", (f"record {record.number}", f"record {before.number}"))
+                text = (
+                    f"was sent before record {before.number} and is behind it in "
+                    f"{partition.topic}-{partition.partition}"
+                )
+                yield Finding(
+                    "nonmonotonic-send",
+                    f"record {record.number} {text}",
+                    (f"record {record.number}", f"record {before.number}"),
+                )
             else:
                 latest[record.producer] = record
 
@@ -124,25 +151,45 @@ def _is_ordered(history: History, record: SentRecord) -> bool:
 
 
 def check_contents(history: History) -> Iterator[Finding]:
-    """Nothing is there that nobody sent, that was refused, or that was sent elsewhere; a key has one partition."""
+    """Nothing is there that nobody sent, that was refused, or that was sent elsewhere; a key has
+    one partition.
+    """
     homes: dict[tuple[str, bytes], SentRecord] = {}
     log = Log(history, READ_UNCOMMITTED)
     for (partition, offset), number in log.at.items():
         if number is None:
-            yield Finding("invented", f"nobody sent the record at {_at(partition, offset)}", ("a foreign record",))
+            yield Finding(
+                "invented",
+                f"nobody sent the record at {_at(partition, offset)}",
+                ("a foreign record",),
+            )
             continue
         record = history.records[number]
         if record.forbidden:
-            yield _finding("aborted-read", record, f"was not taken ({record.refusal or record.error}) and is at {_at(partition, offset)}")
+            yield _finding(
+                "aborted-read",
+                record,
+                (
+                    f"was not taken ({record.refusal or record.error}) and is at "
+                    f"{_at(partition, offset)}"
+                ),
+            )
         if partition.topic != record.topic or record.partition not in (None, partition.partition):
             yield _finding("misplaced", record, f"is at {_at(partition, offset)}")
         if record.content.key is not None and record.partition is None:
             home = homes.setdefault((record.topic, record.content.key), record)
             if log.places[home.number][0][0] != partition:
-                yield _finding("misplaced", record, f"has the key of record {home.number} and is in another partition, at {_at(partition, offset)}")
+                yield _finding(
+                    "misplaced",
+                    record,
+                    (
+                        f"has the key of record {home.number} and is in another partition, at "
+                        f"{_at(partition, offset)}"
+                    ),
+                )
 
 
-# -- transactions ------------------------------------------------------------------------------------------------
+# -- transactions ----------------------------------------------------------------------------------
 
 
 def check_transactions(history: History) -> Iterator[Finding]:
@@ -156,18 +203,32 @@ def check_transactions(history: History) -> Iterator[Finding]:
         name = f"{trace.producer} transaction {trace.number}"
         subjects = (name, *(f"record {record.number}" for record in own))
         if visible and (trace.ending is Ending.ABORTED or trace.commit_called is None):
-            yield Finding("aborted-read", f"{name} was {_told(trace)}, and {_numbers(visible)} of it are visible", subjects)
+            yield Finding(
+                "aborted-read",
+                f"{name} was {_told(trace)}, and {_numbers(visible)} of it are visible",
+                subjects,
+            )
         elif trace.ending is Ending.COMMITTED:
             lost = [record for record in own if record.taken and not committed.holds(record.number)]
             if lost:
-                yield Finding("torn-transaction", f"{name} was committed, and {_numbers(lost)} of it are not visible", subjects)
+                yield Finding(
+                    "torn-transaction",
+                    f"{name} was committed, and {_numbers(lost)} of it are not visible",
+                    subjects,
+                )
         elif visible and len(acknowledged) > sum(record.acknowledged for record in visible):
             hidden = [record for record in acknowledged if not committed.holds(record.number)]
-            yield Finding("torn-transaction", f"{name}: {_numbers(visible)} are visible, {_numbers(hidden)} are not", subjects)
+            yield Finding(
+                "torn-transaction",
+                f"{name}: {_numbers(visible)} are visible, {_numbers(hidden)} are not",
+                subjects,
+            )
 
 
 def check_reads_of_transactions(history: History) -> Iterator[Finding]:
-    """No reader of committed records gets one before its commit was called, or one of an aborted transaction."""
+    """No reader of committed records gets one before its commit was called, or one of an aborted
+    transaction.
+    """
     traces = {(trace.producer, trace.number): trace for trace in history.transactions}
     for reading in history.readings:
         if reading.isolation != READ_COMMITTED or reading.final:
@@ -178,9 +239,15 @@ def check_reads_of_transactions(history: History) -> Iterator[Finding]:
                 continue
             trace = traces[record.producer, record.transaction]
             if trace.ending is Ending.ABORTED:
-                yield _finding("aborted-read", record, f"of an aborted transaction was read by {reading.name}")
+                yield _finding(
+                    "aborted-read", record, f"of an aborted transaction was read by {reading.name}"
+                )
             elif trace.commit_called is None or read.moment.order < trace.commit_called.order:
-                yield _finding("precommitted-read", record, f"was read by {reading.name} before its commit was asked for")
+                yield _finding(
+                    "precommitted-read",
+                    record,
+                    f"was read by {reading.name} before its commit was asked for",
+                )
 
 
 def check_group_positions(history: History) -> Iterator[Finding]:
@@ -201,8 +268,15 @@ def check_group_positions(history: History) -> Iterator[Finding]:
     for transactional_id, positions in allowed.items():
         found = history.group_positions.get(transactional_id)
         if found not in positions:
-            text = f"{transactional_id} has committed one of {positions} for its group, and the broker has {found}"
-            owners = tuple(name for name, known in history.producers.items() if known.transactional_id == transactional_id)
+            text = (
+                f"{transactional_id} has committed one of {positions} for its group, and the "
+                f"broker has {found}"
+            )
+            owners = tuple(
+                name
+                for name, known in history.producers.items()
+                if known.transactional_id == transactional_id
+            )
             yield Finding("torn-offsets", text, owners)
 
 
@@ -230,39 +304,62 @@ def _told(trace: TransactionTrace) -> str:
     return "aborted" if trace.ending is Ending.ABORTED else "never to be committed"
 
 
-# -- readers -----------------------------------------------------------------------------------------------------
+# -- readers ---------------------------------------------------------------------------------------
 
 
 def check_readers(history: History) -> Iterator[Finding]:
-    """Readers see each visible record once, in order, and the same as everybody else; none gives up."""
+    """Readers see each visible record once, in order, and the same as everybody else; none gives
+    up.
+    """
     logs = {isolation: Log(history, isolation) for isolation in (READ_UNCOMMITTED, READ_COMMITTED)}
     for reading in history.readings:
         if reading.failure is not None:
             yield Finding("reader-failed", f"{reading.name}: {reading.failure}", (reading.name,))
-        yield from _check_one_reader(reading, logs[reading.isolation].partitions.get(reading.partition, []))
+        yield from _check_one_reader(
+            reading, logs[reading.isolation].partitions.get(reading.partition, [])
+        )
     for partition, stored in history.stored.items():
         final = logs[READ_UNCOMMITTED].partitions.get(partition, [])
         if final != stored:
             differing = sorted(set(final) ^ set(stored), key=str)[:5]
-            yield Finding("unseen", f"the broker holds other records in {partition} than a reader gets: {differing}")
+            yield Finding(
+                "unseen",
+                f"the broker holds other records in {partition} than a reader gets: {differing}",
+            )
 
 
 def _check_one_reader(reading: Reading, final: list[tuple[int, int | None]]) -> Iterator[Finding]:
     offsets = [read.offset for read in reading.reads]
     back = next((second for first, second in pairwise(offsets) if second <= first), None)
     if back is not None:
-        yield Finding("nonmonotonic-poll", f"{reading.name} gets offset {back} of {reading.partition} behind a higher one", (reading.name,))
+        yield Finding(
+            "nonmonotonic-poll",
+            f"{reading.name} gets offset {back} of {reading.partition} behind a higher one",
+            (reading.name,),
+        )
         return
     if not offsets or reading.final:
         return
     got = {read.offset: read.number for read in reading.reads}
-    expected = dict(final[bisect_left(final, reading.start, key=_offset_of) : bisect_right(final, offsets[-1], key=_offset_of)])
+    expected = dict(
+        final[
+            bisect_left(final, reading.start, key=_offset_of) : bisect_right(
+                final, offsets[-1], key=_offset_of
+            )
+        ]
+    )
     for offset, number in got.items():
         if offset not in expected or expected[offset] != number:
-            text = f"{reading.name} got record {number} at {_at(reading.partition, offset)}; in the end there is {expected.get(offset)}"
+            text = (
+                f"{reading.name} got record {number} at {_at(reading.partition, offset)}; in the "
+                f"end there is {expected.get(offset)}"
+            )
             yield Finding("inconsistent-offsets", text, (f"record {number}",))
     for offset in [offset for offset in expected if offset not in got][:3]:
-        text = f"{reading.name} read on over record {expected[offset]} at {_at(reading.partition, offset)}"
+        text = (
+            f"{reading.name} read on over record {expected[offset]} at "
+            f"{_at(reading.partition, offset)}"
+        )
         yield Finding("poll-skip", text, (reading.name, f"record {expected[offset]}"))
 
 
@@ -270,7 +367,7 @@ def _offset_of(entry: tuple[int, int | None]) -> int:
     return entry[0]
 
 
-# -- time and what is left ---------------------------------------------------------------------------------------
+# -- time and what is left -------------------------------------------------------------------------
 
 
 def check_limits(history: History) -> Iterator[Finding]:
@@ -281,9 +378,13 @@ def check_limits(history: History) -> Iterator[Finding]:
             yield _finding("hang", record, "was given to send, which never came back")
             continue
         took = history.duration(record.called, record.returned)
-        yield from _check_duration(record, "came back from send", took, record.waits * producer.send_limit)
+        yield from _check_duration(
+            record, "came back from send", took, record.waits * producer.send_limit
+        )
         if record.taken and record.resolved is None:
-            yield _finding("hang", record, f"never got an outcome; its limit is {producer.delivery_limit} s")
+            yield _finding(
+                "hang", record, f"never got an outcome; its limit is {producer.delivery_limit} s"
+            )
         elif record.resolved is not None:
             took = history.duration(record.returned, record.resolved)
             yield from _check_duration(record, "got its outcome", took, producer.delivery_limit)
@@ -296,10 +397,21 @@ def check_flushes(history: History) -> Iterator[Finding]:
     flushes = [call for call in history.calls if call.name == FLUSH and call.outcome == OK]
     for record in history.records if flushes else ():
         for call in flushes:
-            if call.ended is None or call.owner != record.producer or not record.taken or record.returned is None:
+            if (
+                call.ended is None
+                or call.owner != record.producer
+                or not record.taken
+                or record.returned is None
+            ):
                 continue
-            if record.returned.order < call.begun.order and (record.resolved is None or record.resolved.order > call.ended.order):
-                yield _finding("flushed-too-early", record, f"was taken before the flush of {call.begun.order}, which did not wait for it")
+            if record.returned.order < call.begun.order and (
+                record.resolved is None or record.resolved.order > call.ended.order
+            ):
+                yield _finding(
+                    "flushed-too-early",
+                    record,
+                    f"was taken before the flush of {call.begun.order}, which did not wait for it",
+                )
 
 
 def _check_duration(record: SentRecord, what: str, took: float, limit: float) -> Iterator[Finding]:
@@ -309,27 +421,41 @@ def _check_duration(record: SentRecord, what: str, took: float, limit: float) ->
 
 def _check_call(call: CallTrace, history: History) -> Iterator[Finding]:
     if call.ended is None:
-        yield Finding("hang", f"{call.owner}: {call.name} never came back; its limit is {call.limit} s", (call.owner,))
+        yield Finding(
+            "hang",
+            f"{call.owner}: {call.name} never came back; its limit is {call.limit} s",
+            (call.owner,),
+        )
         return
     took = history.duration(call.begun, call.ended)
     if took > call.limit + _SLACK_SECONDS:
-        yield Finding("late", f"{call.owner}: {call.name} took {took:.3f} s; its limit is {call.limit} s", (call.owner,))
+        yield Finding(
+            "late",
+            f"{call.owner}: {call.name} took {took:.3f} s; its limit is {call.limit} s",
+            (call.owner,),
+        )
     if call.must_succeed and call.outcome != OK:
-        yield Finding("not-live", f"{call.owner}: {call.name} ended with {call.outcome}", (call.owner,))
+        yield Finding(
+            "not-live", f"{call.owner}: {call.name} ended with {call.outcome}", (call.owner,)
+        )
 
 
 def check_leftovers(history: History) -> Iterator[Finding]:
-    """No task, connection, byte or log line of a fault is left, and no producer ended that had no reason to."""
+    """No task, connection, byte or log line of a fault is left, and no producer ended that had no
+    reason to.
+    """
     for producer in history.producers.values():
         for leftover in producer.leftovers:
             yield Finding("leak", f"{producer.name}: {leftover}", (producer.name,))
         if producer.fatal is not None and not producer.may_be_fatal:
-            yield Finding("fatal-without-cause", f"{producer.name}: {producer.fatal}", (producer.name,))
+            yield Finding(
+                "fatal-without-cause", f"{producer.name}: {producer.fatal}", (producer.name,)
+            )
     yield from (Finding("leak", leftover) for leftover in history.leftovers)
     yield from (Finding("fault", line) for line in history.unexpected_log)
 
 
-# -- words -------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------------------
 
 
 def _finding(anomaly: str, record: SentRecord, text: str) -> Finding:

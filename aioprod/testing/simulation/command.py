@@ -1,4 +1,6 @@
-"""The command line of the simulation. It is apart from ``__main__.py``, which processes that are started for it can't import."""
+"""The command line of the simulation. It is apart from ``__main__.py``, which processes that are
+started for it can't import.
+"""
 
 from __future__ import annotations
 
@@ -54,17 +56,30 @@ def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Resu
 
 def _run_one(seed: int, *, hostile: bool, trace: bool) -> Result:
     verdict = simulate(seed, hostile=hostile)
-    return Result(seed, verdict.virtual_seconds, verdict.report() if verdict.findings else "", verdict.full_trace() if trace else "")
+    return Result(
+        seed,
+        verdict.virtual_seconds,
+        verdict.report() if verdict.findings else "",
+        verdict.full_trace() if trace else "",
+    )
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m aioprod.testing.simulation", description="Drive the client and the embedded cluster through faults, in virtual time."
+        prog="python -m aioprod.testing.simulation",
+        description="Drive the client and the embedded cluster through faults, in virtual time.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="run this seed")
-    what.add_argument("--seeds", type=_seeds, metavar="N or A-B", help="run so many seeds, from 0 on; or those from A to B")
-    parser.add_argument("--hostile", action="store_true", help="take the steps of tasks that are ready in any order")
+    what.add_argument(
+        "--seeds",
+        type=_seeds,
+        metavar="N or A-B",
+        help="run so many seeds, from 0 on; or those from A to B",
+    )
+    parser.add_argument(
+        "--hostile", action="store_true", help="take the steps of tasks that are ready in any order"
+    )
     parser.add_argument("--trace", action="store_true", help="print all that happens")
     parser.add_argument("--processes", type=int, default=1, help="how many to run at the same time")
     return parser.parse_args(arguments)

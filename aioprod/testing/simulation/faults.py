@@ -1,7 +1,8 @@
-"""What goes wrong in a run: faults strike at random moments, last a while and are made good; at the end all is made good.
+"""What goes wrong in a run: faults strike at random moments, last a while and are made good; at the
+end all is made good.
 
-Every fault is one that a real cluster may show. A broker does not say of what it has stored that it has not; so answers that get lost, and answers
-that lie about sequences, don't occur in one run.
+Every fault is one that a real cluster may show. A broker does not say of what it has stored that it
+has not; so answers that get lost, and answers that lie about sequences, don't occur in one run.
 """
 
 from __future__ import annotations
@@ -28,11 +29,20 @@ _PRODUCE_CODES = [
     ErrorCode.CORRUPT_MESSAGE,
 ]
 _SEQUENCE_CODES = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID]
-_COORDINATOR_CODES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+_COORDINATOR_CODES = [
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+]
 _TRANSACTION_CODES = [*_COORDINATOR_CODES, ErrorCode.CONCURRENT_TRANSACTIONS]
 _CODES: dict[ApiKey, list[ErrorCode]] = {
     ApiKey.PRODUCE: _PRODUCE_CODES,
-    ApiKey.FETCH: [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR],
+    ApiKey.FETCH: [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
     ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE],
     ApiKey.INIT_PRODUCER_ID: _TRANSACTION_CODES,
     ApiKey.ADD_PARTITIONS_TO_TXN: _TRANSACTION_CODES,
@@ -65,7 +75,9 @@ class Nemesis:
     async def run(self) -> None:
         """Strike as often as the scenario says; return when all of it is over."""
         scenario = self._scenario
-        moments = sorted(self._rng.uniform(0, scenario.fault_seconds) for _ in range(scenario.faults))
+        moments = sorted(
+            self._rng.uniform(0, scenario.fault_seconds) for _ in range(scenario.faults)
+        )
         begun = self._world.loop.time()
         for moment in moments:
             await asyncio.sleep(max(0.0, begun + moment - self._world.loop.time()))
@@ -92,11 +104,39 @@ class Nemesis:
     def _kinds(self) -> list[Callable[[], Awaitable[None]]]:
         """What may strike now; what is named twice does so more often."""
         scenario = self._scenario
-        kinds: list[Callable[[], Awaitable[None]]] = [self._error_codes, self._error_codes, self._drop, self._throttle]
-        kinds += [self._flaky, self._flaky, self._flaky, self._move_coordinator, self._pause_markers, self._refuse_connections]
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            self._error_codes,
+            self._error_codes,
+            self._drop,
+            self._throttle,
+        ]
+        kinds += [
+            self._flaky,
+            self._flaky,
+            self._flaky,
+            self._move_coordinator,
+            self._pause_markers,
+            self._refuse_connections,
+        ]
         if scenario.loses_answers:
-            kinds += [self._lose_answers, self._lose_answers, self._hold_answers, self._delay, self._stop_node, self._kill_node, self._freeze_node]
-            kinds += [self._cut, self._cut_while_sending, self._cut_while_sending, self._partition, self._black_hole, self._slow, self._latency]
+            kinds += [
+                self._lose_answers,
+                self._lose_answers,
+                self._hold_answers,
+                self._delay,
+                self._stop_node,
+                self._kill_node,
+                self._freeze_node,
+            ]
+            kinds += [
+                self._cut,
+                self._cut_while_sending,
+                self._cut_while_sending,
+                self._partition,
+                self._black_hole,
+                self._slow,
+                self._latency,
+            ]
             kinds += [self._silence, self._silence, self._jump]
         else:
             kinds += [self._refuse_sequences]
@@ -112,16 +152,26 @@ class Nemesis:
         self._world.history.note(f"fault: {text}", "fault")
 
     def _duration(self) -> float:
-        return self._rng.choice([0.01, 0.1, 0.5, self._rng.uniform(0.05, 0.3), self._rng.uniform(0, _LONGEST_SECONDS)])
+        return self._rng.choice(
+            [0.01, 0.1, 0.5, self._rng.uniform(0.05, 0.3), self._rng.uniform(0, _LONGEST_SECONDS)]
+        )
 
-    # -- requests ------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     async def _error_codes(self) -> None:
         api = self._rng.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, *_CODES])
         code = self._rng.choice(_CODES[api])
-        partition = self._rng.choice([None, *range(self._scenario.partitions)]) if api is ApiKey.PRODUCE else None
+        partition = (
+            self._rng.choice([None, *range(self._scenario.partitions)])
+            if api is ApiKey.PRODUCE
+            else None
+        )
         topic = TOPIC if partition is not None else None
-        self._strike(api, fail(code, topic=topic, partition=partition), f"{code.name}{'' if partition is None else f' for partition {partition}'}")
+        self._strike(
+            api,
+            fail(code, topic=topic, partition=partition),
+            f"{code.name}{'' if partition is None else f' for partition {partition}'}",
+        )
 
     async def _refuse_sequences(self) -> None:
         code = self._rng.choice(_SEQUENCE_CODES)
@@ -131,7 +181,9 @@ class Nemesis:
         self._strike(self._any_api(), drop_before(), "connection closed, not handled")
 
     async def _lose_answers(self) -> None:
-        self._strike(self._any_api(), drop_after(), "handled, connection closed instead of an answer")
+        self._strike(
+            self._any_api(), drop_after(), "handled, connection closed instead of an answer"
+        )
 
     async def _delay(self) -> None:
         seconds = self._duration()
@@ -149,10 +201,23 @@ class Nemesis:
         released.set()
 
     async def _flaky(self) -> None:
-        """For a while some of the requests of an API are lost, with or without having been handled, and some come late."""
-        api: ApiKey = self._rng.choice([*[ApiKey.PRODUCE] * 3, ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.INIT_PRODUCER_ID])
+        """For a while some of the requests of an API are lost, with or without having been handled,
+        and some come late.
+        """
+        api: ApiKey = self._rng.choice(
+            [
+                *[ApiKey.PRODUCE] * 3,
+                ApiKey.END_TXN,
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                ApiKey.INIT_PRODUCER_ID,
+            ]
+        )
         share = self._rng.choice([0.05, 0.2, 0.4])
-        actions = [drop_before(), fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), fail(ErrorCode.NOT_ENOUGH_REPLICAS)]
+        actions = [
+            drop_before(),
+            fail(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            fail(ErrorCode.NOT_ENOUGH_REPLICAS),
+        ]
         if api is not ApiKey.PRODUCE:
             actions = [drop_before(), fail(self._rng.choice(_COORDINATOR_CODES))]
         if self._scenario.loses_answers:
@@ -171,10 +236,13 @@ class Nemesis:
     def _strike(self, api: ApiKey, action: Action, text: str) -> None:
         times = self._rng.choice([1, 1, 2, 5])
         node = self._rng.choice([None, *self._cluster.node_ids])
-        self._note(f"the next {times} {api.name} to {'any node' if node is None else f'node {node}'}: {text}")
+        self._note(
+            f"the next {times} {api.name} to "
+            f"{'any node' if node is None else f'node {node}'}: {text}"
+        )
         self._cluster.on(api, action, times=times, node=node)
 
-    # -- nodes ---------------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------
 
     async def _stop_node(self) -> None:
         await self._stop("stops", self._cluster.stop_node)
@@ -183,7 +251,9 @@ class Nemesis:
         self._world.history.leader_died = True
         await self._stop("is killed", self._cluster.kill_node, node)
 
-    async def _stop(self, how: str, stop: Callable[[int], Awaitable[None]], node: int | None = None) -> None:
+    async def _stop(
+        self, how: str, stop: Callable[[int], Awaitable[None]], node: int | None = None
+    ) -> None:
         node = self._take_node(node)
         if node is None:
             return
@@ -191,8 +261,11 @@ class Nemesis:
         self._down.add(node)
         await stop(node)
         await asyncio.sleep(self._duration())
-        # Clients that know old addresses only would never find the cluster again: one node moves, and not a lonely one.
-        new_port = self._scenario.nodes > 1 and self._moved in (None, node) and self._rng.random() < 0.2
+        # Clients that know old addresses only would never find the cluster again: one node moves,
+        # and not a lonely one.
+        new_port = (
+            self._scenario.nodes > 1 and self._moved in (None, node) and self._rng.random() < 0.2
+        )
         self._moved = node if new_port else self._moved
         self._note(f"node {node} starts{' on another port' if new_port else ''}")
         await self._start(node, new_port=new_port)
@@ -229,7 +302,9 @@ class Nemesis:
         self._down.discard(node)
 
     async def _pause_replication(self) -> None:
-        self._world.history.leader_died = True  # another one may lead that lacks what only the leader has acknowledged
+        self._world.history.leader_died = (
+            True  # another one may lead that lacks what only the leader has acknowledged
+        )
         node = self._rng.choice(self._cluster.node_ids)
         self._note(f"node {node} falls behind the leaders")
         self._cluster.pause_replication(node)
@@ -239,7 +314,11 @@ class Nemesis:
 
     def _take_node(self, wanted: int | None = None) -> int | None:
         """A node that no other fault is at work on."""
-        free = [node for node in self._cluster.node_ids if node not in self._busy and wanted in (None, node)]
+        free = [
+            node
+            for node in self._cluster.node_ids
+            if node not in self._busy and wanted in (None, node)
+        ]
         if not free:
             return None
         node = self._rng.choice(free)
@@ -264,7 +343,11 @@ class Nemesis:
 
     async def _move_leaders(self) -> None:
         for partition in range(self._scenario.partitions):
-            able = [node for node in self._cluster.in_sync_replicas(TOPIC, partition) if node not in self._busy]
+            able = [
+                node
+                for node in self._cluster.in_sync_replicas(TOPIC, partition)
+                if node not in self._busy
+            ]
             if able and self._rng.random() < 0.7:
                 node = self._rng.choice(able)
                 self._note(f"node {node} leads partition {partition}")
@@ -277,7 +360,7 @@ class Nemesis:
                 self._note(f"node {node} coordinates {plan.transactional_id}")
                 self._cluster.move_coordinator("transaction", plan.transactional_id, node)
 
-    # -- the network ---------------------------------------------------------------------------------------------
+    # -- the network -------------------------------------------------------------------------------
 
     async def _cut(self) -> None:
         one, other = self._ends()
@@ -288,7 +371,10 @@ class Nemesis:
         sender, receiver = self._rng.sample(self._ends(), 2)
         times = self._rng.choice([1, 1, 3])
         delivered = self._rng.choice([None, None, 0.0, 1.0])
-        self._note(f"the next {times} connections break as {sender or 'anybody'} sends to {receiver or 'anybody'}")
+        self._note(
+            f"the next {times} connections break as {sender or 'anybody'} sends to "
+            f"{receiver or 'anybody'}"
+        )
         fault = self._network.cut_while_sending(sender, receiver, times=times, delivered=delivered)
         await asyncio.sleep(self._duration())
         fault.heal()
@@ -296,7 +382,10 @@ class Nemesis:
     async def _partition(self) -> None:
         sender, receiver = self._rng.sample(self._ends(), 2)
         one_way = self._rng.random() < 0.5
-        text = f"nothing gets from {sender or 'anybody'} to {receiver or 'anybody'}{'' if one_way else ', nor back'}"
+        text = (
+            f"nothing gets from {sender or 'anybody'} to "
+            f"{receiver or 'anybody'}{'' if one_way else ', nor back'}"
+        )
         await self._while(text, self._network.partition(sender, receiver, one_way=one_way))
 
     async def _silence(self) -> None:
@@ -308,18 +397,25 @@ class Nemesis:
     async def _black_hole(self) -> None:
         place = self._rng.choice(self._ends())
         if self._rng.random() < 0.5:
-            await self._while(f"nothing gets to {place or 'anybody'} or from it", self._network.black_hole(place))
+            await self._while(
+                f"nothing gets to {place or 'anybody'} or from it", self._network.black_hole(place)
+            )
         else:
             await self._while(f"{place or 'everybody'} is gone", self._network.vanish(place))
 
     async def _refuse_connections(self) -> None:
         _, node = self._ends()
-        await self._while(f"connections to {node or 'anybody'} are refused", self._network.refuse(node))
+        await self._while(
+            f"connections to {node or 'anybody'} are refused", self._network.refuse(node)
+        )
 
     async def _slow(self) -> None:
         one, other = self._ends()
         speed = self._rng.choice([2_000, 20_000, 200_000])
-        await self._while(f"{speed} bytes per second between {one or 'anybody'} and {other or 'anybody'}", self._network.slow(speed, one, other))
+        await self._while(
+            f"{speed} bytes per second between {one or 'anybody'} and {other or 'anybody'}",
+            self._network.slow(speed, one, other),
+        )
 
     async def _latency(self) -> None:
         one, other = self._ends()
@@ -329,7 +425,10 @@ class Nemesis:
 
     def _ends(self) -> tuple[str | None, str | None]:
         """A client and a node, or None for all of them."""
-        clients = [*(plan.name for plan in self._scenario.producers), *(plan.name for plan in self._scenario.readers)]
+        clients = [
+            *(plan.name for plan in self._scenario.producers),
+            *(plan.name for plan in self._scenario.readers),
+        ]
         return self._rng.choice([None, *clients]), self._rng.choice([None, *self._nodes])
 
     @property
@@ -348,7 +447,7 @@ class Nemesis:
         self._world.history.suspensions.append((self._world.loop.time(), seconds))
         self._world.loop.jump(seconds)
 
-    # -- transactions --------------------------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------
 
     async def _pause_markers(self) -> None:
         self._note("no markers are written")

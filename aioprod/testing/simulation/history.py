@@ -1,4 +1,5 @@
-"""What happened in one run, told by the clients' side: who sent what, what came of it, what was read, what took how long.
+"""What happened in one run, told by the clients' side: who sent what, what came of it, what was
+read, what took how long.
 
 Plain data: the checkers (`checkers.py`) judge it afterwards, and unit tests make histories up.
 """
@@ -21,7 +22,9 @@ CANCELLED = "cancelled"
 
 
 class Moment(NamedTuple):
-    """A point of the history: its place in the order of all that was noted, and the time in seconds of the loop's clock."""
+    """A point of the history: its place in the order of all that was noted, and the time in seconds
+    of the loop's clock.
+    """
 
     order: int
     at: float
@@ -67,12 +70,14 @@ class SentRecord:
         called: when `send` was called.
         transaction: the number of the producer's transaction that it was sent in.
         returned: when `send` came back, be it with an error; None where it never did.
-        refusal: what `send` raised. The record must not be in the log, unless it is ``CANCELLED``: then nobody knows.
+        refusal: what `send` raised. The record must not be in the log, unless it is ``CANCELLED``:
+            then nobody knows.
         resolved: when its delivery got its outcome.
         place: where the acknowledgement says it is; offset -1 where it does not say.
         error: what its delivery failed with.
         never_left: whether that error says that it was never sent to a broker.
-        waits: how many times the call that it belongs to may wait for max.block.ms: for each of its records, and its turn.
+        waits: how many times the call that it belongs to may wait for max.block.ms: for each of its
+            records, and its turn.
     """
 
     number: int
@@ -122,7 +127,8 @@ class TransactionTrace:
     Attributes:
         commit_called: when its commit was asked for first; None where it never was.
         ended: when its ending was known.
-        group_position: the position that it commits for a consumer group; None where it commits none. They grow with each transaction of an id.
+        group_position: the position that it commits for a consumer group; None where it commits
+            none. They grow with each transaction of an id.
     """
 
     producer: str
@@ -221,10 +227,14 @@ class History:
     """All of one run.
 
     Attributes:
-        suspensions: when the whole process stood still, and for how many seconds: nobody can keep a limit meanwhile.
-        leader_died: whether a node was killed without a warning, which may cost records that only it had.
-        group_positions: per transactional id the position that the broker has at the end, where there is one.
-        stored: per partition offset and number of all records as the broker has them at the end, without asking a client.
+        suspensions: when the whole process stood still, and for how many seconds: nobody can keep a
+            limit meanwhile.
+        leader_died: whether a node was killed without a warning, which may cost records that only
+            it had.
+        group_positions: per transactional id the position that the broker has at the end, where
+            there is one.
+        stored: per partition offset and number of all records as the broker has them at the end,
+            without asking a client.
         leftovers: what was left when all was closed: tasks, connections, callbacks that failed.
         unexpected_log: lines of the log that tell of a fault of the library.
     """
@@ -264,23 +274,40 @@ class History:
 
     def duration(self, begun: Moment, ended: Moment) -> float:
         """The seconds between two moments in which the process could do something."""
-        return ended.at - begun.at - sum(seconds for at, seconds in self.suspensions if begun.at <= at <= ended.at)
+        return (
+            ended.at
+            - begun.at
+            - sum(seconds for at, seconds in self.suspensions if begun.at <= at <= ended.at)
+        )
 
-    # -- records -------------------------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------
 
-    def send(self, producer: str, topic: str, content: Content, partition: int | None, transaction: int | None) -> SentRecord:
+    def send(
+        self,
+        producer: str,
+        topic: str,
+        content: Content,
+        partition: int | None,
+        transaction: int | None,
+    ) -> SentRecord:
         """A call of `send` begins."""
         number = len(self.records)
         where = topic if partition is None else f"{topic}-{partition}"
-        record = SentRecord(number, producer, topic, content, partition, Moment(0, 0.0), transaction)
-        record.called = self.note(f"{producer} sends record {number} to {where}", f"record {number}")
+        record = SentRecord(
+            number, producer, topic, content, partition, Moment(0, 0.0), transaction
+        )
+        record.called = self.note(
+            f"{producer} sends record {number} to {where}", f"record {number}"
+        )
         self.records.append(record)
         self._by_content[content] = number
         return record
 
     def begins(self, record: SentRecord) -> None:
         """The task that calls `send` runs."""
-        record.called = self.note(f"record {record.number} is given to its producer", f"record {record.number}")
+        record.called = self.note(
+            f"record {record.number} is given to its producer", f"record {record.number}"
+        )
 
     def taken(self, record: SentRecord) -> None:
         """`send` has returned."""
@@ -289,13 +316,17 @@ class History:
     def refused(self, record: SentRecord, refusal: str) -> None:
         """`send` has raised."""
         record.refusal = refusal
-        record.returned = self.note(f"record {record.number} is not taken: {refusal}", f"record {record.number}")
+        record.returned = self.note(
+            f"record {record.number} is not taken: {refusal}", f"record {record.number}"
+        )
 
     def acknowledged(self, record: SentRecord, place: Place) -> None:
         """The delivery has succeeded."""
         record.place = place
         where = f"{place.partition.topic}-{place.partition.partition}@{place.offset}"
-        record.resolved = self._resolved(record, f"record {record.number} is acknowledged at {where}")
+        record.resolved = self._resolved(
+            record, f"record {record.number} is acknowledged at {where}"
+        )
 
     def failed(self, record: SentRecord, error: str, *, never_left: bool) -> None:
         """The delivery has failed."""
@@ -311,11 +342,13 @@ class History:
         """Which record this is; None where nobody sent such a one."""
         return self._by_content.get(content)
 
-    # -- the rest ------------------------------------------------------------------------------------------------
+    # -- the rest ----------------------------------------------------------------------------------
 
     def begin(self, producer: str, number: int) -> TransactionTrace:
         """A transaction is open."""
-        moment = self.note(f"{producer} begins transaction {number}", producer, f"{producer} transaction {number}")
+        moment = self.note(
+            f"{producer} begins transaction {number}", producer, f"{producer} transaction {number}"
+        )
         trace = TransactionTrace(producer, number, moment)
         self.transactions.append(trace)
         return trace
@@ -334,7 +367,9 @@ class History:
 
     def call(self, owner: str, name: str, limit: float, *, must_succeed: bool = False) -> CallTrace:
         """A call with a limit begins."""
-        trace = CallTrace(name, owner, self.note(f"{owner}: {name} ...", owner), limit, must_succeed)
+        trace = CallTrace(
+            name, owner, self.note(f"{owner}: {name} ...", owner), limit, must_succeed
+        )
         self.calls.append(trace)
         return trace
 
@@ -348,7 +383,9 @@ class History:
         number = self.number_of(content)
         subject = f"record {number}" if number is not None else "a foreign record"
         where = f"{reading.partition.topic}-{reading.partition.partition}@{offset}"
-        reading.reads.append(Read(self.note(f"{reading.name} reads {subject} at {where}", subject), offset, number))
+        reading.reads.append(
+            Read(self.note(f"{reading.name} reads {subject} at {where}", subject), offset, number)
+        )
 
 
 def error_name(error: BaseException) -> str:

@@ -1,4 +1,6 @@
-"""The network of a simulation: who listens where, how long bytes are on their way, and what goes wrong."""
+"""The network of a simulation: who listens where, how long bytes are on their way, and what goes
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,10 @@ _host: ContextVar[str] = ContextVar("simulated_host", default="client")
 class Network:
     """Connects what runs in a :class:`SimulatedLoop`, and fails on demand.
 
-    Each end of a connection has two names, and faults take either: its address (``127.0.0.1:20000``, as in ``cluster.address(1)``), and the host in
-    whose :meth:`host` block it was made (``client`` where there was none). A fault holds until its ``heal()``, or for a ``with`` block.
+    Each end of a connection has two names, and faults take either: its address
+    (``127.0.0.1:20000``, as in ``cluster.address(1)``), and the host in whose :meth:`host` block it
+    was made (``client`` where there was none). A fault holds until its ``heal()``, or for a
+    ``with`` block.
 
     Attributes:
         split_probability: of each write, to arrive in pieces.
@@ -55,7 +59,7 @@ class Network:
         self._faults: list[NetworkFault] = []
         self._changed: list[asyncio.Future[None]] = []
 
-    # -- how it is when nothing is wrong -------------------------------------------------------------------------
+    # -- how it is when nothing is wrong -----------------------------------------------------------
 
     @property
     def split_probability(self) -> float:
@@ -78,19 +82,22 @@ class Network:
 
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
-        """Name the machine on which runs what is made in this block, with its connections and the tasks that it starts."""
+        """Name the machine on which runs what is made in this block, with its connections and the
+        tasks that it starts.
+        """
         token = _host.set(name)
         try:
             yield
         finally:
             _host.reset(token)
 
-    # -- what goes wrong -----------------------------------------------------------------------------------------
+    # -- what goes wrong ---------------------------------------------------------------------------
 
     def cut(self, one: Place = None, other: Place = None) -> int:
         """Break all connections between two places now, and return how many these were.
 
-        Both ends get a reset. Of the bytes that are on their way some still arrive: none, all, or some of the first.
+        Both ends get a reset. Of the bytes that are on their way some still arrive: none, all, or
+        some of the first.
         """
         links = [link for link in self._links if _joins(link, one, other)]
         for link in links:
@@ -98,20 +105,39 @@ class Network:
         self._note(f"cut {one} {other}: {len(links)} connections")
         return len(links)
 
-    def cut_while_sending(self, sender: Place = None, receiver: Place = None, *, times: int = 1, delivered: float | None = None) -> NetworkFault:
-        """Break the next ``times`` connections on which the sender sends something to the receiver, in the midst of it.
+    def cut_while_sending(
+        self,
+        sender: Place = None,
+        receiver: Place = None,
+        *,
+        times: int = 1,
+        delivered: float | None = None,
+    ) -> NetworkFault:
+        """Break the next ``times`` connections on which the sender sends something to the receiver,
+        in the midst of it.
 
-        With ``delivered=0`` from a broker its answer is lost: the request was applied, and the client does not know. 1 delivers everything before the
-        connection breaks; None leaves the share to chance.
+        With ``delivered=0`` from a broker its answer is lost: the request was applied, and the
+        client does not know. 1 delivers everything before the connection breaks; None leaves the
+        share to chance.
         """
         share = self._random.random if delivered is None else lambda: delivered
-        return self._add("cut while sending", Effect(cut_share=share), sender, receiver, both_ways=False, times=times)
+        return self._add(
+            "cut while sending",
+            Effect(cut_share=share),
+            sender,
+            receiver,
+            both_ways=False,
+            times=times,
+        )
 
-    def partition(self, sender: Place, receiver: Place = None, *, one_way: bool = False) -> NetworkFault:
-        """Let nothing through between two places, connections made now included, and nobody knows: nothing is refused or reset.
+    def partition(
+        self, sender: Place, receiver: Place = None, *, one_way: bool = False
+    ) -> NetworkFault:
+        """Let nothing through between two places, connections made now included, and nobody knows:
+        nothing is refused or reset.
 
-        Afterwards TCP repeats what it could not deliver, so that it all arrives, late. With ``one_way`` bytes from ``receiver`` to ``sender`` still
-        do, but no new connection is made.
+        Afterwards TCP repeats what it could not deliver, so that it all arrives, late. With
+        ``one_way`` bytes from ``receiver`` to ``sender`` still do, but no new connection is made.
         """
         return self._add("partition", Effect(blocked=True), sender, receiver, both_ways=not one_way)
 
@@ -120,32 +146,76 @@ class Network:
         return self._add("black hole", Effect(blocked=True), place, None, both_ways=True)
 
     def vanish(self, place: Place) -> NetworkFault:
-        """Switch a machine off: as a black hole, and when it is back it knows nothing of the connections of before, and resets them."""
+        """Switch a machine off: as a black hole, and when it is back it knows nothing of the
+        connections of before, and resets them.
+        """
         return self._add("vanish", Effect(blocked=True, resets=True), place, None, both_ways=True)
 
     def refuse(self, receiver: Place = None, sender: Place = None) -> NetworkFault:
         """Refuse new connections to a place; those that there are go on."""
         return self._add("refuse", Effect(refuses=True), sender, receiver, both_ways=False)
 
-    def slow(self, bytes_per_second: float, sender: Place = None, receiver: Place = None, *, one_way: bool = False) -> NetworkFault:
-        """Let only so much through, in each direction of each connection: senders find that their buffers are full."""
+    def slow(
+        self,
+        bytes_per_second: float,
+        sender: Place = None,
+        receiver: Place = None,
+        *,
+        one_way: bool = False,
+    ) -> NetworkFault:
+        """Let only so much through, in each direction of each connection: senders find that their
+        buffers are full.
+        """
         if bytes_per_second <= 0:
             raise ValueError(f"bytes_per_second={bytes_per_second}: must be greater than 0")
-        return self._add(f"slow {bytes_per_second}", Effect(bytes_per_second=bytes_per_second), sender, receiver, both_ways=not one_way)
+        return self._add(
+            f"slow {bytes_per_second}",
+            Effect(bytes_per_second=bytes_per_second),
+            sender,
+            receiver,
+            both_ways=not one_way,
+        )
 
-    def delay(self, low: float, high: float, sender: Place = None, receiver: Place = None, *, one_way: bool = False) -> NetworkFault:
-        """Have bytes be on their way for ``low`` to ``high`` seconds instead of :attr:`latency_seconds`."""
+    def delay(
+        self,
+        low: float,
+        high: float,
+        sender: Place = None,
+        receiver: Place = None,
+        *,
+        one_way: bool = False,
+    ) -> NetworkFault:
+        """Have bytes be on their way for ``low`` to ``high`` seconds instead of
+        :attr:`latency_seconds`.
+        """
         if not 0 <= low <= high:
             raise ValueError(f"delay({low}, {high}): must be 0 <= low <= high")
-        return self._add(f"delay {low} {high}", Effect(latency=(low, high)), sender, receiver, both_ways=not one_way)
+        return self._add(
+            f"delay {low} {high}",
+            Effect(latency=(low, high)),
+            sender,
+            receiver,
+            both_ways=not one_way,
+        )
 
     def heal(self) -> None:
         """End all that is wrong."""
         for fault in list(self._faults):
             fault.heal()
 
-    def _add(self, kind: str, effect: Effect, sender: Place, receiver: Place, *, both_ways: bool, times: int | None = None) -> NetworkFault:
-        fault = NetworkFault(effect, sender, receiver, both_ways=both_ways, times=times, on_heal=self._heal)
+    def _add(
+        self,
+        kind: str,
+        effect: Effect,
+        sender: Place,
+        receiver: Place,
+        *,
+        both_ways: bool,
+        times: int | None = None,
+    ) -> NetworkFault:
+        fault = NetworkFault(
+            effect, sender, receiver, both_ways=both_ways, times=times, on_heal=self._heal
+        )
         self._faults.append(fault)
         self._note(f"{kind} {sender} {receiver}")
         self._conditions_changed()
@@ -163,7 +233,9 @@ class Network:
         self._conditions_changed()
 
     def _conditions_changed(self) -> None:
-        self._around.cut_share = self._cut_share if any(fault.effect.cut_share for fault in self._faults) else None
+        self._around.cut_share = (
+            self._cut_share if any(fault.effect.cut_share for fault in self._faults) else None
+        )
         for link in self._links:
             for direction in (0, 1):
                 conditions = self._conditions(link.names[direction], link.names[1 - direction])
@@ -191,7 +263,7 @@ class Network:
     def _note(self, text: str) -> None:
         self._trace.note(self._loop.time(), text)
 
-    # -- who listens ---------------------------------------------------------------------------------------------
+    # -- who listens -------------------------------------------------------------------------------
 
     def listen(
         self,
@@ -202,14 +274,21 @@ class Network:
         tls: ssl.SSLContext | None = None,
         start_serving: bool = True,
     ) -> SimulatedServer:
-        """Open a port; 0 or None takes one that nobody had before. Raises OSError where somebody has it."""
+        """Open a port; 0 or None takes one that nobody had before. Raises OSError where somebody
+        has it.
+        """
         name = _host_name(host)
         if not port:
             port = _FIRST_PORT + self._ports_given
             self._ports_given += 1
         if (name, port) in self._servers:
-            raise OSError(errno.EADDRINUSE, f"error while attempting to bind on address {(host, port)}: address already in use")
-        server = SimulatedServer(self._loop, protocol_factory, (name or "0.0.0.0", port), tls, self._closed)
+            raise OSError(
+                errno.EADDRINUSE,
+                f"error while attempting to bind on address {(host, port)}: address already in use",
+            )
+        server = SimulatedServer(
+            self._loop, protocol_factory, (name or "0.0.0.0", port), tls, self._closed
+        )
         self._servers[name, port] = server
         self._hosts[name] = None
         self._server_names[f"{name}:{port}"] = (f"{name}:{port}", _host.get())
@@ -225,7 +304,9 @@ class Network:
         server = self._servers.get((host, port)) or self._servers.get(("", port))
         return server if server is not None and server.is_serving() else None
 
-    def look_up(self, host: str | None, port: Any) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+    def look_up(
+        self, host: str | None, port: Any
+    ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
         """The addresses behind a name: it stays a name.
 
         Raises what a real look-up does: socket.gaierror where nothing has ever listened under it,
@@ -240,9 +321,11 @@ class Network:
             raise OverflowError("getsockaddrarg: port must be 0-65535.")
         if name not in self._hosts and not _is_address(name):
             raise socket.gaierror(socket.EAI_NONAME, f"Name or service not known: {host!r}")
-        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (name, int(port or 0)))]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (name, int(port or 0)))
+        ]
 
-    # -- connecting ----------------------------------------------------------------------------------------------
+    # -- connecting --------------------------------------------------------------------------------
 
     async def connect(
         self,
@@ -255,7 +338,9 @@ class Network:
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
         """Connect to a port. Raises OSError as a socket does."""
         if host is None or port is None:
-            raise SimulationError("a connection in the simulation needs a host and a port: there are no sockets")
+            raise SimulationError(
+                "a connection in the simulation needs a host and a port: there are no sockets"
+            )
         _, _, _, _, (name, number) = self.look_up(host, port)[0]
         transport = await self._dial(name, number)
         try:
@@ -269,7 +354,11 @@ class Network:
             raise
 
     async def _encrypt(
-        self, transport: SimulatedTransport, protocol: asyncio.BaseProtocol, tls: ssl.SSLContext, server_hostname: str
+        self,
+        transport: SimulatedTransport,
+        protocol: asyncio.BaseProtocol,
+        tls: ssl.SSLContext,
+        server_hostname: str,
     ) -> asyncio.BaseTransport:
         ready: asyncio.Future[None] = self._loop.create_future()
         encrypted = _encrypting(self._loop, protocol, tls, ready, server_hostname)
@@ -281,14 +370,19 @@ class Network:
         self._links_made += 1
         client = ("127.0.0.1", _FIRST_CLIENT_PORT + self._links_made)
         address = f"{host}:{port}"
-        names = ((_host.get(), f"{client[0]}:{client[1]}"), self._server_names.get(address, (address,)))
+        names = (
+            (_host.get(), f"{client[0]}:{client[1]}"),
+            self._server_names.get(address, (address,)),
+        )
         try:
             async with asyncio.timeout(_CONNECT_LIMIT_SECONDS):
                 await self._travel(*names)
                 server = None if self._refuses(*names) else self._server(host, port)
                 if server is None:
                     await self._travel(*reversed(names))
-                    raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {(host, port)}")
+                    raise ConnectionRefusedError(
+                        errno.ECONNREFUSED, f"Connect call failed {(host, port)}"
+                    )
                 await self._travel(*reversed(names))
         except TimeoutError:
             raise TimeoutError(errno.ETIMEDOUT, f"Connect call failed {(host, port)}") from None
@@ -311,14 +405,29 @@ class Network:
     def _refuses(self, client: Names, server: Names) -> bool:
         return any(fault.effect.refuses and fault.hits(client, server) for fault in self._faults)
 
-    def _join(self, server: SimulatedServer, client: tuple[str, int], address: tuple[str, int], names: tuple[Names, Names]) -> SimulatedTransport:
+    def _join(
+        self,
+        server: SimulatedServer,
+        client: tuple[str, int],
+        address: tuple[str, int],
+        names: tuple[Names, Names],
+    ) -> SimulatedTransport:
         """Make a connection, of which the server hears in a moment."""
-        link = Link(self._around, self._links_made, names, (self._conditions(*names), self._conditions(*reversed(names))))
+        link = Link(
+            self._around,
+            self._links_made,
+            names,
+            (self._conditions(*names), self._conditions(*reversed(names))),
+        )
         there, back = link.pipes
         self._links = [known for known in self._links if not known.over]
         self._links.append(link)
-        ours = SimulatedTransport(self._loop, there, back, {"peername": address, "sockname": client})
-        theirs = SimulatedTransport(self._loop, back, there, {"peername": client, "sockname": address}, server.context)
+        ours = SimulatedTransport(
+            self._loop, there, back, {"peername": address, "sockname": client}
+        )
+        theirs = SimulatedTransport(
+            self._loop, back, there, {"peername": client, "sockname": address}, server.context
+        )
         theirs.on_hello = lambda: self._accept(server, theirs)
         there.greet()
         return ours
@@ -331,9 +440,18 @@ class Network:
         transport.on_lost = lambda: server.disconnected(transport)
         try:
             protocol = server.protocol_factory()
-            transport.take_over(protocol if server.tls is None else _encrypting(self._loop, protocol, server.tls, None, None))
+            transport.take_over(
+                protocol
+                if server.tls is None
+                else _encrypting(self._loop, protocol, server.tls, None, None)
+            )
         except Exception as error:
-            self._loop.call_exception_handler({"message": "Error on transport creation for incoming connection", "exception": error})
+            self._loop.call_exception_handler(
+                {
+                    "message": "Error on transport creation for incoming connection",
+                    "exception": error,
+                }
+            )
             transport.refuse()
 
     @property
@@ -357,12 +475,21 @@ def _encrypting(
     server_hostname: str | None,
 ) -> sslproto.SSLProtocol:
     server_side = server_hostname is None
-    return sslproto.SSLProtocol(loop, protocol, tls, ready, server_side=server_side, server_hostname=server_hostname)  # type: ignore[arg-type]
+    return sslproto.SSLProtocol(
+        loop,
+        protocol,
+        tls,
+        ready,  # type: ignore[arg-type]
+        server_side=server_side,
+        server_hostname=server_hostname,
+    )
 
 
 def _joins(link: Link, one: Place, other: Place) -> bool:
     client, server = link.names
-    return (names_place(one, client) and names_place(other, server)) or (names_place(one, server) and names_place(other, client))
+    return (names_place(one, client) and names_place(other, server)) or (
+        names_place(one, server) and names_place(other, client)
+    )
 
 
 def _host_name(host: str | None) -> str:

@@ -13,7 +13,9 @@ Place = str | Collection[str] | None
 
 
 def names_place(place: Place, names: Names) -> bool:
-    """Tell whether one end of a connection, known by these names, is meant; None means every one."""
+    """Tell whether one end of a connection, known by these names, is meant; None means every
+    one.
+    """
     if place is None:
         return True
     return place in names if isinstance(place, str) else any(name in place for name in names)
@@ -28,8 +30,10 @@ class Effect:
         refuses: no new connection is made.
         latency: seconds, in place of the network's.
         bytes_per_second: at most; 0 for no limit.
-        resets: connections that there are when it ends are reset then: the machine has forgotten them.
-        cut_share: connections break while bytes are sent; so great a share of these bytes is delivered before.
+        resets: connections that there are when it ends are reset then: the machine has forgotten
+            them.
+        cut_share: connections break while bytes are sent; so great a share of these bytes is
+            delivered before.
     """
 
     blocked: bool = False
@@ -41,10 +45,19 @@ class Effect:
 
 
 class NetworkFault:
-    """Something that is wrong from the moment at which it was made until :meth:`heal`, or for the length of a ``with`` block."""
+    """Something that is wrong from the moment at which it was made until :meth:`heal`, or for the
+    length of a ``with`` block.
+    """
 
     def __init__(
-        self, effect: Effect, sender: Place, receiver: Place, *, both_ways: bool, times: int | None, on_heal: Callable[[NetworkFault], None]
+        self,
+        effect: Effect,
+        sender: Place,
+        receiver: Place,
+        *,
+        both_ways: bool,
+        times: int | None,
+        on_heal: Callable[[NetworkFault], None],
     ) -> None:
         self.effect = effect
         self._sender = sender
@@ -57,12 +70,18 @@ class NetworkFault:
         """Tell whether it is about bytes from one end to the other."""
         if names_place(self._sender, sender) and names_place(self._receiver, receiver):
             return True
-        return self._both_ways and names_place(self._sender, receiver) and names_place(self._receiver, sender)
+        return (
+            self._both_ways
+            and names_place(self._sender, receiver)
+            and names_place(self._receiver, sender)
+        )
 
     def apply(self, conditions: Conditions) -> Conditions:
         """The conditions of a direction that it hits."""
         effect = self.effect
-        speeds = [speed for speed in (conditions.bytes_per_second, effect.bytes_per_second) if speed]
+        speeds = [
+            speed for speed in (conditions.bytes_per_second, effect.bytes_per_second) if speed
+        ]
         return replace(
             conditions,
             latency=effect.latency or conditions.latency,
@@ -84,5 +103,10 @@ class NetworkFault:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.heal()

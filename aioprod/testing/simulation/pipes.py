@@ -1,4 +1,6 @@
-"""What connections are made of: a pipe each way, which takes its time, cuts bytes into pieces and may break."""
+"""What connections are made of: a pipe each way, which takes its time, cuts bytes into pieces and
+may break.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from random import Random
 
 from aioprod.testing.simulation.trace import Trace
 
-_WINDOW_BYTES = 256 * 1024  # what a connection takes from a sender before the receiver has read it, as the buffers of sockets do
+# what a connection takes from a sender before the receiver has read it, as the buffers of sockets
+# do
+_WINDOW_BYTES = 256 * 1024
 _MOST_PIECES = 4
 _FRAME_HEAD_BYTES = 8  # where cuts hurt most
 _PIECES_A_SECOND = 20  # of a slow connection
@@ -50,7 +54,8 @@ class Surroundings:
 
     Attributes:
         split_probability: of each write, to arrive in several pieces.
-        cut_share: where set, asked at each write; a number says that the connection breaks now, after that share of the bytes.
+        cut_share: where set, asked at each write; a number says that the connection breaks now,
+            after that share of the bytes.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -101,7 +106,9 @@ class Pipe:
     sender: End
     receiver: End
 
-    def __init__(self, around: Surroundings, link: Link, direction: int, conditions: Conditions) -> None:
+    def __init__(
+        self, around: Surroundings, link: Link, direction: int, conditions: Conditions
+    ) -> None:
         self.conditions = conditions
         self.unsent_bytes = 0
         self._around = around
@@ -114,7 +121,7 @@ class Pipe:
         self._timer: asyncio.TimerHandle | None = None
         self._ended = self._was_reset = False  # that is on its way, or has arrived
 
-    # -- the sender's side ---------------------------------------------------------------------------------------
+    # -- the sender's side -------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
         """Put bytes in."""
@@ -199,7 +206,11 @@ class Pipe:
     def _put_in_pieces(self, data: bytes) -> None:
         random = self._around.random
         reach = len(data) if random.random() < 0.5 else min(len(data), _FRAME_HEAD_BYTES)
-        ends = {random.randrange(1, reach) for _ in range(random.randrange(1, _MOST_PIECES))} if reach > 1 else set()
+        ends = (
+            {random.randrange(1, reach) for _ in range(random.randrange(1, _MOST_PIECES))}
+            if reach > 1
+            else set()
+        )
         start = 0
         for end in (*sorted(ends), len(data)):
             self._put(data[start:end])
@@ -219,7 +230,7 @@ class Pipe:
         self._on_way.append((arrival, piece))
         self.look()
 
-    # -- the receiver's side -------------------------------------------------------------------------------------
+    # -- the receiver's side -----------------------------------------------------------------------
 
     @property
     def on_way_bytes(self) -> int:
@@ -229,10 +240,14 @@ class Pipe:
     def look(self) -> None:
         """See to it that what is on its way arrives in time, if it may now."""
         if self._timer is None and self._on_way and not self.conditions.blocked:
-            self._timer = self._around.loop.call_at(self._on_way[0][0], self._arrive, context=self.receiver.context)
+            self._timer = self._around.loop.call_at(
+                self._on_way[0][0], self._arrive, context=self.receiver.context
+            )
 
     def send_again(self, seconds: float) -> None:
-        """What is on its way arrives in so many seconds at the earliest: it was lost, and is repeated."""
+        """What is on its way arrives in so many seconds at the earliest: it was lost, and is
+        repeated.
+        """
         if not self._on_way:
             return
         earliest = self._around.loop.time() + seconds
@@ -254,7 +269,9 @@ class Pipe:
             return  # looks again when that changes
         self._on_way.popleft()
         if isinstance(piece, Mark):
-            self._around.trace.data(self._around.loop.time(), self._link.number, self._direction, piece.value.encode())
+            self._around.trace.data(
+                self._around.loop.time(), self._link.number, self._direction, piece.value.encode()
+            )
             receiver.mark_arrived(piece)
         else:
             self._deliver(piece)
@@ -273,7 +290,9 @@ class Pipe:
         self._on_way_bytes -= len(data)
         around.trace.data(now, self._link.number, self._direction, data)
         if self.receiver.lost:
-            self._link.pipes[1 - self._direction].reset()  # a machine answers so to what comes for a closed socket
+            self._link.pipes[
+                1 - self._direction
+            ].reset()  # a machine answers so to what comes for a closed socket
         else:
             self.receiver.data_arrived(data)
 
@@ -287,20 +306,32 @@ class Link:
         pipes: from the one that connected, and to it.
     """
 
-    def __init__(self, around: Surroundings, number: int, names: tuple[Names, Names], conditions: tuple[Conditions, Conditions]) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        number: int,
+        names: tuple[Names, Names],
+        conditions: tuple[Conditions, Conditions],
+    ) -> None:
         self.number = number
         self.names = names
         self.pipes = (Pipe(around, self, 0, conditions[0]), Pipe(around, self, 1, conditions[1]))
         self._random = around.random
 
     def cut(self, shares: dict[int, float] | None = None) -> None:
-        """Break it: both ends get a reset. Of what is on its way in a direction a share still gets through, by chance where none is given."""
+        """Break it: both ends get a reset. Of what is on its way in a direction a share still gets
+        through, by chance where none is given.
+        """
         for direction, pipe in enumerate(self.pipes):
             share = (shares or {}).get(direction)
-            pipe.break_off(self._random.choice((0.0, 1.0, self._random.random())) if share is None else share)
+            pipe.break_off(
+                self._random.choice((0.0, 1.0, self._random.random())) if share is None else share
+            )
 
     def change(self, direction: int, conditions: Conditions, repeat_seconds: float) -> None:
-        """Let one direction fare otherwise from now on; what was held up by a block is repeated after so many seconds."""
+        """Let one direction fare otherwise from now on; what was held up by a block is repeated
+        after so many seconds.
+        """
         pipe = self.pipes[direction]
         was_blocked = pipe.conditions.blocked
         pipe.conditions = conditions

@@ -1,4 +1,6 @@
-"""The readers of a run: some beside the producers, and at the end one for every partition and isolation level."""
+"""The readers of a run: some beside the producers, and at the end one for every partition and
+isolation level.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,21 @@ import asyncio
 from typing import Any
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.consumer.partition_reader import EARLIEST, LATEST, FetchSettings, PartitionReader, list_offsets
+from aioprod.consumer.partition_reader import (
+    EARLIEST,
+    LATEST,
+    FetchSettings,
+    PartitionReader,
+    list_offsets,
+)
 from aioprod.errors import KafkaError
-from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading, error_name
+from aioprod.testing.simulation.history import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Content,
+    Reading,
+    error_name,
+)
 from aioprod.testing.simulation.scenario import TOPIC, ReaderPlan
 from aioprod.testing.simulation.world import World
 from aioprod.types import TopicPartition
@@ -35,7 +49,9 @@ async def read_along(world: World, plan: ReaderPlan) -> None:
     try:
         await _start(client)
         # The whole run is shorter than the reader's patience.
-        settings = FetchSettings(isolation_level=plan.isolation, retry_limit_ms=600_000, **plan.settings)
+        settings = FetchSettings(
+            isolation_level=plan.isolation, retry_limit_ms=600_000, **plan.settings
+        )
         await _read(world, reading, PartitionReader(client, reading.partition, 0, None, settings))
     except KafkaError as error:
         reading.failure = error_name(error)
@@ -56,21 +72,33 @@ async def _start(client: ClusterClient) -> None:
 async def _read(world: World, reading: Reading, reader: PartitionReader) -> None:
     async for fetched in reader:
         for record in fetched.records():
-            world.history.read(reading, record.offset, Content.of(record.key, record.value, record.headers))
+            world.history.read(
+                reading, record.offset, Content.of(record.key, record.value, record.headers)
+            )
 
 
 async def read_everything(world: World, partitions: int) -> None:
-    """Read all partitions at both isolation levels from the beginning to the end: the log that the checkers judge by."""
+    """Read all partitions at both isolation levels from the beginning to the end: the log that the
+    checkers judge by.
+    """
     places = [TopicPartition(TOPIC, number) for number in range(partitions)]
-    async with ClusterClient(world.bootstrap_servers, client_id="final reader", **_CLIENT_SETTINGS) as client:
+    async with ClusterClient(
+        world.bootstrap_servers, client_id="final reader", **_CLIENT_SETTINGS
+    ) as client:
         starts = await list_offsets(client, dict.fromkeys(places, EARLIEST))
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
-            ends = await list_offsets(client, dict.fromkeys(places, LATEST), isolation_level=isolation)
+            ends = await list_offsets(
+                client, dict.fromkeys(places, LATEST), isolation_level=isolation
+            )
             settings = FetchSettings(isolation_level=isolation, retry_limit_ms=_FINAL_LIMIT_MS)
             for place in places:
                 reading = Reading(f"final reader {isolation}", place, isolation, final=True)
                 world.history.readings.append(reading)
                 try:
-                    await _read(world, reading, PartitionReader(client, place, starts[place], ends[place], settings))
+                    await _read(
+                        world,
+                        reading,
+                        PartitionReader(client, place, starts[place], ends[place], settings),
+                    )
                 except KafkaError as error:
                     reading.failure = error_name(error)

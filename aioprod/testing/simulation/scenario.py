@@ -1,4 +1,6 @@
-"""What a seed stands for: how many nodes, which producers with which settings, which readers, and how much goes wrong. Drawn from the seed alone."""
+"""What a seed stands for: how many nodes, which producers with which settings, which readers, and
+how much goes wrong. Drawn from the seed alone.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,21 @@ _CODECS = ["none", "none", "none", "gzip", "snappy", "lz4", "zstd"]
 
 
 _OWN_FIELDS = (
-    "tasks", "crowd", "records", "transactions", "pause", "burst", "value_size", "cancel_share", "close_timeout_ms", "after", "quits_after",
-)  # fmt: skip
+    "tasks",
+    "crowd",
+    "records",
+    "transactions",
+    "pause",
+    "burst",
+    "value_size",
+    "cancel_share",
+    "close_timeout_ms",
+    "after",
+    "quits_after",
+)
 
-# Many small requests in flight, and batches given up while others of their partition are still tried: where sequences are hard to keep.
+# Many small requests in flight, and batches given up while others of their partition are still
+# tried: where sequences are hard to keep.
 _PRESSED: dict[str, Any] = {
     "batch_size": 120,
     "linger_ms": 0,
@@ -48,7 +61,8 @@ class ProducerPlan:
         cancel_share: the share of calls that are cancelled at a random moment.
         close_timeout_ms: given to `close`; None for none.
         after: seconds into the run at which it starts.
-        quits_after: seconds into the run at which it is closed, whatever it is doing; None for at the end.
+        quits_after: seconds into the run at which it is closed, whatever it is doing; None for at
+            the end.
     """
 
     name: str
@@ -90,7 +104,10 @@ class ReaderPlan:
     settings: dict[str, Any]
 
     def __str__(self) -> str:
-        return f"{self.name}: partition {self.partition} {self.isolation} after={self.after} {summarise(self.settings)}"
+        return (
+            f"{self.name}: partition {self.partition} {self.isolation} after={self.after} "
+            f"{summarise(self.settings)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +116,9 @@ class Scenario:
 
     Attributes:
         faults: how many faults strike.
-        loses_answers: whether what is applied may stay unanswered. Where it is not, brokers may also lie about sequences: they never say of a
-            batch that they have stored that its sequence is wrong.
+        loses_answers: whether what is applied may stay unanswered. Where it is not, brokers may
+            also lie about sequences: they never say of a batch that they have stored that its
+            sequence is wrong.
         fault_seconds: how long faults go on.
     """
 
@@ -116,7 +134,15 @@ class Scenario:
     fault_seconds: float
 
     def __str__(self) -> str:
-        names = ("nodes", "partitions", "transaction_version", "topic_configs", "faults", "loses_answers", "fault_seconds")
+        names = (
+            "nodes",
+            "partitions",
+            "transaction_version",
+            "topic_configs",
+            "faults",
+            "loses_answers",
+            "fault_seconds",
+        )
         lines = [f"seed {self.seed}: {summarise({name: getattr(self, name) for name in names})}"]
         return "\n  ".join([*lines, *map(str, self.producers), *map(str, self.readers)])
 
@@ -137,7 +163,9 @@ def draw(seed: int) -> Scenario:
     fences = rng.random() < 0.3
     fault_seconds = rng.choice([0.5, 1.5, 3.0])
     producers = _draw_producers(rng, fences, fault_seconds)
-    readers = tuple(_draw_reader(rng, number, partitions) for number in range(rng.choice([0, 1, 1, 2])))
+    readers = tuple(
+        _draw_reader(rng, number, partitions) for number in range(rng.choice([0, 1, 1, 2]))
+    )
     return Scenario(
         seed=seed,
         nodes=nodes,
@@ -161,19 +189,39 @@ def _draw_producers(rng: random.Random, fences: bool, seconds: float) -> tuple[P
         if kind == "transactional" and fences and rng.random() < 0.5:
             # Another instance takes over while the first may still be at work.
             after = rng.uniform(0.1, seconds)
-            plans.append(_draw_producer(rng, f"p{number}-heir", kind, fences, seconds, after=after, transactional_id=plan.transactional_id))
+            plans.append(
+                _draw_producer(
+                    rng,
+                    f"p{number}-heir",
+                    kind,
+                    fences,
+                    seconds,
+                    after=after,
+                    transactional_id=plan.transactional_id,
+                )
+            )
     return tuple(plans)
 
 
 def _draw_producer(
-    rng: random.Random, name: str, kind: str, fences: bool, seconds: float, *, after: float = 0.0, transactional_id: str | None = None
+    rng: random.Random,
+    name: str,
+    kind: str,
+    fences: bool,
+    seconds: float,
+    *,
+    after: float = 0.0,
+    transactional_id: str | None = None,
 ) -> ProducerPlan:
     settings = _draw_settings(rng)
-    # From a source of its own, so that what else a seed stands for is as it was before there were crowds.
+    # From a source of its own, so that what else a seed stands for is as it was before there were
+    # crowds.
     crowds = random.Random(f"{name} {sorted(settings.items())} crowd")
     crowd = crowds.choice([0, 0, 0, 8, 25])
     if crowd and crowds.random() < 0.5:
-        settings["buffer_memory"] = max(700, settings["batch_size"] + crowds.choice([61, 700, 3_000]))
+        settings["buffer_memory"] = max(
+            700, settings["batch_size"] + crowds.choice([61, 700, 3_000])
+        )
     promise = {
         "idempotent": Promise.EXACTLY_ONCE,
         "transactional": Promise.EXACTLY_ONCE,
@@ -195,8 +243,11 @@ def _draw_producer(
         settings["transactional_id"] = transactional_id or f"transactions-of-{name}"
         if fences and rng.random() < 0.2:
             settings["transaction_timeout_ms"] = rng.choice([500, 2_000])
-    # Without idempotence several requests in flight may be stored in any order, and a late copy may overtake.
-    ordered = promise is Promise.EXACTLY_ONCE or (promise is Promise.AT_LEAST_ONCE and settings["max_in_flight_requests_per_connection"] == 1)
+    # Without idempotence several requests in flight may be stored in any order, and a late copy may
+    # overtake.
+    ordered = promise is Promise.EXACTLY_ONCE or (
+        promise is Promise.AT_LEAST_ONCE and settings["max_in_flight_requests_per_connection"] == 1
+    )
     records = rng.choice([5, 10, 20]) if is_transactional else rng.choice([20, 50, 100])
     transactions = rng.choice([2, 5, 8]) if is_transactional else 0
     return ProducerPlan(
@@ -209,7 +260,9 @@ def _draw_producer(
         records=records,
         transactions=transactions,
         # Mostly so that they send for about as long as things go wrong.
-        pause=rng.choice([float(is_pressed), rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)]) * seconds / (records * max(1, transactions)),
+        pause=rng.choice([float(is_pressed), rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)])
+        * seconds
+        / (records * max(1, transactions)),
         burst=rng.choice([1, 1, 5] if is_pressed else [1, 5, 20]),
         value_size=rng.choice([0, 20, 100, 400]),
         cancel_share=rng.choice([0.0, 0.0, 0.03, 0.1]),
@@ -230,7 +283,9 @@ def _draw_settings(rng: random.Random) -> dict[str, Any]:
         "buffer_memory": max(batch_size + 61, rng.choice([700, 3_000, 20_000, 33_554_432])),
         "compression_type": rng.choice(_CODECS),
         "request_timeout_ms": request_timeout_ms,
-        "delivery_timeout_ms": max(linger_ms + request_timeout_ms, rng.choice([100, 300, 1_000, 5_000, 30_000])),
+        "delivery_timeout_ms": max(
+            linger_ms + request_timeout_ms, rng.choice([100, 300, 1_000, 5_000, 30_000])
+        ),
         "max_block_ms": rng.choice([100, 300, 2_000, 10_000]),
         "max_in_flight_requests_per_connection": rng.choice([1, 2, 5, 5]),
         "retry_backoff_ms": rng.choice([1, 10, 50]),

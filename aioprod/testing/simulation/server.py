@@ -12,7 +12,9 @@ from aioprod.testing.simulation.transports import SimulatedTransport
 
 
 class SimulatedSocket:
-    """What remains of a socket where there is none: its address. Its family is none that a real socket could have."""
+    """What remains of a socket where there is none: its address. Its family is none that a real
+    socket could have.
+    """
 
     family = socket.AF_UNSPEC
     type = socket.SOCK_STREAM

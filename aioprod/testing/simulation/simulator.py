@@ -1,4 +1,6 @@
-"""Runs a seed: the cluster, its clients, what goes wrong, a quiet end, and what the checkers say of it."""
+"""Runs a seed: the cluster, its clients, what goes wrong, a quiet end, and what the checkers say of
+it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Verdict:
 
     def full_trace(self) -> str:
         """All that the clients' side noted, line by line."""
-        return "\n".join([str(self.scenario), *map(str, self.history.lines), f"digest {self.digest}"])
+        return "\n".join(
+            [str(self.scenario), *map(str, self.history.lines), f"digest {self.digest}"]
+        )
 
     def report(self) -> str:
         """The seed, its settings, what was found, and the lines of the history that show it."""
@@ -70,12 +74,16 @@ class Verdict:
                 about[half:-half] = [f"  ... {len(about) - 2 * half} lines ..."]
             lines += about
         hostile = " --hostile" if self.hostile else ""
-        lines.append(f"  replay: python -m aioprod.testing.simulation --seed {self.seed}{hostile} --trace")
+        lines.append(
+            f"  replay: python -m aioprod.testing.simulation --seed {self.seed}{hostile} --trace"
+        )
         return "\n".join(lines)
 
 
 def simulate(seed: int, *, hostile: bool = False) -> Verdict:
-    """Run a seed and judge it. With ``hostile`` tasks that are ready take their steps in any order."""
+    """Run a seed and judge it. With ``hostile`` tasks that are ready take their steps in any
+    order.
+    """
     scenario = draw(seed)
     loop = SimulatedLoop(seed, hostile=hostile, time_limit_seconds=_TIME_LIMIT_SECONDS)
     history = History(clock=loop.time)
@@ -89,10 +97,19 @@ def simulate(seed: int, *, hostile: bool = False) -> Verdict:
             history.leftovers.append(f"the run can't go on: {error}")
         except Exception as error:
             # Of the library or of the workload: in both cases the seed is to be told.
-            history.unexpected_log.append("the run ended with an error: " + "".join(traceback.format_exception(error)))
+            history.unexpected_log.append(
+                "the run ended with an error: " + "".join(traceback.format_exception(error))
+            )
     ended = loop.time()
     history.clock = lambda: ended
-    verdict = Verdict(scenario, history, check(history), ended - begun, f"{history.digest()}-{loop.digest()}", hostile)
+    verdict = Verdict(
+        scenario,
+        history,
+        check(history),
+        ended - begun,
+        f"{history.digest()}-{loop.digest()}",
+        hostile,
+    )
     if broken:
         # It could not close its clients, which go with the loop: here, where that is no fault.
         with warnings.catch_warnings():
@@ -148,23 +165,35 @@ async def _act(world: World, scenario: Scenario) -> None:
 
 def _look_into_broker(world: World, scenario: Scenario) -> None:
     history = world.history
-    inits = Counter(request.client_id for request in world.cluster.requests if request.api_key == ApiKey.INIT_PRODUCER_ID)
+    inits = Counter(
+        request.client_id
+        for request in world.cluster.requests
+        if request.api_key == ApiKey.INIT_PRODUCER_ID
+    )
     for producer in history.producers.values():
-        # The first request for an identity has nothing by which a late copy could be known: it fences the producer off from itself.
+        # The first request for an identity has nothing by which a late copy could be known: it
+        # fences the producer off from itself.
         producer.may_be_fatal = producer.may_be_fatal or inits[producer.name] > 1
     for number in range(scenario.partitions):
         found = world.cluster.records(TOPIC, number)
-        places = [(record.offset, history.number_of(Content.of(record.key, record.value, record.headers))) for record in found]
+        places = [
+            (record.offset, history.number_of(Content.of(record.key, record.value, record.headers)))
+            for record in found
+        ]
         history.stored[TopicPartition(TOPIC, number)] = places
     for transactional_id in world.cluster.transactions:
-        position = world.cluster.committed_offsets(group_of(transactional_id)).get(TopicPartition(TOPIC, 0))
+        position = world.cluster.committed_offsets(group_of(transactional_id)).get(
+            TopicPartition(TOPIC, 0)
+        )
         if position is not None:
             history.group_positions[transactional_id] = position
 
 
 def _describe(context: dict[str, Any]) -> str:
     error = context.get("exception")
-    return f"{context.get('message')}: {error!r}" if error is not None else str(context.get("message"))
+    return (
+        f"{context.get('message')}: {error!r}" if error is not None else str(context.get("message"))
+    )
 
 
 class _Listener(logging.Handler):

@@ -1,4 +1,6 @@
-"""What happened in a simulation, as a digest and, where asked, as lines of text: two runs that agree in it went the same way."""
+"""What happened in a simulation, as a digest and, where asked, as lines of text: two runs that
+agree in it went the same way.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _EVENT = struct.Struct("<dIIII")
 
 
 class SimulationError(RuntimeError):
-    """The simulated program wants what a simulation does not have, such as threads, or it can't go on."""
+    """The simulated program wants what a simulation does not have, such as threads, or it can't go
+    on.
+    """
 
 
 class Trace:
@@ -28,7 +32,10 @@ class Trace:
         """Bytes arrived."""
         self._hash.update(_EVENT.pack(now, link, direction, len(data), crc32(data)))
         if self.lines is not None:
-            self.lines.append(f"{now:.6f} link {link} {'<' if direction else '>'} {len(data)} bytes {crc32(data):08x}")
+            self.lines.append(
+                f"{now:.6f} link {link} {'<' if direction else '>'} {len(data)} bytes "
+                f"{crc32(data):08x}"
+            )
 
     def note(self, now: float, text: str) -> None:
         """Something else happened."""

@@ -26,7 +26,12 @@ class SimulatedTransport(asyncio.Transport, End):
     _start_tls_compatible = True  # asyncio looks for it
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, outgoing: Pipe, incoming: Pipe, extra: dict[str, Any], context: Context | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        outgoing: Pipe,
+        incoming: Pipe,
+        extra: dict[str, Any],
+        context: Context | None = None,
     ) -> None:
         super().__init__(extra)
         self.context = copy_context() if context is None else context.copy()
@@ -44,14 +49,16 @@ class SimulatedTransport(asyncio.Transport, End):
         outgoing.sender = incoming.receiver = self
 
     def take_over(self, protocol: asyncio.BaseProtocol) -> None:
-        """Begin: what arrives is the protocol's from now on. Raises ConnectionResetError where the connection is over already."""
+        """Begin: what arrives is the protocol's from now on. Raises ConnectionResetError where the
+        connection is over already.
+        """
         if self.lost:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         self.set_protocol(protocol)
         protocol.connection_made(self)
         self.resume_reading()
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def reads(self) -> bool:
@@ -123,7 +130,12 @@ class SimulatedTransport(asyncio.Transport, End):
 
     def _fail(self, error: Exception) -> None:
         self._loop.call_exception_handler(
-            {"message": "Fatal error: protocol.data_received() call failed.", "exception": error, "transport": self, "protocol": self._protocol}
+            {
+                "message": "Fatal error: protocol.data_received() call failed.",
+                "exception": error,
+                "transport": self,
+                "protocol": self._protocol,
+            }
         )
         self._force_close(error)
 
@@ -131,12 +143,14 @@ class SimulatedTransport(asyncio.Transport, End):
         self._outgoing.reset()
         self._lose(error)
 
-    # -- writing -------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; what the other end is slow to take is kept."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+            raise TypeError(
+                f"data argument must be a bytes-like object, not {type(data).__name__!r}"
+            )
         if self._ended:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self._closing or not data:
@@ -189,7 +203,7 @@ class SimulatedTransport(asyncio.Transport, End):
             self._ended = True
             self.look()
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
         """Whether it is closed, or about to be."""

@@ -1,4 +1,6 @@
-"""The producers of a run: they send, wait, flush, commit and close as their plan says, with cancellations, and note all of it."""
+"""The producers of a run: they send, wait, flush, commit and close as their plan says, with
+cancellations, and note all of it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from aioprod.errors import AbortableTransactionError, FatalProducerError, KafkaError, KafkaTimeoutError, SerializationError, TransactionStateError
+from aioprod.errors import (
+    AbortableTransactionError,
+    FatalProducerError,
+    KafkaError,
+    KafkaTimeoutError,
+    SerializationError,
+    TransactionStateError,
+)
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.producer import Producer
@@ -51,10 +60,20 @@ class ProducerActor:
         self._delivery_limit = plan.settings["delivery_timeout_ms"] / 1000
         self._block_limit = plan.settings["max_block_ms"] / 1000
         self.producer = Producer(
-            world.bootstrap_servers, rng=world.loop.random(f"{plan.name} client"), clock=world.loop.wall_clock, client_id=plan.name, **plan.settings
+            world.bootstrap_servers,
+            rng=world.loop.random(f"{plan.name} client"),
+            clock=world.loop.wall_clock,
+            client_id=plan.name,
+            **plan.settings,
         )
         self.trace = ProducerTrace(
-            plan.name, plan.promise, plan.ordered, self._delivery_limit, self._block_limit, plan.may_be_fatal, plan.transactional_id
+            plan.name,
+            plan.promise,
+            plan.ordered,
+            self._delivery_limit,
+            self._block_limit,
+            plan.may_be_fatal,
+            plan.transactional_id,
         )
         self._history.producers[plan.name] = self.trace
         self._waiters: set[asyncio.Task[None]] = set()
@@ -62,11 +81,15 @@ class ProducerActor:
         self._serial = 0
         self._closing = False
 
-    # -- the course of it ----------------------------------------------------------------------------------------
+    # -- the course of it --------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Do all that the plan says, up to the point where only closing is left."""
-        quitting = None if self.plan.quits_after is None else self._world.loop.create_task(self._quit(self.plan.quits_after))
+        quitting = (
+            None
+            if self.plan.quits_after is None
+            else self._world.loop.create_task(self._quit(self.plan.quits_after))
+        )
         await asyncio.sleep(self.plan.after)
         if await self._start():
             if self.plan.transactional_id is None:
@@ -86,9 +109,13 @@ class ProducerActor:
             return
         self._closing = True
         plan = self.plan
-        limit = self._delivery_limit if plan.close_timeout_ms is None else plan.close_timeout_ms / 1000
+        limit = (
+            self._delivery_limit if plan.close_timeout_ms is None else plan.close_timeout_ms / 1000
+        )
         # The tasks behind it get a second each, and connections another.
-        error = await self._call("close", self.producer.close(plan.close_timeout_ms), limit + 2.0, may_cancel=True)
+        error = await self._call(
+            "close", self.producer.close(plan.close_timeout_ms), limit + 2.0, may_cancel=True
+        )
         if error is not None:
             await self._call("close again", self.producer.close(0), 3.0)
         for waiter in [waiter for waiter in self._waiters if not waiter.done()]:
@@ -104,7 +131,12 @@ class ProducerActor:
             return
         limit = 2 * (self._delivery_limit + self._block_limit)
         if self.plan.transactional_id is not None:
-            if await self._call("begin for the probe", self.producer.begin_transaction(), self._block_limit) is not None:
+            if (
+                await self._call(
+                    "begin for the probe", self.producer.begin_transaction(), self._block_limit
+                )
+                is not None
+            ):
                 return
             self._transaction = self._history.begin(self.plan.name, self._next())
         await self._call("probe", self._probe(), limit, must_succeed=self._should_be_live())
@@ -113,14 +145,20 @@ class ProducerActor:
 
     def _should_be_live(self) -> bool:
         # What a producer of short patience promises is a failure in time, no success.
-        return self._delivery_limit >= 5.0 and not self.plan.may_be_fatal and "max_request_size" not in self.plan.settings
+        return (
+            self._delivery_limit >= 5.0
+            and not self.plan.may_be_fatal
+            and "max_request_size" not in self.plan.settings
+        )
 
     async def _probe(self) -> None:
         for partition in range(self._partitions):
             await self._probe_partition(partition)
 
     async def _probe_partition(self, partition: int) -> None:
-        """One try may fail where there is little room, or where no retries are left for a leader that moved: several may not."""
+        """One try may fail where there is little room, or where no retries are left for a leader
+        that moved: several may not.
+        """
         for left in reversed(range(_MOST_TRIES)):
             delivery = await self._send(partition, self._rng, may_cancel=False)
             try:
@@ -135,7 +173,10 @@ class ProducerActor:
 
     async def _start(self) -> bool:
         for _ in range(_MOST_TRIES):
-            if await self._call("start", self.producer.start(), self._start_limit, may_cancel=True) is None:
+            if (
+                await self._call("start", self.producer.start(), self._start_limit, may_cancel=True)
+                is None
+            ):
                 return True
             if self._closing:
                 return False
@@ -146,17 +187,24 @@ class ProducerActor:
     def _start_limit(self) -> float:
         # Each bootstrap address is tried once, at the same time or one after another.
         settings = self.plan.settings
-        one: int = settings["socket_connection_setup_timeout_max_ms"] + settings["request_timeout_ms"]
+        one: int = (
+            settings["socket_connection_setup_timeout_max_ms"] + settings["request_timeout_ms"]
+        )
         identity = 0.0 if self.plan.transactional_id is None else self._block_limit
         return 4 * one / 1000 + identity
 
     def _is_open(self) -> bool:
         return self.producer._core.started and not self._closing
 
-    # -- sending -------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     async def _send_from_tasks(self) -> None:
-        tasks = [self._world.loop.create_task(self._send_some(number), name=f"{self.plan.name} sender {number}") for number in range(self.plan.tasks)]
+        tasks = [
+            self._world.loop.create_task(
+                self._send_some(number), name=f"{self.plan.name} sender {number}"
+            )
+            for number in range(self.plan.tasks)
+        ]
         await asyncio.gather(*tasks)
 
     async def _send_some(self, task: int) -> None:
@@ -166,7 +214,9 @@ class ProducerActor:
                 return
             if self.plan.pause and rng.random() < 1 / self.plan.burst:
                 await asyncio.sleep(rng.expovariate(1 / (self.plan.pause * self.plan.burst)))
-            delivery = await self._send(rng.randrange(self._partitions) if rng.random() < 0.4 else None, rng)
+            delivery = await self._send(
+                rng.randrange(self._partitions) if rng.random() < 0.4 else None, rng
+            )
             if delivery is None:
                 # Others do it in a loop too: not at once, or nothing else would come to its turn.
                 await asyncio.sleep(0.01)
@@ -175,7 +225,9 @@ class ProducerActor:
             if self.plan.crowd and rng.random() < _CROWD_SHARE:
                 await self._send_as_crowd(rng)
             if rng.random() < 0.02 and self._transaction is None:
-                await self._call(FLUSH, self.producer.flush(), self._delivery_limit, may_cancel=True)
+                await self._call(
+                    FLUSH, self.producer.flush(), self._delivery_limit, may_cancel=True
+                )
 
     async def _send_as_crowd(self, rng: random.Random) -> None:
         """Many tasks at once, with the same few keys: some send one record, some a list."""
@@ -188,8 +240,12 @@ class ProducerActor:
             left -= size
         await asyncio.gather(*tasks)
 
-    async def _send(self, partition: int | None, rng: random.Random, *, may_cancel: bool = True) -> Delivery | None:
-        record = self._history.send(self.plan.name, TOPIC, self._make_content(rng), partition, self._transaction_number())
+    async def _send(
+        self, partition: int | None, rng: random.Random, *, may_cancel: bool = True
+    ) -> Delivery | None:
+        record = self._history.send(
+            self.plan.name, TOPIC, self._make_content(rng), partition, self._transaction_number()
+        )
         key, value, headers = record.content
         send = partial(self.producer.send, TOPIC, value, key, partition=partition, headers=headers)
         try:
@@ -206,12 +262,20 @@ class ProducerActor:
     async def _send_list(self, size: int, rng: random.Random) -> None:
         """Send a list of records; what raises says nothing of each of them."""
         plan, transaction = self.plan, self._transaction_number()
-        records = [self._history.send(plan.name, TOPIC, self._make_content(rng), None, transaction) for _ in range(size)]
+        records = [
+            self._history.send(plan.name, TOPIC, self._make_content(rng), None, transaction)
+            for _ in range(size)
+        ]
         for record in records:
             record.waits = 1 + size
-        given = [ProducerRecord(TOPIC, value, key, headers=headers) for key, value, headers in (record.content for record in records)]
+        given = [
+            ProducerRecord(TOPIC, value, key, headers=headers)
+            for key, value, headers in (record.content for record in records)
+        ]
         try:
-            deliveries: Deliveries = await self._given(records, partial(self.producer.send_many, TOPIC, given), rng)
+            deliveries: Deliveries = await self._given(
+                records, partial(self.producer.send_many, TOPIC, given), rng
+            )
         except (asyncio.CancelledError, KafkaError):
             for record in records:
                 self._history.refused(record, CANCELLED)
@@ -220,7 +284,12 @@ class ProducerActor:
             self._taken(record, delivery, is_alone=False)
 
     async def _given(
-        self, records: list[SentRecord], call: Callable[[], Coroutine[Any, Any, Any]], rng: random.Random, *, may_cancel: bool = True
+        self,
+        records: list[SentRecord],
+        call: Callable[[], Coroutine[Any, Any, Any]],
+        rng: random.Random,
+        *,
+        may_cancel: bool = True,
     ) -> Any:
         """Call a method of the producer, perhaps in a task that is cancelled."""
 
@@ -232,7 +301,9 @@ class ProducerActor:
         if not (may_cancel and self._draws_cancellation(rng)):
             return await begin()
         task = self._world.loop.create_task(begin(), name=f"{self.plan.name} send")
-        alarm = self._world.loop.call_later(rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel)
+        alarm = self._world.loop.call_later(
+            rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel
+        )
         try:
             return await task
         finally:
@@ -241,8 +312,11 @@ class ProducerActor:
     def _taken(self, record: SentRecord, delivery: Delivery, *, is_alone: bool) -> None:
         self._history.taken(record)
         if delivery.done():
-            # One of a list may have been sent, and have failed, while others of the list still waited.
-            self._resolved(record, delivery, never_left=is_alone and delivery.exception() is not None)
+            # One of a list may have been sent, and have failed, while others of the list still
+            # waited.
+            self._resolved(
+                record, delivery, never_left=is_alone and delivery.exception() is not None
+            )
         else:
             delivery.add_done_callback(lambda done: self._resolved(record, done, never_left=False))
 
@@ -252,7 +326,9 @@ class ProducerActor:
             self._history.failed(record, error_name(error), never_left=never_left)
             return
         metadata = delivery.result()
-        self._history.acknowledged(record, Place(TopicPartition(metadata.topic, metadata.partition), metadata.offset))
+        self._history.acknowledged(
+            record, Place(TopicPartition(metadata.topic, metadata.partition), metadata.offset)
+        )
 
     def _make_content(self, rng: random.Random) -> Content:
         start = rng.randrange(1_000)
@@ -272,7 +348,7 @@ class ProducerActor:
     def _draws_cancellation(self, rng: random.Random) -> bool:
         return rng.random() < self.plan.cancel_share
 
-    # -- transactions --------------------------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------
 
     def _next(self) -> int:
         self._serial += 1
@@ -297,11 +373,15 @@ class ProducerActor:
                 return
 
     async def _send_position(self, trace: TransactionTrace) -> bool:
-        """Have the transaction commit a position for a consumer group; tell whether that is certain."""
+        """Have the transaction commit a position for a consumer group; tell whether that is
+        certain.
+        """
         trace.group_position = len(self._history.transactions)
         offsets = {TopicPartition(TOPIC, 0): trace.group_position}
         group = group_of(self.plan.transactional_id or "")
-        return await self._persist("send offsets", lambda: self.producer.send_offsets_to_transaction(offsets, group))
+        return await self._persist(
+            "send offsets", lambda: self.producer.send_offsets_to_transaction(offsets, group)
+        )
 
     async def _end_transaction(self, *, commit: bool) -> bool:
         """Bring the open transaction to its end; tell whether the producer can go on."""
@@ -311,7 +391,9 @@ class ProducerActor:
             self._history.asks_commit(trace)
             limit = self._block_limit
             for _ in range(_MOST_TRIES):
-                error = await self._call("commit", self.producer.commit_transaction(), limit, may_cancel=True)
+                error = await self._call(
+                    "commit", self.producer.commit_transaction(), limit, may_cancel=True
+                )
                 if error is None:
                     self._history.end(trace, Ending.COMMITTED)
                     return True
@@ -350,25 +432,40 @@ class ProducerActor:
             await asyncio.sleep(_PAUSE_SECONDS)
         return False
 
-    # -- calls, and what is left ---------------------------------------------------------------------------------
+    # -- calls, and what is left -------------------------------------------------------------------
 
     async def _call(
-        self, name: str, work: Coroutine[Any, Any, Any], limit: float, *, may_cancel: bool = False, must_succeed: bool = False
+        self,
+        name: str,
+        work: Coroutine[Any, Any, Any],
+        limit: float,
+        *,
+        may_cancel: bool = False,
+        must_succeed: bool = False,
     ) -> BaseException | None:
         cancel_after = None
         if may_cancel and self._draws_cancellation(self._rng):
             cancel_after = self._rng.choice([0.0, 1e-6, 3e-6, 1e-5, self._rng.uniform(0, limit)])
-        return await self._world.call(self.plan.name, name, work, limit, cancel_after=cancel_after, must_succeed=must_succeed)
+        return await self._world.call(
+            self.plan.name, name, work, limit, cancel_after=cancel_after, must_succeed=must_succeed
+        )
 
     def _look_for_leftovers(self) -> None:
         producer, leftovers = self.producer, self.trace.leftovers
         pool = producer._pool
         if pool.available != pool.total:
-            leftovers.append(f"{pool.total - pool.available} of {pool.total} bytes of memory were not given back")
+            leftovers.append(
+                f"{pool.total - pool.available} of {pool.total} bytes of memory were not given back"
+            )
         if pool.reserved or pool.waiting:
-            leftovers.append(f"{pool.reserved} bytes of memory are reserved, {pool.waiting} callers wait for some")
+            leftovers.append(
+                f"{pool.reserved} bytes of memory are reserved, {pool.waiting} callers wait "
+                "for some"
+            )
         if producer._intake.appender.waiting:
-            leftovers.append(f"{producer._intake.appender.waiting} calls wait in line at their partitions")
+            leftovers.append(
+                f"{producer._intake.appender.waiting} calls wait in line at their partitions"
+            )
         if producer._accumulator.incomplete:
             leftovers.append(f"{len(producer._accumulator.incomplete)} batches have no outcome")
         if producer._sender.in_flight:

@@ -1,4 +1,6 @@
-"""What all actors of a run share: the cluster, the history, chance, and calls with a limit on their time."""
+"""What all actors of a run share: the cluster, the history, chance, and calls with a limit on their
+time.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ class World:
             await asyncio.wait([task], timeout=_HOPELESS_SECONDS)
             return TimeoutError(name)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        self.history.returned(trace, OK if error is None else CANCELLED if task.cancelled() else error_name(error))
-        if error is not None and not isinstance(error, KafkaError | TimeoutError | asyncio.CancelledError | OSError):
+        self.history.returned(
+            trace, OK if error is None else CANCELLED if task.cancelled() else error_name(error)
+        )
+        if error is not None and not isinstance(
+            error, KafkaError | TimeoutError | asyncio.CancelledError | OSError
+        ):
             self.history.unexpected_log.append(f"{owner}: {name} raised {error!r}")
         return error

@@ -1,4 +1,6 @@
-"""Members of a group that nobody here wrote, with the same calls as :class:`group_readers.Reader`."""
+"""Members of a group that nobody here wrote, with the same calls as
+:class:`group_readers.Reader`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ _ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartition
 
 
 class AiokafkaReader(AiokafkaListener):  # type: ignore[misc]  # untyped
-    def __init__(self, bootstrap: str, topic: str, processed: list[bytes], group_id: str = "g", strategy: str = "range") -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        processed: list[bytes],
+        group_id: str = "g",
+        strategy: str = "range",
+    ) -> None:
         self.processed = processed
         self.leaving = False
         self._settings = {
@@ -41,12 +50,16 @@ class AiokafkaReader(AiokafkaListener):  # type: ignore[misc]  # untyped
         try:
             while not (self.leaving and await self._commit_all()):
                 found = await self.consumer.getmany(timeout_ms=20)
-                self.processed.extend(record.value or b"" for records in found.values() for record in records)
+                self.processed.extend(
+                    record.value or b"" for records in found.values() for record in records
+                )
         finally:
             await self.consumer.stop()
 
     async def _commit_all(self) -> bool:
-        """It joins in the background: a commit is refused while the broker is a generation further than it knows. So it leaves only after one."""
+        """It joins in the background: a commit is refused while the broker is a generation further
+        than it knows. So it leaves only after one.
+        """
         try:
             await self.consumer.commit()
         except CommitFailedError:
@@ -68,7 +81,13 @@ class AiokafkaReader(AiokafkaListener):  # type: ignore[misc]  # untyped
 
 class ConfluentReader:
     def __init__(
-        self, bootstrap: str, topic: str, processed: list[bytes], group_id: str = "g", strategy: str = "range", **settings: Any
+        self,
+        bootstrap: str,
+        topic: str,
+        processed: list[bytes],
+        group_id: str = "g",
+        strategy: str = "range",
+        **settings: Any,
     ) -> None:
         self.processed = processed
         self._topic = topic
@@ -81,7 +100,14 @@ class ConfluentReader:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "log_level": 0,
-            **(settings or {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 50, "session.timeout.ms": 6_000}),
+            **(
+                settings
+                or {
+                    "partition.assignment.strategy": strategy,
+                    "heartbeat.interval.ms": 50,
+                    "session.timeout.ms": 6_000,
+                }
+            ),
         }
         self.task = asyncio.create_task(asyncio.to_thread(self.run))
 
@@ -91,18 +117,28 @@ class ConfluentReader:
         try:
             while not (self._leaving.is_set() and self._commit_all(consumer)):
                 message = consumer.poll(0.02)
-                if message is not None and not message.error() and (message.offset() or 0) >= self._committed[message.partition()]:
+                if (
+                    message is not None
+                    and not message.error()
+                    and (message.offset() or 0) >= self._committed[message.partition()]
+                ):
                     self.processed.append(message.value() or b"")
             self._done = True
         finally:
             consumer.close()
 
     def _look(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
-        """librdkafka may hand out a record that it fetched for an earlier assignment of a partition that others have read since."""
-        self._committed |= {place.partition: place.offset for place in consumer.committed(assigned, timeout=LIMIT_S)}
+        """librdkafka may hand out a record that it fetched for an earlier assignment of a partition
+        that others have read since.
+        """
+        self._committed |= {
+            place.partition: place.offset for place in consumer.committed(assigned, timeout=LIMIT_S)
+        }
 
     def _commit_all(self, consumer: Consumer) -> bool:
-        """While a cooperative group rebalances its commits are refused, also those that it makes as it closes: so it leaves only after one."""
+        """While a cooperative group rebalances its commits are refused, also those that it makes as
+        it closes: so it leaves only after one.
+        """
         try:
             self._commit(consumer, consumer.assignment())
         except KafkaException:

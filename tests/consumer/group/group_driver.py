@@ -1,4 +1,6 @@
-"""A consumer without a fetcher: it plays the owner of a group's member, and takes records from the embedded broker's logs."""
+"""A consumer without a fetcher: it plays the owner of a group's member, and takes records from the
+embedded broker's logs.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,20 @@ from aioprod.types import OffsetAndMetadata, TopicPartition
 
 LIMIT_S = 20.0
 QUICK = {
-    "retry_backoff_ms": 10, "retry_backoff_max_ms": 50, "reconnect_backoff_ms": 10, "heartbeat_interval_ms": 50, "metadata_max_age_ms": 300,
-}  # fmt: skip
+    "retry_backoff_ms": 10,
+    "retry_backoff_max_ms": 50,
+    "reconnect_backoff_ms": 10,
+    "heartbeat_interval_ms": 50,
+    "metadata_max_age_ms": 300,
+}
 
 
 class Listener(RebalanceListener):
     """Writes down what it is told, and may do something at it."""
 
-    def __init__(self, at_revoke: Callable[[list[TopicPartition]], Awaitable[object] | None] | None = None) -> None:
+    def __init__(
+        self, at_revoke: Callable[[list[TopicPartition]], Awaitable[object] | None] | None = None
+    ) -> None:
         self.calls: list[tuple[str, list[TopicPartition]]] = []
         self.at_revoke = at_revoke
 
@@ -45,17 +53,28 @@ class Listener(RebalanceListener):
 class Driver:
     """One consumer of a group."""
 
-    def __init__(self, cluster: EmbeddedCluster | str, group_id: str = "g", *, listener: RebalanceListener | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        cluster: EmbeddedCluster | str,
+        group_id: str = "g",
+        *,
+        listener: RebalanceListener | None = None,
+        **settings: Any,
+    ) -> None:
         servers = cluster if isinstance(cluster, str) else cluster.bootstrap_servers
         self._cluster = cluster
-        self.config = ConsumerConfig(bootstrap_servers=tuple(servers.split(",")), group_id=group_id, **{**QUICK, **settings})
+        self.config = ConsumerConfig(
+            bootstrap_servers=tuple(servers.split(",")), group_id=group_id, **{**QUICK, **settings}
+        )
         rng = random.Random()
         self.brokers = Brokers(self.config, rng)
         self.metadata = Metadata(self.config, self.brokers, rng, create_topics=False)
         self.subscription = SubscriptionState()
         self.listener = listener
         self.interceptors = ConsumerInterceptorChain(self.config.interceptors)
-        self.member: GroupMember = group_membership(self.config, self.subscription, self.metadata, self.interceptors, rng)
+        self.member: GroupMember = group_membership(
+            self.config, self.subscription, self.metadata, self.interceptors, rng
+        )
         self.attention = asyncio.Event()
         self.member.on_attention = self.attention.set
         self.metadata.on_update = self.member.metadata_changed
@@ -67,7 +86,12 @@ class Driver:
         self.member.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.close()
 
     async def close(self, timeout_s: float = 5.0, *, leave: bool = True) -> None:
@@ -104,7 +128,9 @@ class Driver:
     def assigned(self) -> set[TopicPartition]:
         return set(self.subscription.partitions)
 
-    async def poll(self, timeout_s: float = 0.05, max_records: int = 100) -> list[tuple[TopicPartition, int, bytes]]:
+    async def poll(
+        self, timeout_s: float = 0.05, max_records: int = 100
+    ) -> list[tuple[TopicPartition, int, bytes]]:
         """What ``getmany`` does: (partition, offset, value) of records."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -131,47 +157,71 @@ class Driver:
             committed = await self.member.committed(missing, deadline + LIMIT_S)
             for tp, offset in committed.items():
                 if tp in self.subscription.partitions:
-                    self.subscription[tp].found(Position(offset.offset if offset is not None else 0))
+                    self.subscription[tp].found(
+                        Position(offset.offset if offset is not None else 0)
+                    )
 
     def _take(self, max_records: int) -> list[tuple[TopicPartition, int, bytes]]:
         if isinstance(self._cluster, str):
             return []
         taken: list[tuple[TopicPartition, int, bytes]] = []
         for tp, state in self.subscription.partitions.items():
-            if tp.topic in self._cluster.topics and state.may_be_fetched and state.may_be_handed_out and state.position is not None:
-                records = self._cluster.records(tp.topic, tp.partition)[state.position.offset :][: max_records - len(taken)]
+            if (
+                tp.topic in self._cluster.topics
+                and state.may_be_fetched
+                and state.may_be_handed_out
+                and state.position is not None
+            ):
+                records = self._cluster.records(tp.topic, tp.partition)[state.position.offset :][
+                    : max_records - len(taken)
+                ]
                 taken += [(tp, record.offset, record.value or b"") for record in records]
                 state.position = Position(state.position.offset + len(records))
         return taken
 
-    async def poll_until(self, condition: Callable[[], bool], *others: Driver, limit_s: float = LIMIT_S) -> None:
+    async def poll_until(
+        self, condition: Callable[[], bool], *others: Driver, limit_s: float = LIMIT_S
+    ) -> None:
         """Poll, the others too, until something is so."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
         while not condition():
-            assert loop.time() < deadline, f"not in {limit_s} s; assigned: {[sorted(each.assigned) for each in (self, *others)]}"
+            assert loop.time() < deadline, (
+                f"not in {limit_s} s; assigned: "
+                f"{[sorted(each.assigned) for each in (self, *others)]}"
+            )
             if others:
                 await _poll_all((self, *others))
             else:  # in the caller's own task, which may be cancelled
                 await self.poll(0.02)
 
-    async def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None = None, timeout_s: float = 5.0) -> None:
+    async def commit(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata] | None = None, timeout_s: float = 5.0
+    ) -> None:
         chosen = self.subscription.consumed() if offsets is None else offsets
         await self.member.commit(chosen, asyncio.get_running_loop().time() + timeout_s)
 
-    async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def committed(
+        self, *partitions: TopicPartition
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return await self.member.committed(partitions, asyncio.get_running_loop().time() + 5)
 
 
 async def _poll_all(drivers: Iterable[Driver]) -> None:
-    """One poll of each. All have ended when the error of one is raised: a member has one owner, who must not come back beside a call under way."""
-    for outcome in await asyncio.gather(*(each.poll(0.02) for each in drivers), return_exceptions=True):
+    """One poll of each. All have ended when the error of one is raised: a member has one owner, who
+    must not come back beside a call under way.
+    """
+    for outcome in await asyncio.gather(
+        *(each.poll(0.02) for each in drivers), return_exceptions=True
+    ):
         if isinstance(outcome, BaseException):
             raise outcome
 
 
 async def shared_out(drivers: list[Driver], count: int, limit_s: float = LIMIT_S) -> None:
-    """Poll all until they have ``count`` partitions between them, nobody more than one above another, and no rebalance is on."""
+    """Poll all until they have ``count`` partitions between them, nobody more than one above
+    another, and no rebalance is on.
+    """
 
     def even() -> bool:
         sizes = [len(each.assigned) for each in drivers]

@@ -1,6 +1,8 @@
-"""A member of a group in a process of its own, as an application writes it with our client: commits now and then, and when partitions are given away.
+"""A member of a group in a process of its own, as an application writes it with our client: commits
+now and then, and when partitions are given away.
 
-Arguments: the topic, then settings (name=value). It prints what happens, a line each, as GroupMember.java does, and leaves when its input ends.
+Arguments: the topic, then settings (name=value). It prints what happens, a line each, as
+    GroupMember.java does, and leaves when its input ends.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def say(line: str) -> None:
 class Cooperative(CooperativeStickyAssignor):
     """Tells when it shares out the partitions for all."""
 
-    def assign(self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]) -> dict[str, list[TopicPartition]]:
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
         say(f"leads {len(members)}")
         return super().assign(partitions_per_topic, members)
 
@@ -36,7 +40,9 @@ class Cooperative(CooperativeStickyAssignor):
 class Sticky(StickyAssignor):
     """The same with eager rebalances."""
 
-    def assign(self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]) -> dict[str, list[TopicPartition]]:
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
         say(f"leads {len(members)}")
         return super().assign(partitions_per_topic, members)
 
@@ -65,7 +71,14 @@ def tell(event: str, partitions: Collection[TopicPartition]) -> None:
 
 def process(records: Sequence[ConsumerRecord]) -> None:
     for partition, found in groupby(records, key=lambda record: record.partition):
-        say(" ".join([f"read {partition}", *(f"{record.offset}:{record.value.decode()}" for record in found)]))
+        say(
+            " ".join(
+                [
+                    f"read {partition}",
+                    *(f"{record.offset}:{record.value.decode()}" for record in found),
+                ]
+            )
+        )
 
 
 async def run(topic: str, settings: dict[str, str]) -> None:
@@ -74,7 +87,9 @@ async def run(topic: str, settings: dict[str, str]) -> None:
     loop.add_reader(sys.stdin.fileno(), left.set)
     strategy: dict[str, Assignor] = {"cooperative-sticky": Cooperative(), "sticky": Sticky()}
     assignor = strategy.get(settings.pop("partition.assignment.strategy", ""))
-    async with Consumer.from_config({**settings, **({"partition.assignment.strategy": [assignor]} if assignor else {})}) as consumer:
+    async with Consumer.from_config(
+        {**settings, **({"partition.assignment.strategy": [assignor]} if assignor else {})}
+    ) as consumer:
         consumer.subscribe([topic], listener=Listener(consumer))
         committed = loop.time()
         while not left.is_set():

@@ -1,4 +1,6 @@
-"""Consumers that come and go while records are written, each noting what it processed and committing when it has to give partitions away."""
+"""Consumers that come and go while records are written, each noting what it processed and
+committing when it has to give partitions away.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,21 @@ from aioprod.consumer.subscription import RebalanceListener
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.types import TopicPartition
 
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 50, "session_timeout_ms": 6_000, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
+QUICK: dict[str, Any] = {
+    "heartbeat_interval_ms": 50,
+    "session_timeout_ms": 6_000,
+    "retry_backoff_ms": 10,
+    "reconnect_backoff_ms": 10,
+}
 LIMIT_S = 60.0
 
 
 async def make_topic(bootstrap: str, name: str, partitions: int) -> None:
     """Create a topic and wait until it can be written."""
     async with ClusterClient(bootstrap) as client:
-        reply = await client.request(CreateTopicsRequest([CreatableTopic(name, partitions, 1)], 10_000))
+        reply = await client.request(
+            CreateTopicsRequest([CreatableTopic(name, partitions, 1)], 10_000)
+        )
         assert reply.topics[0].error_code == 0, reply
     async with Producer(bootstrap) as producer:
         async with asyncio.timeout(LIMIT_S):
@@ -39,13 +48,26 @@ class Reading(Protocol):
 class Reader(RebalanceListener):
     """One of our consumers in a task of its own."""
 
-    def __init__(self, bootstrap: str, topic: str, processed: list[bytes], group_id: str = "g", **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        processed: list[bytes],
+        group_id: str = "g",
+        **settings: Any,
+    ) -> None:
         self.processed = processed
         self.calls: list[tuple[str, list[TopicPartition]]] = []
         self.leaving = False
         self.consumer = Consumer(
             bootstrap_servers=bootstrap,
-            **{**QUICK, "group_id": group_id, "auto_offset_reset": "earliest", "enable_auto_commit": False, **settings},
+            **{
+                **QUICK,
+                "group_id": group_id,
+                "auto_offset_reset": "earliest",
+                "enable_auto_commit": False,
+                **settings,
+            },
         )
         self.topic = topic
         self.task = asyncio.create_task(self.run())
@@ -98,7 +120,9 @@ class Writer:
             await self.task
 
 
-async def all_processed(written: list[bytes], processed: list[bytes], limit_s: float = LIMIT_S) -> None:
+async def all_processed(
+    written: list[bytes], processed: list[bytes], limit_s: float = LIMIT_S
+) -> None:
     """Wait until as many were processed as were written."""
     try:
         async with asyncio.timeout(limit_s):
@@ -106,20 +130,33 @@ async def all_processed(written: list[bytes], processed: list[bytes], limit_s: f
                 await asyncio.sleep(0.02)
     except TimeoutError:
         missing = [value for value in written if value not in set(processed)]
-        raise AssertionError(f"{len(processed)} of {len(written)} processed; missing {missing[:20]}") from None
+        raise AssertionError(
+            f"{len(processed)} of {len(written)} processed; missing {missing[:20]}"
+        ) from None
 
 
 def check_once(written: list[bytes], processed: list[bytes]) -> None:
     """Each record was processed once."""
     doubled = {value: count for value, count in Counter(processed).items() if count > 1}
-    assert not doubled, f"processed more than once: {len(doubled)} of {len(written)}, such as {sorted(doubled.items())[:10]}"
+    assert not doubled, (
+        f"processed more than once: {len(doubled)} of {len(written)}, such as "
+        f"{sorted(doubled.items())[:10]}"
+    )
     assert sorted(processed) == sorted(written)
 
 
 async def come_and_go(
-    bootstrap: str, topic: str, partitions: int, changes: int, rng: random.Random, makers: list[Any], pause_s: float = 0.3
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    changes: int,
+    rng: random.Random,
+    makers: list[Any],
+    pause_s: float = 0.3,
 ) -> tuple[list[bytes], list[bytes], list[Any]]:
-    """Members of all makes join and leave at random while records are written; returns what was written, what was processed, and all members."""
+    """Members of all makes join and leave at random while records are written; returns what was
+    written, what was processed, and all members.
+    """
     processed: list[bytes] = []
     writer = Writer(bootstrap, topic, partitions)
     present = [makers[0](bootstrap, topic, processed)]

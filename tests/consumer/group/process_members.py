@@ -1,4 +1,6 @@
-"""Members of a group in processes of their own, ours and Java's: they can be killed, and every line that they print is kept."""
+"""Members of a group in processes of their own, ours and Java's: they can be killed, and every line
+that they print is kept.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ class ProcessMember:
 
     Attributes:
         read: by partition: offset and value of each record that it has processed, in its order.
-        events: name and numbers of everything else that it has told: ``assigned``, ``revoked``, ``lost`` with partitions, ``leads`` with how many
-            members there were, ``left``.
+        events: name and numbers of everything else that it has told: ``assigned``, ``revoked``,
+            ``lost`` with partitions, ``leads`` with how many members there were, ``left``.
         refused: commits that the group did not take.
     """
 
@@ -39,13 +41,19 @@ class ProcessMember:
         self.refused: list[str] = []
         self._log = log
         self._news = asyncio.Event()
-        self._started = asyncio.get_running_loop().create_task(self._start(command), name=f"{name}-start")
+        self._started = asyncio.get_running_loop().create_task(
+            self._start(command), name=f"{name}-start"
+        )
 
     async def _start(self, command: list[str]) -> asyncio.subprocess.Process:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with self._log.open("w") as errors:
-            process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=errors, env=environment, limit=1 << 24)
-        self._listening = asyncio.get_running_loop().create_task(self._listen(process), name=f"{self.name}-listen")
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=errors, env=environment, limit=1 << 24
+            )
+        self._listening = asyncio.get_running_loop().create_task(
+            self._listen(process), name=f"{self.name}-listen"
+        )
         return process
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
@@ -60,7 +68,10 @@ class ProcessMember:
         event, _, rest = line.partition(" ")
         if event == "read":
             partition, *records = rest.split()
-            self.read[int(partition)] += [(int(offset), value) for offset, _, value in (record.partition(":") for record in records)]
+            self.read[int(partition)] += [
+                (int(offset), value)
+                for offset, _, value in (record.partition(":") for record in records)
+            ]
         elif event == "refused":
             self.refused.append(rest)
         else:
@@ -82,7 +93,9 @@ class ProcessMember:
         return held
 
     async def assigned(self) -> None:
-        """Wait until it has partitions. Raises AssertionError with the end of its log where it ends before, or it takes too long."""
+        """Wait until it has partitions. Raises AssertionError with the end of its log where it ends
+        before, or it takes too long.
+        """
         await self._started
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -103,8 +116,12 @@ class ProcessMember:
                 await self._listening
                 status = await process.wait()
         except TimeoutError:
-            raise AssertionError(f"{self.name} does not end: {self.events[-20:]}\n{self.log_tail()}") from None
-        assert status == 0 and self.numbers("left"), f"{self.name} has ended with {status}:\n{self.log_tail()}"
+            raise AssertionError(
+                f"{self.name} does not end: {self.events[-20:]}\n{self.log_tail()}"
+            ) from None
+        assert status == 0 and self.numbers("left"), (
+            f"{self.name} has ended with {status}:\n{self.log_tail()}"
+        )
 
     async def kill(self) -> None:
         """End it with SIGKILL."""
@@ -122,10 +139,14 @@ class ProcessMember:
         await self._listening
 
     def forget_uncommitted(self, committed: Mapping[int, int]) -> None:
-        """Records of the partitions that it has, at or above what its group has committed, count as never processed."""
+        """Records of the partitions that it has, at or above what its group has committed, count as
+        never processed.
+        """
         for partition in self.holds:
             end = committed.get(partition, 0)
-            self.read[partition] = [(offset, value) for offset, value in self.read[partition] if offset < end]
+            self.read[partition] = [
+                (offset, value) for offset, value in self.read[partition] if offset < end
+            ]
 
     def log_tail(self) -> str:
         """The end of what it has written to standard error."""
@@ -155,7 +176,9 @@ def compile_java_member(directory: Path) -> Path:
     compiler = home_of(find_java()) / "bin" / "javac"
     class_path = os.pathsep.join(map(str, kafka_jars()))
     subprocess.run(
-        [str(compiler), "-cp", class_path, "-d", str(directory), str(HERE / "GroupMember.java")], stdin=subprocess.DEVNULL, check=True,
+        [str(compiler), "-cp", class_path, "-d", str(directory), str(HERE / "GroupMember.java")],
+        stdin=subprocess.DEVNULL,
+        check=True,
         timeout=COMPILE_LIMIT_S,
-    )  # fmt: skip
+    )
     return directory

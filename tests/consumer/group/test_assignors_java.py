@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from java_client import JavaClients, java_clients
 
-from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RangeAssignor, RoundRobinAssignor
+from aioprod.consumer.group.assignors import (
+    Assignor,
+    MemberSubscription,
+    RangeAssignor,
+    RoundRobinAssignor,
+)
 from aioprod.consumer.group.assignors.sticky import StickyAssignor, decode_previous, encode_previous
 from aioprod.protocol.consumer_protocol import (
     Assignment,
@@ -49,11 +54,15 @@ def java_list(java: JavaClients, items: list[Any]) -> Any:
     return made
 
 
-def java_subscription(java: JavaClients, subscription: Subscription, instance: str | None = None) -> Any:
+def java_subscription(
+    java: JavaClients, subscription: Subscription, instance: str | None = None
+) -> Any:
     optional = java.jvm.java.util.Optional
     made = of(java, "ConsumerPartitionAssignor.Subscription")(
         java_list(java, list(subscription.topics)),
-        None if subscription.user_data is None else java.jvm.java.nio.ByteBuffer.wrap(subscription.user_data),
+        None
+        if subscription.user_data is None
+        else java.jvm.java.nio.ByteBuffer.wrap(subscription.user_data),
         java_list(java, [java.partition(*tp) for tp in subscription.owned]),
         subscription.generation,
         optional.ofNullable(subscription.rack),
@@ -62,35 +71,49 @@ def java_subscription(java: JavaClients, subscription: Subscription, instance: s
     return made
 
 
-def java_assignment(java: JavaClients, assignor: Any, counts: dict[str, int], members: list[MemberSubscription]) -> dict[str, list[TopicPartition]]:
+def java_assignment(
+    java: JavaClients, assignor: Any, counts: dict[str, int], members: list[MemberSubscription]
+) -> dict[str, list[TopicPartition]]:
     subscriptions = java.jvm.java.util.HashMap()
     for each in members:
         subscription = Subscription(each.topics, each.user_data, each.owned, each.generation)
-        subscriptions.put(each.member_id, java_subscription(java, subscription, each.group_instance_id))
+        subscriptions.put(
+            each.member_id, java_subscription(java, subscription, each.group_instance_id)
+        )
     partitions = java.jvm.java.util.HashMap()
     for topic, count in counts.items():
         partitions.put(topic, count)
     result = assignor.assign(partitions, subscriptions)
-    return {member_id: sorted(TopicPartition(tp.topic(), tp.partition()) for tp in result[member_id]) for member_id in result}
+    return {
+        member_id: sorted(TopicPartition(tp.topic(), tp.partition()) for tp in result[member_id])
+        for member_id in result
+    }
 
 
 def random_group(rng: random.Random) -> tuple[dict[str, int], list[MemberSubscription]]:
     counts = {topic: rng.randint(1, 6) for topic in rng.sample(TOPICS, rng.randint(1, 4))}
     members = [
         MemberSubscription(
-            f"{rng.choice('zyxé')}{number}", tuple(rng.sample(TOPICS, rng.randint(1, 4))), rng.choice([None, None, f"i{rng.randint(10, 99)}{number}"])
+            f"{rng.choice('zyxé')}{number}",
+            tuple(rng.sample(TOPICS, rng.randint(1, 4))),
+            rng.choice([None, None, f"i{rng.randint(10, 99)}{number}"]),
         )
         for number in range(rng.randint(1, 6))
     ]
     return counts, members
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(RangeAssignor(), "RangeAssignor"), (RoundRobinAssignor(), "RoundRobinAssignor")])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(RangeAssignor(), "RangeAssignor"), (RoundRobinAssignor(), "RoundRobinAssignor")],
+)
 def test_same_results(java: JavaClients, ours: Assignor, theirs: str) -> None:
     for seed in range(60):
         counts, members = random_group(random.Random(seed))
         expected = java_assignment(java, of(java, theirs)(), counts, members)
-        assert {name: sorted(partitions) for name, partitions in ours.assign(counts, members).items()} == expected, seed
+        assert {
+            name: sorted(partitions) for name, partitions in ours.assign(counts, members).items()
+        } == expected, seed
 
 
 def test_sticky_loads_and_kept_partitions_are_as_good_as_javas(java: JavaClients) -> None:
@@ -99,14 +122,23 @@ def test_sticky_loads_and_kept_partitions_are_as_good_as_javas(java: JavaClients
         rng = random.Random(seed)
         counts, members = random_group(rng)
         had = of(java, "StickyAssignor")()
-        first = [MemberSubscription(each.member_id, tuple(counts), each.group_instance_id) for each in members]
+        first = [
+            MemberSubscription(each.member_id, tuple(counts), each.group_instance_id)
+            for each in members
+        ]
         before = java_assignment(java, had, counts, first)
         left = [*first[rng.randint(0, len(first) - 1) :], MemberSubscription("new", tuple(counts))]
-        again = [replace(each, user_data=encode_previous(before.get(each.member_id, []), 3)) for each in left]
+        again = [
+            replace(each, user_data=encode_previous(before.get(each.member_id, []), 3))
+            for each in left
+        ]
         theirs = java_assignment(java, of(java, "StickyAssignor")(), counts, again)
         ours = StickyAssignor().assign(counts, again)
         assert sorted(map(len, ours.values())) == sorted(map(len, theirs.values())), seed
-        kept = [sum(len(set(before.get(name, [])) & set(result[name])) for name in result) for result in (ours, theirs)]
+        kept = [
+            sum(len(set(before.get(name, [])) & set(result[name])) for name in result)
+            for result in (ours, theirs)
+        ]
         assert kept[0] >= kept[1], (seed, kept)
 
 
@@ -115,27 +147,49 @@ def test_java_reads_our_bytes_and_writes_the_same(java: JavaClients) -> None:
     wrap = java.jvm.java.nio.ByteBuffer.wrap
     for subscription in (
         Subscription(("t",)),
-        Subscription(("a", "t"), b"user", (TopicPartition("a", 1), TopicPartition("t", 0), TopicPartition("t", 3)), 9, "rack"),
+        Subscription(
+            ("a", "t"),
+            b"user",
+            (TopicPartition("a", 1), TopicPartition("t", 0), TopicPartition("t", 3)),
+            9,
+            "rack",
+        ),
     ):
-        theirs = bytes(protocol.serializeSubscription(java_subscription(java, subscription)).array())
+        theirs = bytes(
+            protocol.serializeSubscription(java_subscription(java, subscription)).array()
+        )
         assert encode_subscription(subscription) == theirs
         assert decode_subscription(theirs) == subscription
         read = protocol.deserializeSubscription(wrap(encode_subscription(subscription)))
-        assert (list(read.topics()), read.generationId().orElse(-1)) == (list(subscription.topics), subscription.generation)
-        assert [(tp.topic(), tp.partition()) for tp in read.ownedPartitions()] == list(subscription.owned)
+        assert (list(read.topics()), read.generationId().orElse(-1)) == (
+            list(subscription.topics),
+            subscription.generation,
+        )
+        assert [(tp.topic(), tp.partition()) for tp in read.ownedPartitions()] == list(
+            subscription.owned
+        )
     assignment = Assignment((TopicPartition("a", 1), TopicPartition("t", 0)), b"x")
-    made = of(java, "ConsumerPartitionAssignor.Assignment")(java_list(java, [java.partition(*tp) for tp in assignment.partitions]), wrap(b"x"))
+    made = of(java, "ConsumerPartitionAssignor.Assignment")(
+        java_list(java, [java.partition(*tp) for tp in assignment.partitions]), wrap(b"x")
+    )
     assert bytes(protocol.serializeAssignment(made).array()) == encode_assignment(assignment)
     assert decode_assignment(encode_assignment(assignment)) == assignment
 
 
 def test_sticky_user_data_is_javas(java: JavaClients) -> None:
     theirs = of(java, "StickyAssignor")()
-    places = java_list(java, [java.partition("t", 0), java.partition("t", 2), java.partition("u", 1)])
+    places = java_list(
+        java, [java.partition("t", 0), java.partition("t", 2), java.partition("u", 1)]
+    )
     given = of(java, "ConsumerPartitionAssignor.Assignment")(places)
-    theirs.onAssignment(given, of(java, "ConsumerGroupMetadata")("g", 7, "m", java.jvm.java.util.Optional.empty()))
+    theirs.onAssignment(
+        given, of(java, "ConsumerGroupMetadata")("g", 7, "m", java.jvm.java.util.Optional.empty())
+    )
     data = bytes(theirs.subscriptionUserData(java.jvm.java.util.HashSet()).array())
     partitions = (TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1))
     assert decode_previous(data) == (partitions, 7)
     ours = encode_previous(partitions, 7)
-    assert (len(ours), decode_previous(ours)) == (len(data), (partitions, 7))  # the order of topics is that of a HashMap there
+    assert (len(ours), decode_previous(ours)) == (
+        len(data),
+        (partitions, 7),
+    )  # the order of topics is that of a HashMap there

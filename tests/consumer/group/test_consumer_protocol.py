@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from aiokafka.coordinator.protocol import (
+    ConsumerProtocolMemberAssignment,
+    ConsumerProtocolMemberMetadata,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +22,11 @@ from aioprod.protocol.consumer_protocol import (
 from aioprod.types import TopicPartition
 
 names = st.text("abc.-_", min_size=1, max_size=6)
-places = st.lists(st.builds(TopicPartition, names, st.integers(0, 99)), max_size=6, unique=True).map(sorted).map(tuple)
+places = (
+    st.lists(st.builds(TopicPartition, names, st.integers(0, 99)), max_size=6, unique=True)
+    .map(sorted)
+    .map(tuple)
+)
 subscriptions = st.builds(
     Subscription,
     st.lists(names, max_size=4, unique=True).map(sorted).map(tuple),
@@ -32,12 +39,19 @@ subscriptions = st.builds(
 
 def test_the_newest_subscription_byte_for_byte() -> None:
     """As Kafka's ConsumerProtocolSubscription, version 3."""
-    encoded = encode_subscription(Subscription(("u", "t"), b"\x01", (TopicPartition("t", 5), TopicPartition("t", 2)), 7, "r1"))
-    assert encoded == bytes.fromhex("0003 00000002 000174 000175 00000001 01 00000001 000174 00000002 00000002 00000005 00000007 0002 7231")
+    encoded = encode_subscription(
+        Subscription(("u", "t"), b"\x01", (TopicPartition("t", 5), TopicPartition("t", 2)), 7, "r1")
+    )
+    assert encoded == bytes.fromhex(
+        "0003 00000002 000174 000175 00000001 01 00000001 000174 00000002 00000002 00000005 "
+        "00000007 0002 7231"
+    )
 
 
 def test_the_newest_assignment_byte_for_byte() -> None:
-    assert encode_assignment(Assignment((TopicPartition("t", 1),))) == bytes.fromhex("0003 00000001 000174 00000001 00000001 ffffffff")
+    assert encode_assignment(Assignment((TopicPartition("t", 1),))) == bytes.fromhex(
+        "0003 00000001 000174 00000001 00000001 ffffffff"
+    )
 
 
 @given(subscriptions, st.integers(0, 3))
@@ -54,11 +68,16 @@ def test_what_a_version_has_comes_back(subscription: Subscription, version: int)
 
 @given(subscriptions)
 def test_newer_versions_are_read_as_far_as_they_are_known(subscription: Subscription) -> None:
-    assert decode_subscription(b"\x00\x09" + encode_subscription(subscription)[2:] + b"more") == subscription
+    assert (
+        decode_subscription(b"\x00\x09" + encode_subscription(subscription)[2:] + b"more")
+        == subscription
+    )
 
 
 @given(places, st.none() | st.binary(max_size=9))
-def test_assignments_come_back(partitions: tuple[TopicPartition, ...], user_data: bytes | None) -> None:
+def test_assignments_come_back(
+    partitions: tuple[TopicPartition, ...], user_data: bytes | None
+) -> None:
     assignment = Assignment(partitions, user_data)
     assert decode_assignment(encode_assignment(assignment)) == assignment
 
@@ -67,7 +86,15 @@ def test_no_bytes_are_no_partitions() -> None:
     assert decode_assignment(b"") == Assignment()
 
 
-@pytest.mark.parametrize("data", [b"\xff\xff\x00\x00\x00\x00", b"\x00", b"\x00\x03\x7f\xff\xff\xff", b"\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\x00\x00\x00\x00",
+        b"\x00",
+        b"\x00\x03\x7f\xff\xff\xff",
+        b"\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff",
+    ],
+)
 def test_rubbish_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_subscription(data)
@@ -76,9 +103,16 @@ def test_rubbish_is_refused(data: bytes) -> None:
 @given(subscriptions)
 def test_aiokafka_reads_ours_and_we_read_its(subscription: Subscription) -> None:
     theirs = ConsumerProtocolMemberMetadata.decode(encode_subscription(subscription))
-    assert (theirs.subscription, theirs.user_data) == (list(subscription.topics), subscription.user_data)
-    written = ConsumerProtocolMemberMetadata(0, list(subscription.topics), subscription.user_data or b"").encode()
-    assert decode_subscription(written) == Subscription(subscription.topics, subscription.user_data or b"")
+    assert (theirs.subscription, theirs.user_data) == (
+        list(subscription.topics),
+        subscription.user_data,
+    )
+    written = ConsumerProtocolMemberMetadata(
+        0, list(subscription.topics), subscription.user_data or b""
+    ).encode()
+    assert decode_subscription(written) == Subscription(
+        subscription.topics, subscription.user_data or b""
+    )
 
 
 @given(places)

@@ -1,4 +1,6 @@
-"""What a group has committed: by itself at intervals, when partitions are given away and at the end, with transactions, and from outside."""
+"""What a group has committed: by itself at intervals, when partitions are given away and at the
+end, with transactions, and from outside.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,42 @@ async def cluster(broker: EmbeddedCluster) -> EmbeddedCluster:
     return broker
 
 
-async def test_positions_are_committed_at_intervals_when_partitions_go_and_at_the_end(cluster: EmbeddedCluster) -> None:
+async def test_positions_are_committed_at_intervals_when_partitions_go_and_at_the_end(
+    cluster: EmbeddedCluster,
+) -> None:
     async with Driver(cluster, auto_commit_interval_ms=60_000) as first, Driver(cluster) as second:
         await shared_out([first.subscribe("t")], 2)
-        await first.poll_until(lambda: first.subscription.consumed() == {T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(5)})
+        await first.poll_until(
+            lambda: (
+                first.subscription.consumed()
+                == {T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(5)}
+            )
+        )
         assert cluster.committed_offsets("g") == {}
         await shared_out([first, second.subscribe("t")], 2)
-        assert cluster.committed_offsets("g") == {T0: 5, T1: 5}, "before the partitions went to others"
+        assert cluster.committed_offsets("g") == {T0: 5, T1: 5}, (
+            "before the partitions went to others"
+        )
     async with Driver(cluster, "h", auto_commit_interval_ms=1) as often:
-        await often.subscribe("t").poll_until(lambda: cluster.committed_offsets("h") == {T0: 5, T1: 5})
+        await often.subscribe("t").poll_until(
+            lambda: cluster.committed_offsets("h") == {T0: 5, T1: 5}
+        )
     async with Driver(cluster, "e", auto_commit_interval_ms=60_000) as late:
-        await late.subscribe("t").poll_until(lambda: len(late.subscription.consumed()) == 2 and late.subscription.consumed()[T1].offset == 5)
+        await late.subscribe("t").poll_until(
+            lambda: (
+                len(late.subscription.consumed()) == 2
+                and late.subscription.consumed()[T1].offset == 5
+            )
+        )
     assert cluster.committed_offsets("e") == {T0: 5, T1: 5}, "at the end"
     async with Driver(cluster, "n", enable_auto_commit=False) as never:
         await never.subscribe("t").poll_until(lambda: len(never.subscription.consumed()) == 2)
     assert cluster.committed_offsets("n") == {}
 
 
-async def test_whoever_assigns_partitions_itself_may_commit_to_a_group_without_members_only(cluster: EmbeddedCluster) -> None:
+async def test_whoever_assigns_partitions_itself_may_commit_to_a_group_without_members_only(
+    cluster: EmbeddedCluster,
+) -> None:
     async with Driver(cluster) as member, Driver(cluster, auto_commit_interval_ms=1) as outsider:
         outsider.subscription.assign([T0])
         await outsider.poll_until(lambda: cluster.committed_offsets("g") == {T0: 5})
@@ -57,18 +77,25 @@ async def test_whoever_assigns_partitions_itself_may_commit_to_a_group_without_m
 
 
 async def test_offsets_of_an_open_transaction_are_waited_for(cluster: EmbeddedCluster) -> None:
-    async with Driver(cluster) as driver, Producer(cluster.bootstrap_servers, transactional_id="x") as producer:
+    async with (
+        Driver(cluster) as driver,
+        Producer(cluster.bootstrap_servers, transactional_id="x") as producer,
+    ):
         await shared_out([driver.subscribe("t")], 2)
         await producer.begin_transaction()
         await producer.send_offsets_to_transaction({T0: 3}, driver.member.group_metadata())
         reading = asyncio.create_task(driver.committed(T0))
-        await cluster.wait_for_request(ApiKey.OFFSET_FETCH, cluster.request_count(ApiKey.OFFSET_FETCH) + 2)
+        await cluster.wait_for_request(
+            ApiKey.OFFSET_FETCH, cluster.request_count(ApiKey.OFFSET_FETCH) + 2
+        )
         assert not reading.done()
         await producer.commit_transaction()
         assert await reading == {T0: OffsetAndMetadata(3)}
 
 
-async def test_what_one_partition_has_against_it_does_not_stop_the_others(cluster: EmbeddedCluster) -> None:
+async def test_what_one_partition_has_against_it_does_not_stop_the_others(
+    cluster: EmbeddedCluster,
+) -> None:
     seen: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
 
     class Watching(ConsumerInterceptor):
@@ -77,7 +104,9 @@ async def test_what_one_partition_has_against_it_does_not_stop_the_others(cluste
 
     async with Driver(cluster, enable_auto_commit=False, interceptors=[Watching()]) as driver:
         await shared_out([driver.subscribe("t")], 2)
-        cluster.on(ApiKey.OFFSET_COMMIT, fail(ErrorCode.OFFSET_METADATA_TOO_LARGE, topic="t", partition=0))
+        cluster.on(
+            ApiKey.OFFSET_COMMIT, fail(ErrorCode.OFFSET_METADATA_TOO_LARGE, topic="t", partition=0)
+        )
         with pytest.raises(BrokerError, match="t-0"):
             await driver.commit({T0: OffsetAndMetadata(1, "x"), T1: OffsetAndMetadata(2)})
         assert cluster.committed_offsets("g") == {T1: 2}
@@ -85,7 +114,9 @@ async def test_what_one_partition_has_against_it_does_not_stop_the_others(cluste
         assert seen == [{T0: OffsetAndMetadata(4)}]
 
 
-async def test_a_commit_that_gets_no_answer_ends_at_its_deadline_and_the_next_one_works(cluster: EmbeddedCluster) -> None:
+async def test_a_commit_that_gets_no_answer_ends_at_its_deadline_and_the_next_one_works(
+    cluster: EmbeddedCluster,
+) -> None:
     async with Driver(cluster, enable_auto_commit=False, session_timeout_ms=30_000) as driver:
         await shared_out([driver.subscribe("t")], 2)
         rule = cluster.on(ApiKey.OFFSET_COMMIT, hold())
@@ -108,23 +139,44 @@ class Everything:
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
         return b"mine"
 
-    def assign(self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]) -> dict[str, list[TopicPartition]]:
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
         assert all(each.user_data == b"mine" for each in members)
         last = max(members, key=lambda each: each.group_instance_id or "")
-        others = {tp for each in members if each is not last for tp in each.owned} if self._patient else set()
-        return {last.member_id: [TopicPartition("t", n) for n in range(partitions_per_topic["t"]) if TopicPartition("t", n) not in others]}
+        others = (
+            {tp for each in members if each is not last for tp in each.owned}
+            if self._patient
+            else set()
+        )
+        return {
+            last.member_id: [
+                TopicPartition("t", n)
+                for n in range(partitions_per_topic["t"])
+                if TopicPartition("t", n) not in others
+            ]
+        }
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None: ...
 
 
 @pytest.mark.parametrize("patient", [True, False])
-async def test_an_assignor_of_ones_own_has_to_keep_the_rules(cluster: EmbeddedCluster, patient: bool) -> None:
+async def test_an_assignor_of_ones_own_has_to_keep_the_rules(
+    cluster: EmbeddedCluster, patient: bool
+) -> None:
     settings: dict[str, Any] = {"partition_assignment_strategy": [Everything(patient=patient)]}
-    async with Driver(cluster, group_instance_id="a", **settings) as first, Driver(cluster, group_instance_id="b", **settings) as second:
+    async with (
+        Driver(cluster, group_instance_id="a", **settings) as first,
+        Driver(cluster, group_instance_id="b", **settings) as second,
+    ):
         await shared_out([first.subscribe("t")], 2)
         second.subscribe("t")
         if patient:
-            await first.poll_until(lambda: second.assigned == {T0, T1} and not first.assigned, second)
+            await first.poll_until(
+                lambda: second.assigned == {T0, T1} and not first.assigned, second
+            )
         else:
-            with pytest.raises(ConsumerStateError, match="before the one that has them has given them up"):
+            with pytest.raises(
+                ConsumerStateError, match="before the one that has them has given them up"
+            ):
                 await first.poll_until(lambda: False, second)

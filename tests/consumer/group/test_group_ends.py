@@ -1,4 +1,6 @@
-"""A consumer with a group from its start to its end, whatever happens at whatever point: it ends in time, and leaves nothing behind."""
+"""A consumer with a group from its start to its end, whatever happens at whatever point: it ends in
+time, and leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,15 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail, hold_answer
 
 QUICK: dict[str, Any] = {
-    "auto_offset_reset": "earliest", "fetch_max_wait_ms": 20, "heartbeat_interval_ms": 10, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5,
-    "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 5, "session_timeout_ms": 6_000,
-}  # fmt: skip
+    "auto_offset_reset": "earliest",
+    "fetch_max_wait_ms": 20,
+    "heartbeat_interval_ms": 10,
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 5,
+    "reconnect_backoff_ms": 1,
+    "reconnect_backoff_max_ms": 5,
+    "session_timeout_ms": 6_000,
+}
 EAGER: dict[str, Any] = {"partition_assignment_strategy": ("range",)}
 COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": ("cooperative-sticky",)}
 KIP_848: dict[str, Any] = {"group_protocol": "consumer"}
@@ -69,7 +77,9 @@ async def assert_ended(before: set[asyncio.Task[Any]], when: object) -> None:
 
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
-async def test_it_is_closed_by_another_task_at_any_turn_of_the_loop(cluster: EmbeddedCluster, protocol: dict[str, Any]) -> None:
+async def test_it_is_closed_by_another_task_at_any_turn_of_the_loop(
+    cluster: EmbeddedCluster, protocol: dict[str, Any]
+) -> None:
     """While it starts, joins, reads, commits; twice as many turns as it needs for all of that."""
     before = asyncio.all_tasks()
     loop = asyncio.get_running_loop()
@@ -87,7 +97,9 @@ async def test_it_is_closed_by_another_task_at_any_turn_of_the_loop(cluster: Emb
         with pytest.raises(ConsumerClosedError):
             await asyncio.wait_for(task, 2)
         assert consumer.state.status is ConsumerStatus.STOPPED
-        if cluster.committed_offsets(f"g{turns}") == {TopicPartition("t", number): RECORDS // 2 for number in range(2)}:
+        if cluster.committed_offsets(f"g{turns}") == {
+            TopicPartition("t", number): RECORDS // 2 for number in range(2)
+        }:
             done_at = done_at or turns
         await assert_ended(before, turns)
         if f"g{turns}" in cluster.group_ids:
@@ -97,7 +109,9 @@ async def test_it_is_closed_by_another_task_at_any_turn_of_the_loop(cluster: Emb
 
 @pytest.mark.parametrize("protocol", [COOPERATIVE, KIP_848], ids=["cooperative", "kip-848"])
 @pytest.mark.parametrize("way", ["closed", "cancelled"])
-async def test_it_ends_at_any_moment_on_real_kafka(kafka: str, protocol: dict[str, Any], way: str) -> None:
+async def test_it_ends_at_any_moment_on_real_kafka(
+    kafka: str, protocol: dict[str, Any], way: str
+) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     await make_topic(kafka, topic, 2)
     await fill(kafka, topic)
@@ -149,7 +163,9 @@ async def test_a_listener_may_close_the_consumer(cluster: EmbeddedCluster, where
 
 
 async def close_while_giving_way(servers: str, topic: str, **protocol: Any) -> None:
-    """A member that has two partitions, and has to give up one, ends in its listener: nothing is taken over after that."""
+    """A member that has two partitions, and has to give up one, ends in its listener: nothing is
+    taken over after that.
+    """
     calls: list[str] = []
 
     class Closing(RebalanceListener):
@@ -180,13 +196,17 @@ async def test_a_listener_may_close_a_consumer_that_gives_way(cluster: EmbeddedC
     await close_while_giving_way(cluster.bootstrap_servers, "t", **COOPERATIVE)
 
 
-async def test_a_listener_may_close_a_consumer_that_gives_way_in_a_group_of_the_new_protocol(kafka: str) -> None:
+async def test_a_listener_may_close_a_consumer_that_gives_way_in_a_group_of_the_new_protocol(
+    kafka: str,
+) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     await make_topic(kafka, topic, 2)
     await close_while_giving_way(kafka, topic, **KIP_848)
 
 
-async def test_a_listener_that_closes_while_the_consumer_closes_does_not_wait_for_itself(cluster: EmbeddedCluster) -> None:
+async def test_a_listener_that_closes_while_the_consumer_closes_does_not_wait_for_itself(
+    cluster: EmbeddedCluster,
+) -> None:
     class Closing(RebalanceListener):
         async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
             await consumer.close()
@@ -205,7 +225,14 @@ async def test_it_ends_although_the_clock_stands_still(cluster: EmbeddedCluster)
     await consumer.start()
     await consumer.getone()
     loop = asyncio.get_running_loop()
-    present, limit = loop.time(), threading.Timer(LIMIT_S, loop.call_soon_threadsafe, [cast("asyncio.Task[None]", asyncio.current_task()).cancel])
+    present, limit = (
+        loop.time(),
+        threading.Timer(
+            LIMIT_S,
+            loop.call_soon_threadsafe,
+            [cast("asyncio.Task[None]", asyncio.current_task()).cancel],
+        ),
+    )
     limit.start()
     loop.time = lambda: present  # type: ignore[method-assign]
     try:
@@ -241,7 +268,13 @@ async def test_the_state_tells_of_start_rebalance_and_reading(cluster: EmbeddedC
             await consumer.getmany(timeout_ms=10)
     assert cluster.request_count(ApiKey.JOIN_GROUP) > before
     await consumer.close()
-    assert [*statuses, consumer.state.status] == ["stopped", "starting", "rebalancing", "reading", "stopped"]
+    assert [*statuses, consumer.state.status] == [
+        "stopped",
+        "starting",
+        "rebalancing",
+        "reading",
+        "stopped",
+    ]
 
 
 async def test_its_tasks_cancelled_from_outside_are_told(cluster: EmbeddedCluster) -> None:
@@ -249,7 +282,9 @@ async def test_its_tasks_cancelled_from_outside_are_told(cluster: EmbeddedCluste
     async with member(cluster.bootstrap_servers, "t", auto_commit_interval_ms=1) as consumer:
         for _ in range(RECORDS):
             await consumer.getone()
-        tasks = {task for task in asyncio.all_tasks() - before if task.get_name().startswith("aioprod-")}
+        tasks = {
+            task for task in asyncio.all_tasks() - before if task.get_name().startswith("aioprod-")
+        }
         assert {"aioprod-heartbeats"} < {task.get_name() for task in tasks}
         for task in tasks:
             task.cancel()
@@ -259,13 +294,21 @@ async def test_its_tasks_cancelled_from_outside_are_told(cluster: EmbeddedCluste
                     await consumer.getmany(timeout_ms=100)
 
 
-async def test_calls_of_a_member_without_a_broker_say_why_in_their_time(cluster: EmbeddedCluster) -> None:
+async def test_calls_of_a_member_without_a_broker_say_why_in_their_time(
+    cluster: EmbeddedCluster,
+) -> None:
     address = cluster.bootstrap_servers
     consumer = member(address, "t", enable_auto_commit=False, default_api_timeout_ms=300)
     async with consumer:
         await consumer.getone()
         await cluster.stop_all()
-        for call in (consumer.commit(timeout_ms=100), consumer.commit_async(), consumer.committed(), consumer.topics(), consumer.seek_to_end()):
+        for call in (
+            consumer.commit(timeout_ms=100),
+            consumer.commit_async(),
+            consumer.committed(),
+            consumer.topics(),
+            consumer.seek_to_end(),
+        ):
             with pytest.raises(KafkaTimeoutError) as caught:
                 async with asyncio.timeout(2):
                     await call
@@ -277,14 +320,24 @@ async def test_calls_of_a_member_without_a_broker_say_why_in_their_time(cluster:
 
 
 APIS = [
-    ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP,
-]  # fmt: skip
-CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [cast("ErrorCode", number) for number in (134, 999, -7)]
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.LEAVE_GROUP,
+]
+CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
+    cast("ErrorCode", number) for number in (134, 999, -7)
+]
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 async def test_an_answer_with_any_code_is_survived_or_told(api: ApiKey) -> None:
-    """One answer with each code: who asks on gets every record, unless another consumer has its name."""
+    """One answer with each code: who asks on gets every record, unless another consumer has its
+    name.
+    """
     async with EmbeddedCluster(groups=GroupSettings(min_session_timeout_ms=1)) as cluster:
         cluster.create_topic("t", 2)
         await fill(cluster.bootstrap_servers, "t")
@@ -298,7 +351,9 @@ async def read_all_in_spite_of(cluster: EmbeddedCluster, api: ApiKey, code: Erro
     errors: list[KafkaError] = []
     seen: set[bytes] = set()
     settings = {**EAGER, "session_timeout_ms": 200}
-    async with member(cluster.bootstrap_servers, "t", group_id=f"g{int(code)}", **settings) as consumer:
+    async with member(
+        cluster.bootstrap_servers, "t", group_id=f"g{int(code)}", **settings
+    ) as consumer:
         while len(seen) < RECORDS or (not rule.used and api is not ApiKey.LEAVE_GROUP):
             try:
                 seen |= {record.value for record in await consumer.getmany(timeout_ms=20)}

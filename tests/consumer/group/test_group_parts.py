@@ -1,4 +1,6 @@
-"""The parts of a group's member that decide alone: what codes mean, who is asked how often, what a KIP-848 heartbeat has in it."""
+"""The parts of a group's member that decide alone: what codes mean, who is asked how often, what a
+KIP-848 heartbeat has in it.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,23 @@ from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.consumer.group.identity import Generation, Identity, State
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.poll_watch import PollWatch
-from aioprod.consumer.group.session import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, Session, TopicIds, Wishes
+from aioprod.consumer.group.session import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    Session,
+    TopicIds,
+    Wishes,
+)
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse, ResponseTopicPartitions, TopicPartitions
+from aioprod.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    ResponseTopicPartitions,
+    TopicPartitions,
+)
 
 E = ErrorCode
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -70,7 +84,10 @@ def test_a_member_that_stops_waiting_for_a_rebalance_still_has_its_generation() 
 
 def test_the_leader_notices_other_partitions() -> None:
     def snapshot(**counts: int) -> ClusterSnapshot:
-        topics = {name: TopicInfo(name, partitions=tuple(PartitionInfo(n, 1, 0) for n in range(count))) for name, count in counts.items()}
+        topics = {
+            name: TopicInfo(name, partitions=tuple(PartitionInfo(n, 1, 0) for n in range(count)))
+            for name, count in counts.items()
+        }
         return ClusterSnapshot(1, topics=topics)
 
     leadership = Leadership({"t": 2, "missing": 0})
@@ -97,29 +114,51 @@ async def test_only_who_does_not_ask_is_called_overdue() -> None:
     assert not overdue.is_set()
 
 
-# -- KIP-848 -----------------------------------------------------------------------------------------------------
+# -- KIP-848 ---------------------------------------------------------------------------------------
 
 
 def session(**settings: object) -> Session:
     return Session(ConsumerConfig(group_id="g", max_poll_interval_ms=7_000, **settings), "m")  # type: ignore[arg-type]
 
 
-def answer(epoch: int, *partitions: tuple[uuid.UUID, list[int]] | None) -> ConsumerGroupHeartbeatResponse:
-    given = None if partitions == (None,) else Assignment([ResponseTopicPartitions(*each) for each in partitions if each is not None])
-    return ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=epoch, heartbeat_interval_ms=5_000, assignment=given)
+def answer(
+    epoch: int, *partitions: tuple[uuid.UUID, list[int]] | None
+) -> ConsumerGroupHeartbeatResponse:
+    given = (
+        None
+        if partitions == (None,)
+        else Assignment([ResponseTopicPartitions(*each) for each in partitions if each is not None])
+    )
+    return ConsumerGroupHeartbeatResponse(
+        member_id="m", member_epoch=epoch, heartbeat_interval_ms=5_000, assignment=given
+    )
 
 
 def test_the_first_heartbeat_tells_everything_and_the_next_ones_what_is_new() -> None:
     talk = session(group_instance_id="i", group_remote_assignor="range", client_rack="r")
     wishes = Wishes(frozenset({"t", "a"}), None)
     first = talk.request("g", wishes, [])
-    assert (first.member_epoch, first.instance_id, first.rack_id, first.rebalance_timeout_ms) == (JOIN_EPOCH, "i", "r", 7_000)
-    assert (first.server_assignor, first.subscribed_topic_names, first.topic_partitions) == ("range", ["a", "t"], [])
+    assert (first.member_epoch, first.instance_id, first.rack_id, first.rebalance_timeout_ms) == (
+        JOIN_EPOCH,
+        "i",
+        "r",
+        7_000,
+    )
+    assert (first.server_assignor, first.subscribed_topic_names, first.topic_partitions) == (
+        "range",
+        ["a", "t"],
+        [],
+    )
     assert talk.answered(answer(1, (A, [0, 1])))
     assert (talk.epoch, talk.target) == (1, frozenset({(A, 0), (A, 1)}))
 
     quiet = talk.request("g", wishes, [])
-    assert (quiet.member_epoch, quiet.subscribed_topic_names, quiet.topic_partitions, quiet.server_assignor) == (1, None, None, None)
+    assert (
+        quiet.member_epoch,
+        quiet.subscribed_topic_names,
+        quiet.topic_partitions,
+        quiet.server_assignor,
+    ) == (1, None, None, None)
     assert not talk.answered(answer(1, None))
     acknowledging = talk.request("g", wishes, [(A, 1), (A, 0)])
     assert acknowledging.topic_partitions == [TopicPartitions(A, [0, 1])]
@@ -137,7 +176,11 @@ def test_after_silence_everything_is_told_again() -> None:
     talk.request("g", wishes, [(A, 0)])
     talk.unanswered()
     again = talk.request("g", wishes, [(A, 0)])
-    assert (again.member_epoch, again.subscribed_topic_names, again.topic_partitions) == (3, ["t"], [TopicPartitions(A, [0])])
+    assert (again.member_epoch, again.subscribed_topic_names, again.topic_partitions) == (
+        3,
+        ["t"],
+        [TopicPartitions(A, [0])],
+    )
 
 
 def test_an_expression_that_is_given_up_is_overwritten() -> None:
@@ -165,5 +208,3 @@ def test_names_and_ids_of_topics() -> None:
     assert ids.with_ids([("t", 1), ("u", 0)]) == {(A, 1)}
     ids.learn({"t": B})  # made anew
     assert ids.with_ids([("t", 1)]) == {(B, 1)}
-
-

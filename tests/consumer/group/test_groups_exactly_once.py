@@ -1,4 +1,6 @@
-"""Members join and leave at random while a producer writes: with commits when partitions are given away, each record is processed once."""
+"""Members join and leave at random while a producer writes: with commits when partitions are given
+away, each record is processed once.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
 KIP_848 = {"group_protocol": "consumer"}
 
 
-async def run(bootstrap: str, settings: dict[str, Any], seed: int, changes: int, topic: str = "") -> list[Reader]:
+async def run(
+    bootstrap: str, settings: dict[str, Any], seed: int, changes: int, topic: str = ""
+) -> list[Reader]:
     topic = topic or f"t-{uuid.uuid4().hex[:8]}"
     await make_topic(bootstrap, topic, PARTITIONS)
     make = partial(Reader, group_id=f"g-{topic}", **settings)
-    written, processed, members = await come_and_go(bootstrap, topic, PARTITIONS, changes, random.Random(seed), [make])
+    written, processed, members = await come_and_go(
+        bootstrap, topic, PARTITIONS, changes, random.Random(seed), [make]
+    )
     print(f"seed {seed}: {len(written)} records, {len(members)} members")
     check_once(written, processed)
     assert not [call for member in members for call in member.calls if call[0] == "lost"]
@@ -35,22 +41,34 @@ async def run(bootstrap: str, settings: dict[str, Any], seed: int, changes: int,
 async def come_and_go_once(bootstrap: str, settings: dict[str, Any]) -> None:
     members = await run(bootstrap, settings, seed=7, changes=12)
     if settings is COOPERATIVE:
-        assert any(len(partitions) < PARTITIONS for member in members for name, partitions in member.calls if name == "revoked")
+        assert any(
+            len(partitions) < PARTITIONS
+            for member in members
+            for name, partitions in member.calls
+            if name == "revoked"
+        )
 
 
-@pytest.mark.parametrize("settings", [EAGER, ROUND_ROBIN, STICKY, COOPERATIVE], ids=["range", "roundrobin", "sticky", "cooperative"])
+@pytest.mark.parametrize(
+    "settings",
+    [EAGER, ROUND_ROBIN, STICKY, COOPERATIVE],
+    ids=["range", "roundrobin", "sticky", "cooperative"],
+)
 async def test_members_come_and_go(broker: EmbeddedCluster, settings: dict[str, Any]) -> None:
     await come_and_go_once(broker.bootstrap_servers, settings)
 
 
-@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])  # the broker does not know of more kinds
+@pytest.mark.parametrize(
+    "settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"]
+)  # the broker does not know of more kinds
 async def test_members_come_and_go_on_real_kafka(kafka: str, settings: dict[str, Any]) -> None:
     await come_and_go_once(kafka, settings)
 
 
 @pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])
 async def test_members_come_and_go_while_their_coordinator_moves(settings: dict[str, Any]) -> None:
-    # Whoever leaves just when the coordinator moves is taken for a member until its session is over.
+    # Whoever leaves just when the coordinator moves is taken for a member until its session is
+    # over.
     async with EmbeddedCluster(nodes=3, groups=GroupSettings(min_session_timeout_ms=1)) as cluster:
         topic = f"t-{uuid.uuid4().hex[:8]}"
 
@@ -61,7 +79,13 @@ async def test_members_come_and_go_while_their_coordinator_moves(settings: dict[
 
         moving = asyncio.create_task(move_on())
         try:
-            await run(cluster.bootstrap_servers, {**settings, "session_timeout_ms": 3_000}, seed=5, changes=10, topic=topic)
+            await run(
+                cluster.bootstrap_servers,
+                {**settings, "session_timeout_ms": 3_000},
+                seed=5,
+                changes=10,
+                topic=topic,
+            )
         finally:
             moving.cancel()
 

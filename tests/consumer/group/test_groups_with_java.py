@@ -1,4 +1,5 @@
-"""Groups of our members and of Java's, each in a process: they join, leave and are killed while records are written and their topic grows.
+"""Groups of our members and of Java's, each in a process: they join, leave and are killed while
+records are written and their topic grows.
 
 Each record is processed once: a killed member has processed what it had committed.
 """
@@ -28,10 +29,17 @@ PARTITIONS = 5
 SESSION_MS = 3_000
 BROKER_SETTINGS = {
     "group.min.session.timeout.ms": "1000",
-    "group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": str(SESSION_MS),
-    "group.consumer.min.heartbeat.interval.ms": "200", "group.consumer.heartbeat.interval.ms": "200",
-}  # fmt: skip
-COMMON = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "metadata.max.age.ms": "500", "retry.backoff.ms": "20"}
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+}
+COMMON = {
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": "false",
+    "metadata.max.age.ms": "500",
+    "retry.backoff.ms": "20",
+}
 CLASSIC = {"session.timeout.ms": str(SESSION_MS), "heartbeat.interval.ms": "100"}
 
 
@@ -52,7 +60,9 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """An embedded broker, then real ones, with short sessions."""
     if request.param == "embedded":
-        with EmbeddedCluster.in_thread(groups=GroupSettings(min_session_timeout_ms=1_000)) as running:
+        with EmbeddedCluster.in_thread(
+            groups=GroupSettings(min_session_timeout_ms=1_000)
+        ) as running:
             yield Broker(running.bootstrap_servers, KAFKA_VERSIONS[0])
     else:
         with RealKafka(version=request.param, settings=BROKER_SETTINGS) as real:
@@ -75,7 +85,9 @@ class Group:
 
     async def __aenter__(self) -> Group:
         await make_topic(self.server.bootstrap, self.topic, self.partitions)
-        self._producer = await Producer(self.server.bootstrap, linger_ms=1, metadata_max_age_ms=500).__aenter__()
+        self._producer = await Producer(
+            self.server.bootstrap, linger_ms=1, metadata_max_age_ms=500
+        ).__aenter__()
         self._admin = await Admin(bootstrap_servers=self.server.bootstrap).__aenter__()
         self._stopping = False
         self._writing = asyncio.create_task(self._write())
@@ -83,7 +95,9 @@ class Group:
 
     async def __aexit__(self, *exc: object) -> None:
         self._stopping = True
-        await asyncio.gather(*(member.end() for member in self.ever), self._writing, return_exceptions=True)
+        await asyncio.gather(
+            *(member.end() for member in self.ever), self._writing, return_exceptions=True
+        )
         await self._admin.close()
         await self._producer.close()
 
@@ -92,15 +106,26 @@ class Group:
             for _ in range(20):
                 value = str(len(self.written)).encode()
                 self.written.append(value)
-                await self._producer.send(self.topic, value, partition=len(self.written) % self.partitions)
+                await self._producer.send(
+                    self.topic, value, partition=len(self.written) % self.partitions
+                )
             await asyncio.sleep(0.02)
 
     def start(self, kind: str, instance: str = "") -> ProcessMember:
-        settings = {"bootstrap.servers": self.server.bootstrap, "group.id": f"g-{self.topic}", **COMMON, **self.settings}
+        settings = {
+            "bootstrap.servers": self.server.bootstrap,
+            "group.id": f"g-{self.topic}",
+            **COMMON,
+            **self.settings,
+        }
         if instance:
             settings["group.instance.id"] = instance
         name = f"{len(self.ever)}-{kind}{instance}"
-        command = our_command(self.topic, settings) if kind == "ours" else java_command(self.classes, self.server.version, self.topic, settings)
+        command = (
+            our_command(self.topic, settings)
+            if kind == "ours"
+            else java_command(self.classes, self.server.version, self.topic, settings)
+        )
         member = ProcessMember(name, command, self.directory / f"{name}.log")
         self.ever.append(member)
         self.present.append(member)
@@ -116,13 +141,17 @@ class Group:
         member.forget_uncommitted(await self.committed(member.holds))
 
     async def committed(self, partitions: set[int]) -> dict[int, int]:
-        """Offsets of the partitions that a killed member had: what it had sent may be on its way still, and nobody else commits there yet."""
+        """Offsets of the partitions that a killed member had: what it had sent may be on its way
+        still, and nobody else commits there yet.
+        """
         before: dict[int, int] | None = None
         places = [TopicPartition(self.topic, number) for number in partitions]
         async with asyncio.timeout(SESSION_MS / 1000):
             while True:
                 found = await self._admin.list_consumer_group_offsets(f"g-{self.topic}", places)
-                offsets = {tp.partition: each.offset for tp, each in found.items() if each is not None}
+                offsets = {
+                    tp.partition: each.offset for tp, each in found.items() if each is not None
+                }
                 if offsets == before:
                     return offsets
                 before = offsets
@@ -131,13 +160,20 @@ class Group:
     async def grow(self, count: int) -> None:
         (await self._admin.create_partitions({self.topic: self.partitions + count})).check()
         async with asyncio.timeout(LIMIT_S):
-            while len(await self._producer.partitions_for(self.topic) or ()) < self.partitions + count:  # noqa: ASYNC110
+            while (  # noqa: ASYNC110
+                len(await self._producer.partitions_for(self.topic) or ()) < self.partitions + count
+            ):
                 await asyncio.sleep(0.05)
         self.partitions += count
 
     @property
     def processed(self) -> list[bytes]:
-        return [value.encode() for member in self.ever for records in member.read.values() for _, value in records]
+        return [
+            value.encode()
+            for member in self.ever
+            for records in member.read.values()
+            for _, value in records
+        ]
 
     async def progress(self, count: int = 300) -> None:
         """Wait until so many records more were processed."""
@@ -156,7 +192,9 @@ class Group:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             missing = sorted(set(self.written) - set(self.processed), key=int)
-            raise AssertionError(f"missing {len(missing)} of {len(self.written)}: {missing[:20]}; {self.story()}") from None
+            raise AssertionError(
+                f"missing {len(missing)} of {len(self.written)}: {missing[:20]}; {self.story()}"
+            ) from None
         await asyncio.gather(*(self.leave(member) for member in list(self.present)))
         print(self.story())
         assert not [member.name for member in self.ever if member.numbers("lost")]
@@ -170,7 +208,12 @@ class Group:
                 for offset, _ in records:
                     reads[partition, offset].append(member.name)
         doubled = [f"{place}: {names}" for place, names in sorted(reads.items()) if len(names) > 1]
-        return "\n".join([*(f"{member.name}: {member.events} {member.refused}" for member in self.ever), *doubled])
+        return "\n".join(
+            [
+                *(f"{member.name}: {member.events} {member.refused}" for member in self.ever),
+                *doubled,
+            ]
+        )
 
 
 async def come_and_go(group: Group, rng: random.Random, changes: int) -> None:
@@ -189,8 +232,12 @@ async def come_and_go(group: Group, rng: random.Random, changes: int) -> None:
 
 
 @pytest.fixture(params=["cooperative-sticky", "sticky"])
-async def group(request: pytest.FixtureRequest, server: Broker, classes: Path, tmp_path: Path) -> AsyncIterator[Group]:
-    async with Group(server, classes, tmp_path, {**CLASSIC, "partition.assignment.strategy": request.param}) as running:
+async def group(
+    request: pytest.FixtureRequest, server: Broker, classes: Path, tmp_path: Path
+) -> AsyncIterator[Group]:
+    async with Group(
+        server, classes, tmp_path, {**CLASSIC, "partition.assignment.strategy": request.param}
+    ) as running:
         yield running
 
 
@@ -206,18 +253,26 @@ async def test_they_come_and_go_and_are_killed(group: Group, seed: int) -> None:
 
 
 async def shared_out(group: Group) -> list[set[int]]:
-    """Wait until all partitions are with the members that are present, in equal shares; returns these."""
+    """Wait until all partitions are with the members that are present, in equal shares; returns
+    these.
+    """
     async with asyncio.timeout(LIMIT_S):
         while True:
             shares = [member.holds for member in group.present]
             sizes = sorted(map(len, shares))
-            if sizes[-1] - sizes[0] <= 1 and set().union(*shares) == set(range(group.partitions)) and sum(sizes) == group.partitions:
+            if (
+                sizes[-1] - sizes[0] <= 1
+                and set().union(*shares) == set(range(group.partitions))
+                and sum(sizes) == group.partitions
+            ):
                 return shares
             await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(("leading", "following"), [("java", "ours"), ("ours", "java")])
-async def test_who_leads_gives_all_their_share_and_takes_no_more_than_it_must(group: Group, leading: str, following: str) -> None:
+async def test_who_leads_gives_all_their_share_and_takes_no_more_than_it_must(
+    group: Group, leading: str, following: str
+) -> None:
     leader = group.start(leading)
     await shared_out(group)
     group.start(following)
@@ -225,9 +280,14 @@ async def test_who_leads_gives_all_their_share_and_takes_no_more_than_it_must(gr
     third = group.start(following)
     after = await shared_out(group)
     # Whoever reads the other's bytes knows what each had.
-    assert all(later <= earlier for later, earlier in zip(after, before, strict=False)), (before, after)
+    assert all(later <= earlier for later, earlier in zip(after, before, strict=False)), (
+        before,
+        after,
+    )
     assert [3] in leader.numbers("leads")
-    assert not [member for member in group.present if member is not leader and member.numbers("leads")]
+    assert not [
+        member for member in group.present if member is not leader and member.numbers("leads")
+    ]
     await group.progress()
     second_before, third_before = group.present[1].holds, third.holds
     await group.leave(leader)
@@ -239,7 +299,9 @@ async def test_who_leads_gives_all_their_share_and_takes_no_more_than_it_must(gr
 
 
 @pytest.mark.parametrize("leading", ["java", "ours"])
-async def test_static_members_are_started_again_without_a_rebalance(group: Group, leading: str) -> None:
+async def test_static_members_are_started_again_without_a_rebalance(
+    group: Group, leading: str
+) -> None:
     """Also the leader, which still sees that the topic grows (KIP-814)."""
     group.settings["session.timeout.ms"] = "20000"
     kinds = [leading, "java" if leading == "ours" else "ours"]
@@ -247,7 +309,12 @@ async def test_static_members_are_started_again_without_a_rebalance(group: Group
     for kind in kinds:
         present[kind] = group.start(kind, f"{kind}-1")
         await shared_out(group)
-    for kind, away in [(kinds[0], group.leave), (kinds[1], group.kill), (kinds[0], group.kill), (kinds[1], group.leave)]:
+    for kind, away in [
+        (kinds[0], group.leave),
+        (kinds[1], group.kill),
+        (kinds[0], group.kill),
+        (kinds[1], group.leave),
+    ]:
         await group.progress()
         other = next(member for each, member in present.items() if each != kind)
         held, told = present[kind].holds, list(other.events)
@@ -267,7 +334,12 @@ async def test_a_group_of_the_new_protocol(classes: Path, tmp_path: Path) -> Non
     """KIP-848."""
     rng = random.Random(3)
     with RealKafka(settings=BROKER_SETTINGS) as kafka:
-        async with Group(Broker(kafka.bootstrap_servers, KAFKA_VERSIONS[0]), classes, tmp_path, {"group.protocol": "consumer"}) as group:
+        async with Group(
+            Broker(kafka.bootstrap_servers, KAFKA_VERSIONS[0]),
+            classes,
+            tmp_path,
+            {"group.protocol": "consumer"},
+        ) as group:
             for kind in ("ours", "java"):
                 group.start(kind)
             await group.progress()

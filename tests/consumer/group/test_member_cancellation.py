@@ -1,4 +1,6 @@
-"""A member whose owner is cancelled at each single point: nothing is left, the listener is told of everything once, the group goes on."""
+"""A member whose owner is cancelled at each single point: nothing is left, the listener is told of
+everything once, the group goes on.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def check_told_once(calls: list[tuple[str, list[TopicPartition]]]) -> None:
 
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
-async def test_a_member_that_is_cancelled_anywhere_leaves_nothing_behind(broker: EmbeddedCluster, protocol: dict[str, Any]) -> None:
+async def test_a_member_that_is_cancelled_anywhere_leaves_nothing_behind(
+    broker: EmbeddedCluster, protocol: dict[str, Any]
+) -> None:
     broker.create_topic("t", 4)
     listeners: dict[int, SlowListener] = {}
 
@@ -54,7 +58,9 @@ async def test_a_member_that_is_cancelled_anywhere_leaves_nothing_behind(broker:
             await driver.commit()
             broker.rebalance_group(f"g{number}")
             # A cooperative member keeps everything: it hears of an empty gain.
-            await driver.poll_until(lambda: len([name for name, _ in listener.calls if name == "assigned"]) == 2)
+            await driver.poll_until(
+                lambda: len([name for name, _ in listener.calls if name == "assigned"]) == 2
+            )
 
     async def check(number: int, cancelled: bool) -> None:
         check_told_once(listeners[number].calls)
@@ -67,7 +73,11 @@ async def test_a_member_that_is_cancelled_anywhere_leaves_nothing_behind(broker:
     left = [task for task in asyncio.all_tasks() - before if "broker" not in task.get_name()]
     if left:
         await asyncio.wait(left, timeout=1)
-    assert not [task.get_name() for task in left if not task.done() and task.get_name().startswith("aioprod-")]
+    assert not [
+        task.get_name()
+        for task in left
+        if not task.done() and task.get_name().startswith("aioprod-")
+    ]
 
 
 async def test_a_cancelled_poll_loses_nothing(broker: EmbeddedCluster) -> None:
@@ -91,11 +101,20 @@ async def test_a_cancelled_poll_loses_nothing(broker: EmbeddedCluster) -> None:
     check_told_once(listener.calls)
 
 
-APIS = [ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP]
+APIS = [
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.LEAVE_GROUP,
+]
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-async def test_close_ends_in_time_while_the_coordinator_keeps_silent(broker: EmbeddedCluster, api: ApiKey) -> None:
+async def test_close_ends_in_time_while_the_coordinator_keeps_silent(
+    broker: EmbeddedCluster, api: ApiKey
+) -> None:
     broker.create_topic("t", 4)
     rule = broker.on_every(api, hold())
     loop = asyncio.get_running_loop()
@@ -117,7 +136,10 @@ async def test_a_listener_that_fails_is_heard_and_changes_nothing(broker: Embedd
         raise RuntimeError("no")
 
     listener = Listener(complain)
-    async with Driver(broker, listener=listener, **EAGER) as first, Driver(broker, **EAGER) as second:
+    async with (
+        Driver(broker, listener=listener, **EAGER) as first,
+        Driver(broker, **EAGER) as second,
+    ):
         await shared_out([first.subscribe("t")], 4)
         second.subscribe("t")
         with pytest.raises(RuntimeError, match="no"):
@@ -129,7 +151,9 @@ async def test_a_listener_that_fails_is_heard_and_changes_nothing(broker: Embedd
     assert [name for name, _ in listener.calls] == ["assigned", "revoked", "assigned", "revoked"]
 
 
-async def test_tasks_that_are_killed_from_outside_are_told_of_and_replaced(broker: EmbeddedCluster) -> None:
+async def test_tasks_that_are_killed_from_outside_are_told_of_and_replaced(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t", 4)
     listener = Listener()
     async with Driver(broker, listener=listener) as driver:
@@ -142,7 +166,9 @@ async def test_tasks_that_are_killed_from_outside_are_told_of_and_replaced(broke
         assert [name for name, _ in listener.calls] == ["assigned", "lost", "assigned"]
 
 
-async def test_an_auto_commit_that_fails_does_not_hold_up_a_rebalance_for_long(broker: EmbeddedCluster) -> None:
+async def test_an_auto_commit_that_fails_does_not_hold_up_a_rebalance_for_long(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t", 4)
     async with Driver(broker) as first, Driver(broker) as second:
         await shared_out([first.subscribe("t")], 4)

@@ -1,4 +1,6 @@
-"""Groups of our consumers and of clients that nobody here wrote: whoever leads, each record is processed once."""
+"""Groups of our consumers and of clients that nobody here wrote: whoever leads, each record is
+processed once.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,15 @@ PAIRS = [
 async def run(bootstrap: str, foreign: Any, seed: int, changes: int, **settings: Any) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     await make_topic(bootstrap, topic, PARTITIONS)
-    makers = [partial(Reader, group_id=f"g-{topic}", **settings), partial(foreign, group_id=f"g-{topic}")]
+    makers = [
+        partial(Reader, group_id=f"g-{topic}", **settings),
+        partial(foreign, group_id=f"g-{topic}"),
+    ]
     if seed % 2:  # who comes first leads
         makers.reverse()
-    written, processed, members = await come_and_go(bootstrap, topic, PARTITIONS, changes, random.Random(seed), makers)
+    written, processed, members = await come_and_go(
+        bootstrap, topic, PARTITIONS, changes, random.Random(seed), makers
+    )
     print(f"seed {seed}: {len(written)} records, {len(members)} members")
     check_once(written, processed)
 
@@ -34,12 +41,24 @@ async def run(bootstrap: str, foreign: Any, seed: int, changes: int, **settings:
 @pytest.mark.parametrize(("foreign", "strategy"), PAIRS)
 async def test_ours_and_theirs(bootstrap: str, foreign: Any, strategy: str) -> None:
     seed = 2 if strategy == "range" else 5
-    await run(bootstrap, partial(foreign, strategy=strategy), seed, 6, partition_assignment_strategy=(strategy,))
+    await run(
+        bootstrap,
+        partial(foreign, strategy=strategy),
+        seed,
+        6,
+        partition_assignment_strategy=(strategy,),
+    )
 
 
 @pytest.mark.parametrize(("foreign", "strategy"), [PAIRS[0], PAIRS[1], PAIRS[3]])
 async def test_ours_and_theirs_on_kafka_3_9(kafka_3_9: str, foreign: Any, strategy: str) -> None:
-    await run(kafka_3_9, partial(foreign, strategy=strategy), 5, 5, partition_assignment_strategy=(strategy,))
+    await run(
+        kafka_3_9,
+        partial(foreign, strategy=strategy),
+        5,
+        5,
+        partition_assignment_strategy=(strategy,),
+    )
 
 
 async def test_ours_and_librdkafka_in_a_group_of_the_new_protocol(kafka: str) -> None:

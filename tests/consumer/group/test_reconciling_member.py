@@ -13,9 +13,15 @@ from group_readers import make_topic
 from aioprod.cluster.client import ClusterClient
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, UnsupportedVersionError
-from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
+from aioprod.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    DescribedGroup,
+)
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from aioprod.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
@@ -39,25 +45,47 @@ async def describe(kafka: str, group_id: str) -> DescribedGroup:
         return reply.groups[0]
 
 
-async def test_members_share_the_partitions_and_whoever_leaves_gives_way(kafka: str, topic: str) -> None:
+async def test_members_share_the_partitions_and_whoever_leaves_gives_way(
+    kafka: str, topic: str
+) -> None:
     listener = Listener()
-    async with Driver(kafka, topic, listener=listener, enable_auto_commit=False, group_remote_assignor="range", **NEW) as first:
+    async with Driver(
+        kafka,
+        topic,
+        listener=listener,
+        enable_auto_commit=False,
+        group_remote_assignor="range",
+        **NEW,
+    ) as first:
         await shared_out([first.subscribe(topic)], 4)
         metadata = first.member.group_metadata()
-        assert (metadata.group_id, metadata.generation_id > 0, len(metadata.member_id)) == (topic, True, 22)
+        assert (metadata.group_id, metadata.generation_id > 0, len(metadata.member_id)) == (
+            topic,
+            True,
+            22,
+        )
         async with Driver(kafka, topic, enable_auto_commit=False, **NEW) as second:
             await shared_out([first, second.subscribe(topic)], 4)
             described = await describe(kafka, topic)
-            assert (described.group_state, described.assignor_name, len(described.members)) == ("Stable", "range", 2)
+            assert (described.group_state, described.assignor_name, len(described.members)) == (
+                "Stable",
+                "range",
+                2,
+            )
             await second.commit({tps(topic, 0)[0]: OffsetAndMetadata(5, "note", 1)})
         await shared_out([first], 4)
-        assert (await first.committed(*tps(topic, 0, 1))) == {tps(topic, 0)[0]: OffsetAndMetadata(5, "note", 1), tps(topic, 1)[0]: None}
+        assert (await first.committed(*tps(topic, 0, 1))) == {
+            tps(topic, 0)[0]: OffsetAndMetadata(5, "note", 1),
+            tps(topic, 1)[0]: None,
+        }
     assert [name for name, _ in listener.calls if name == "lost"] == []
     assert listener.calls[-1] == ("revoked", tps(topic, 0, 1, 2, 3))
     assert (await describe(kafka, topic)).group_state == "Empty"
 
 
-async def test_a_static_member_comes_back_to_its_partitions_and_a_second_one_is_refused(kafka: str, topic: str) -> None:
+async def test_a_static_member_comes_back_to_its_partitions_and_a_second_one_is_refused(
+    kafka: str, topic: str
+) -> None:
     async with Driver(kafka, topic, group_instance_id="a", **NEW) as first:
         async with Driver(kafka, topic, group_instance_id="b", **NEW) as second:
             await shared_out([first.subscribe(topic), second.subscribe(topic)], 4)
@@ -72,13 +100,17 @@ async def test_a_static_member_comes_back_to_its_partitions_and_a_second_one_is_
             await again.subscribe(topic).poll_until(lambda: again.assigned == before, first)
 
 
-async def test_new_partitions_and_topics_of_an_expression_of_the_broker_come_by_themselves(kafka: str, topic: str) -> None:
+async def test_new_partitions_and_topics_of_an_expression_of_the_broker_come_by_themselves(
+    kafka: str, topic: str
+) -> None:
     async with Driver(kafka, topic, **NEW) as driver:
         driver.subscription.subscribe_pattern(SubscriptionPattern(f"{topic}.*"), None)
         driver.member.subscription_changed()
         await shared_out([driver], 4)
         async with ClusterClient(kafka) as client:
-            await client.request(CreatePartitionsRequest([CreatePartitionsTopic(topic, 6, None)], 10_000))
+            await client.request(
+                CreatePartitionsRequest([CreatePartitionsTopic(topic, 6, None)], 10_000)
+            )
         await driver.poll_until(lambda: len(driver.assigned) == 6)
         await driver.member.unsubscribe(asyncio.get_running_loop().time() + 5)
         assert not driver.assigned
@@ -89,7 +121,10 @@ async def test_new_partitions_and_topics_of_an_expression_of_the_broker_come_by_
 
 async def test_who_does_not_poll_leaves_and_comes_back(kafka: str, topic: str) -> None:
     listener = Listener()
-    async with Driver(kafka, topic, **NEW) as first, Driver(kafka, topic, listener=listener, max_poll_interval_ms=1_000, **NEW) as slow:
+    async with (
+        Driver(kafka, topic, **NEW) as first,
+        Driver(kafka, topic, listener=listener, max_poll_interval_ms=1_000, **NEW) as slow,
+    ):
         await shared_out([first.subscribe(topic), slow.subscribe(topic)], 4)
         await shared_out([first], 4)
         with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
@@ -98,7 +133,9 @@ async def test_who_does_not_poll_leaves_and_comes_back(kafka: str, topic: str) -
         assert "lost" in [name for name, _ in listener.calls]
 
 
-async def test_a_member_that_the_coordinator_puts_out_joins_again_with_the_same_id(kafka: str, topic: str) -> None:
+async def test_a_member_that_the_coordinator_puts_out_joins_again_with_the_same_id(
+    kafka: str, topic: str
+) -> None:
     listener = Listener()
     async with Driver(kafka, topic, listener=listener, **NEW) as driver:
         await shared_out([driver.subscribe(topic)], 4)
@@ -108,7 +145,9 @@ async def test_a_member_that_the_coordinator_puts_out_joins_again_with_the_same_
             reply = await client.request(ConsumerGroupHeartbeatRequest(topic, member_id, -1))
             assert reply.error_code == 0
         driver.subscribe(topic)  # has a heartbeat go out now
-        await driver.poll_until(lambda: [name for name, _ in listener.calls] == ["assigned", "lost", "assigned"])
+        await driver.poll_until(
+            lambda: [name for name, _ in listener.calls] == ["assigned", "lost", "assigned"]
+        )
         assert driver.member.group_metadata().member_id == member_id
         await shared_out([driver], 4)
 
@@ -125,5 +164,7 @@ async def test_an_old_broker_is_named_as_such(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 1)
     async with Driver(broker, **NEW) as driver:
         driver.subscribe("t")
-        with pytest.raises(UnsupportedVersionError, match=r'group_protocol="consumer" needs Kafka 4\.0'):
+        with pytest.raises(
+            UnsupportedVersionError, match=r'group_protocol="consumer" needs Kafka 4\.0'
+        ):
             await driver.poll_until(lambda: False)

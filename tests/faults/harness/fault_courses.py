@@ -36,7 +36,9 @@ async def kill(stage: Stage) -> None:
 
 
 async def kill_controller(stage: Stage) -> None:
-    """kill -9 of the node that leads the controllers, too: first they elect another, then the session begins anew."""
+    """kill -9 of the node that leads the controllers, too: first they elect another, then the
+    session begins anew.
+    """
     for _ in range(_ROUNDS):
         node = stage.cluster.active_controller()
         stage.fault(f"kill -9 of node {node}, the active controller", [node])
@@ -104,7 +106,9 @@ async def outage(stage: Stage) -> None:
 
 
 async def hole(stage: Stage) -> None:
-    """A node with the only replica of two partitions is gone for longer than deliveries are waited for."""
+    """A node with the only replica of two partitions is gone for longer than deliveries are waited
+    for.
+    """
     node = stage.not_controlling(0)
     stage.fault(f"kill -9 of node {node}, the only replica of its partitions", [node])
     await asyncio.to_thread(stage.cluster.kill, node)
@@ -127,7 +131,9 @@ def dark(stop: asyncio.Event) -> Callable[[Stage], Awaitable[None]]:
 
 
 class EverySoOften:
-    """A proxy's plan: harm to one Produce request each so many seconds, by turns; ``moments`` gets when."""
+    """A proxy's plan: harm to one Produce request each so many seconds, by turns; ``moments`` gets
+    when.
+    """
 
     def __init__(self, moments: list[float], seconds: float, *faults: Fault) -> None:
         self._moments = moments
@@ -146,7 +152,9 @@ class EverySoOften:
 
 def cuts(moments: list[float]) -> Plan:
     """The connection is cut in the middle of a request."""
-    return EverySoOften(moments, 1.5, CutRequest(40), CutRequest(5, reset=True), CutRequest(90), CutRequest(0))
+    return EverySoOften(
+        moments, 1.5, CutRequest(40), CutRequest(5, reset=True), CutRequest(90), CutRequest(0)
+    )
 
 
 def lost_acknowledgements(moments: list[float]) -> Plan:
@@ -171,7 +179,15 @@ async def wait(_: Stage) -> None:
 
 def frequently_all(moments: list[float]) -> Plan:
     """Much harm in a short time, so that whatever can go wrong does."""
-    return EverySoOften(moments, 0.15, CutAnswer(0), Stall(0.3), CutRequest(40), CutAnswer(4, reset=True), CutRequest(5))
+    return EverySoOften(
+        moments,
+        0.15,
+        CutAnswer(0),
+        Stall(0.3),
+        CutRequest(40),
+        CutAnswer(4, reset=True),
+        CutRequest(5),
+    )
 
 
 async def briefly(_: Stage) -> None:

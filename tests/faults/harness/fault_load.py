@@ -1,7 +1,9 @@
-"""Load by three clients at once: aioprod, whose every record goes into a history to be judged, and two to measure it by.
+"""Load by three clients at once: aioprod, whose every record goes into a history to be judged, and
+two to measure it by.
 
-All send small numbered records at the same pace to partitions that are led alike; one task per partition and half, so that a partition that hangs
-holds up no other. Settings are each client's defaults with acks=all and idempotence, but for what a scenario asks for.
+All send small numbered records at the same pace to partitions that are led alike; one task per
+partition and half, so that a partition that hangs holds up no other. Settings are each client's
+defaults with acks=all and idempotence, but for what a scenario asks for.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from fault_timeline import Failure, Timeline
 
 from aioprod import Delivery, KafkaError, Producer, TopicPartition
 from aioprod.testing.simulation.checkers import Finding
-from aioprod.testing.simulation.history import OK, Content, History, Place, ProducerTrace, Promise, SentRecord, error_name
+from aioprod.testing.simulation.history import (
+    OK,
+    Content,
+    History,
+    Place,
+    ProducerTrace,
+    Promise,
+    SentRecord,
+    error_name,
+)
 
 PARTITIONS = 6
 #: Seconds between two records of one task.
@@ -79,14 +90,22 @@ class AioprodLoad:
         self._limits = limits = Limits(settings)
         transactional_id = settings.get("transactional_id")
         trace = ProducerTrace(
-            self.name, Promise.EXACTLY_ONCE, True, limits.delivery + 1.0, limits.block + 1.0, transactional_id=transactional_id
+            self.name,
+            Promise.EXACTLY_ONCE,
+            True,
+            limits.delivery + 1.0,
+            limits.block + 1.0,
+            transactional_id=transactional_id,
         )
         self.trace = self.history.producers[self.name] = trace
 
     async def run(self, stop: asyncio.Event) -> None:
         await self.producer.start()
         try:
-            tasks = [self._send_until(stop, number % self._partitions) for number in range(self._partitions * TASKS_PER_PARTITION)]
+            tasks = [
+                self._send_until(stop, number % self._partitions)
+                for number in range(self._partitions * TASKS_PER_PARTITION)
+            ]
             await asyncio.gather(*tasks)
         finally:
             await self.close()
@@ -111,23 +130,35 @@ class AioprodLoad:
         delivery.add_done_callback(partial(self._ended, record, partition, time.monotonic()))
         return delivery
 
-    def _ended(self, record: SentRecord, partition: int, sent_at: float, delivery: Delivery) -> None:
+    def _ended(
+        self, record: SentRecord, partition: int, sent_at: float, delivery: Delivery
+    ) -> None:
         now = time.monotonic()
         self.timeline.open -= 1
         error = delivery.exception()
         if error is not None:
-            self.timeline.failures.append(Failure(partition, now, now - sent_at, type(error).__name__))
+            self.timeline.failures.append(
+                Failure(partition, now, now - sent_at, type(error).__name__)
+            )
             self.history.failed(record, error_name(error), never_left=False)
             return
         self.timeline.acknowledged[partition].append(now)
         metadata = delivery.result()
-        self.history.acknowledged(record, Place(TopicPartition(metadata.topic, metadata.partition), metadata.offset))
+        self.history.acknowledged(
+            record, Place(TopicPartition(metadata.topic, metadata.partition), metadata.offset)
+        )
 
     def anomalies(self, findings: list[Finding]) -> set[str]:
-        """What is wrong, by name; "failure" where a record was given up, to which nothing but its time-out entitles."""
-        return {finding.anomaly for finding in findings} | ({"failure"} if self.timeline.failures else set())
+        """What is wrong, by name; "failure" where a record was given up, to which nothing but its
+        time-out entitles.
+        """
+        return {finding.anomaly for finding in findings} | (
+            {"failure"} if self.timeline.failures else set()
+        )
 
-    async def call(self, name: str, work: Coroutine[Any, Any, Any], limit: float) -> KafkaError | None:
+    async def call(
+        self, name: str, work: Coroutine[Any, Any, Any], limit: float
+    ) -> KafkaError | None:
         """Make a call that has a limit; one that breaks it by far is given up, and noted so."""
         trace = self.history.call(self.name, name, limit)
         try:
@@ -143,14 +174,26 @@ class AioprodLoad:
 
     async def close(self) -> None:
         """Close, and look for what is left."""
-        limit = self._limits.delivery if self._close_timeout_ms is None else self._close_timeout_ms / 1000
+        limit = (
+            self._limits.delivery
+            if self._close_timeout_ms is None
+            else self._close_timeout_ms / 1000
+        )
         began = time.monotonic()
-        await self.call("close", self.producer.close(self._close_timeout_ms), limit + _CLOSE_SLACK_SECONDS)
+        await self.call(
+            "close", self.producer.close(self._close_timeout_ms), limit + _CLOSE_SLACK_SECONDS
+        )
         self.timeline.close_seconds = time.monotonic() - began
         pool = self.producer._pool
         if pool.available != pool.total:
-            self.trace.leftovers.append(f"{pool.total - pool.available} bytes of memory were not given back")
-        if self.producer._accumulator.incomplete or self.producer._sender.in_flight or self.producer._brokers.connected:
+            self.trace.leftovers.append(
+                f"{pool.total - pool.available} bytes of memory were not given back"
+            )
+        if (
+            self.producer._accumulator.incomplete
+            or self.producer._sender.in_flight
+            or self.producer._brokers.connected
+        ):
             self.trace.leftovers.append("batches, requests or connections")
 
 
@@ -159,12 +202,26 @@ class AiokafkaLoad:
 
     name = "aiokafka"
 
-    def __init__(self, servers: str, topic: str, *, close_timeout_s: float = 60, partitions: int = PARTITIONS, **settings: Any) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        close_timeout_s: float = 60,
+        partitions: int = PARTITIONS,
+        **settings: Any,
+    ) -> None:
         self.timeline = Timeline()
         self._topic = topic
         self._partitions = partitions
         self._close_timeout_s = close_timeout_s
-        self._make = partial(AIOKafkaProducer, bootstrap_servers=servers, acks="all", enable_idempotence=True, **settings)
+        self._make = partial(
+            AIOKafkaProducer,
+            bootstrap_servers=servers,
+            acks="all",
+            enable_idempotence=True,
+            **settings,
+        )
         self._waiting: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -197,7 +254,9 @@ class AiokafkaLoad:
             self.timeline.open += 1
             began = time.monotonic()
             try:
-                delivery = await producer.send(self._topic, b"%d %s" % (self.timeline.sent, _FILLER), partition=partition)
+                delivery = await producer.send(
+                    self._topic, b"%d %s" % (self.timeline.sent, _FILLER), partition=partition
+                )
             except Exception as error:
                 self._ended(partition, began, error)
             else:
@@ -220,7 +279,9 @@ class AiokafkaLoad:
         if error is None:
             self.timeline.acknowledged[partition].append(now)
         else:
-            self.timeline.failures.append(Failure(partition, now, now - began, type(error).__name__))
+            self.timeline.failures.append(
+                Failure(partition, now, now - began, type(error).__name__)
+            )
 
 
 class ConfluentLoad:
@@ -228,12 +289,25 @@ class ConfluentLoad:
 
     name = "confluent-kafka"
 
-    def __init__(self, servers: str, topic: str, *, close_timeout_s: float = 60, partitions: int = PARTITIONS, **settings: Any) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        close_timeout_s: float = 60,
+        partitions: int = PARTITIONS,
+        **settings: Any,
+    ) -> None:
         self.timeline = Timeline()
         self._topic = topic
         self._partitions = partitions
         self._close_timeout_s = close_timeout_s
-        self._settings = {"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0, **settings}
+        self._settings = {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "log_level": 0,
+            **settings,
+        }
         self._stop = threading.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -257,7 +331,12 @@ class ConfluentLoad:
             self.timeline.open += 1
             value = b"%d %s" % (self.timeline.sent, _FILLER)
             try:
-                producer.produce(self._topic, value, partition=partition, on_delivery=self._callback(partition, time.monotonic()))
+                producer.produce(
+                    self._topic,
+                    value,
+                    partition=partition,
+                    on_delivery=self._callback(partition, time.monotonic()),
+                )
             except BufferError:
                 self.timeline.open -= 1
         began = time.monotonic()
@@ -271,6 +350,8 @@ class ConfluentLoad:
             if error is None:
                 self.timeline.acknowledged[partition].append(now)
             else:
-                self.timeline.failures.append(Failure(partition, now, now - began, str(error.name())))
+                self.timeline.failures.append(
+                    Failure(partition, now, now - began, str(error.name()))
+                )
 
         return ended

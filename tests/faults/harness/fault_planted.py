@@ -18,7 +18,9 @@ PlantedBug = Callable[[pytest.MonkeyPatch], set[str]]
 
 
 def skipped_sequence(patch: pytest.MonkeyPatch) -> set[str]:
-    """A batch that goes again skips to the next sequence: the broker can't tell that it has it already, or refuses it as out of order."""
+    """A batch that goes again skips to the next sequence: the broker can't tell that it has it
+    already, or refuses it as out of order.
+    """
     mutations.sequence_not_kept_on_retry(patch)
     return {"duplicate", "nonmonotonic-send", "failure"}
 
@@ -34,7 +36,9 @@ def acknowledged_before_the_answer(patch: pytest.MonkeyPatch) -> set[str]:
     numbers = count()
     send = Sender._send
 
-    def send_and_acknowledge(self: Sender, node_id: int, connection: Any, batches: list[ProducerBatch], now: float) -> None:
+    def send_and_acknowledge(
+        self: Sender, node_id: int, connection: Any, batches: list[ProducerBatch], now: float
+    ) -> None:
         send(self, node_id, connection, batches, now)
         for batch in batches:
             if next(numbers) % 3 == 0 and batch.state is BatchState.PENDING:
@@ -62,4 +66,9 @@ def forgotten_waiter(patch: pytest.MonkeyPatch) -> set[str]:
     return {"hang"}
 
 
-PLANTED_BUGS: tuple[PlantedBug, ...] = (skipped_sequence, swapped_batches, acknowledged_before_the_answer, forgotten_waiter)
+PLANTED_BUGS: tuple[PlantedBug, ...] = (
+    skipped_sequence,
+    swapped_batches,
+    acknowledged_before_the_answer,
+    forgotten_waiter,
+)

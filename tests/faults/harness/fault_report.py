@@ -28,6 +28,8 @@ class Report:
                     "median_gap": round(outcome.median_gap(client), 2),
                     "longest_gap": round(max(gaps, default=0.0), 2),
                     "close": round(timeline.close_seconds, 2),
-                    "findings": [str(finding) for finding in outcome.findings] if client == "aioprod" else [],
+                    "findings": [str(finding) for finding in outcome.findings]
+                    if client == "aioprod"
+                    else [],
                 }
             )

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 
 class Failure(NamedTuple):
-    """A record that was given up: its partition, when (seconds of the monotonic clock), how long after it was sent, and why."""
+    """A record that was given up: its partition, when (seconds of the monotonic clock), how long
+    after it was sent, and why.
+    """
 
     partition: int
     at: float
@@ -42,20 +44,29 @@ class Timeline:
         return sum(map(len, self.acknowledged.values()))
 
     def gap(self, start: float, end: float, partitions: Iterable[int] | None = None) -> float:
-        """The longest time within which a partition got no acknowledgement, in seconds; the longest of all ``partitions`` (of all that there are)."""
+        """The longest time within which a partition got no acknowledgement, in seconds; the longest
+        of all ``partitions`` (of all that there are).
+        """
         if partitions is None:
             partitions = self.acknowledged
-        return max((self._gap_of(partition, start, end) for partition in partitions), default=end - start)
+        return max(
+            (self._gap_of(partition, start, end) for partition in partitions), default=end - start
+        )
 
     def _gap_of(self, partition: int, start: float, end: float) -> float:
         moments = self.acknowledged.get(partition, [])
         within = [start, *moments[bisect_left(moments, start) : bisect_right(moments, end)], end]
         return max(later - earlier for earlier, later in pairwise(within))
 
-    def gaps(self, moments: list[float], end: float, partitions: Iterable[int] | None = None) -> list[float]:
+    def gaps(
+        self, moments: list[float], end: float, partitions: Iterable[int] | None = None
+    ) -> list[float]:
         """The gap behind each of these moments, up to the next."""
         listed = None if partitions is None else list(partitions)
-        return [self.gap(start, until, listed) for start, until in zip(moments, [*moments[1:], end], strict=True)]
+        return [
+            self.gap(start, until, listed)
+            for start, until in zip(moments, [*moments[1:], end], strict=True)
+        ]
 
 
 def middle(gaps: list[float]) -> float:

@@ -1,4 +1,6 @@
-"""Load in transactions: several are committed, some aborted, and whoever fails is followed by a new producer of the same id."""
+"""Load in transactions: several are committed, some aborted, and whoever fails is followed by a new
+producer of the same id.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ class TransactionLoad(AioprodLoad):
             self.ends["committed" if error is None else error_name(error)[:80]] += 1
             if isinstance(error, AbortableTransactionError):
                 ending = Ending.ABORTED
-        if ending is Ending.ABORTED and await self._persist("abort", self.producer, "abort_transaction") is not None:
+        if (
+            ending is Ending.ABORTED
+            and await self._persist("abort", self.producer, "abort_transaction") is not None
+        ):
             ending = Ending.UNKNOWN
         self.ends[ending.value] += ending is not Ending.COMMITTED
         self.history.end(trace, ending)

@@ -9,12 +9,16 @@ CoordinatorKind = Literal["group", "transaction"]
 
 
 class ForeignCluster(ABC):
-    """Three nodes with the ids 1, 2 and 3. Partition 0 of a topic is led by node 1, partition 1 by node 2, and so on."""
+    """Three nodes with the ids 1, 2 and 3. Partition 0 of a topic is led by node 1, partition 1 by
+    node 2, and so on.
+    """
 
     checks_sequences = True
     """Whether it tells duplicates and gaps of idempotent producers."""
     ends_transactions = True
-    """Whether an end has its effects: readers of committed records get nothing of an aborted transaction, and offsets of a committed one are kept."""
+    """Whether an end has its effects: readers of committed records get nothing of an aborted
+    transaction, and offsets of a committed one are kept.
+    """
 
     @property
     @abstractmethod

@@ -38,7 +38,9 @@ class Finished:
 
 
 async def run_tool(name: str, *arguments: str, lines: str = "") -> Finished:
-    """Run a tool to its end, with these lines as its standard input. Raises TimeoutError where it does not end."""
+    """Run a tool to its end, with these lines as its standard input. Raises TimeoutError where it
+    does not end.
+    """
     process = await _start(name, *arguments)
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -57,7 +59,9 @@ class RunningTool:
         self._process = process
 
     async def until(self, happened: Callable[[list[Event]], bool]) -> None:
-        """Read on until this is true of all events so far. Raises TimeoutError, with the events, where it does not come true."""
+        """Read on until this is true of all events so far. Raises TimeoutError, with the events,
+        where it does not come true.
+        """
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -92,8 +96,16 @@ async def running_tool(name: str, *arguments: str) -> AsyncIterator[RunningTool]
 
 
 async def _start(name: str, *arguments: str, errors: int = PIPE) -> Process:
-    command = [*_OPTIONS, "-cp", _class_path(), name if name.startswith("kafka.") else f"{_TOOLS}.{name}", *arguments]
-    return await asyncio.create_subprocess_exec(str(find_java()), *command, stdin=PIPE, stdout=PIPE, stderr=errors, limit=1 << 24)
+    command = [
+        *_OPTIONS,
+        "-cp",
+        _class_path(),
+        name if name.startswith("kafka.") else f"{_TOOLS}.{name}",
+        *arguments,
+    ]
+    return await asyncio.create_subprocess_exec(
+        str(find_java()), *command, stdin=PIPE, stdout=PIPE, stderr=errors, limit=1 << 24
+    )
 
 
 @cache
@@ -111,5 +123,7 @@ async def _end(process: Process) -> None:
 def properties_file(directory: Path, **settings: object) -> str:
     """The path of a file with these settings, in whose names underscores stand for dots."""
     path = directory / "tool.properties"
-    path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items()))
+    path.write_text(
+        "".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items())
+    )
     return str(path)

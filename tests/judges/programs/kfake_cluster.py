@@ -1,4 +1,6 @@
-"""franz-go's fake Kafka cluster, in a process of its own that ``kfake/main.go`` makes. It needs Go."""
+"""franz-go's fake Kafka cluster, in a process of its own that ``kfake/main.go`` makes. It
+needs Go.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _LIMIT_S = 10
 
 
 class KfakeCluster(ForeignCluster):
-    """The running process. :func:`kfake_cluster` starts one. Its own node ids are one lower than ours."""
+    """The running process. :func:`kfake_cluster` starts one. Its own node ids are one lower than
+    ours.
+    """
 
     def __init__(self, process: Process, addresses: list[str]) -> None:
         self._process = process
@@ -66,7 +70,9 @@ class KfakeCluster(ForeignCluster):
 @asynccontextmanager
 async def kfake_cluster(program: Path, version: str = "") -> AsyncIterator[KfakeCluster]:
     """A running cluster of this version of Kafka ("": the newest), until the block ends."""
-    process = await asyncio.create_subprocess_exec(str(program), f"-as-version={version}", stdin=PIPE, stdout=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        str(program), f"-as-version={version}", stdin=PIPE, stdout=PIPE
+    )
     assert process.stdin is not None and process.stdout is not None
     try:
         async with asyncio.timeout(_LIMIT_S):

@@ -1,7 +1,8 @@
 """The mock cluster inside librdkafka, which comes with confluent-kafka, called by ctypes.
 
-It is a broker that others wrote, with faults on demand. What it does not do: it tells duplicates of transactional producers only, it writes control
-batches with a checksum of zero, and it does not create topics by request.
+It is a broker that others wrote, with faults on demand. What it does not do: it tells duplicates of
+transactional producers only, it writes control batches with a checksum of zero, and it does not
+create topics by request.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from foreign_cluster import CoordinatorKind, ForeignCluster
 
 from aioprod.protocol.api_keys import ApiKey
 
-_CLOSE_CONNECTION = -195  # librdkafka's own code of a broken connection, which the mock takes as an order
+_CLOSE_CONNECTION = (
+    -195
+)  # librdkafka's own code of a broken connection, which the mock takes as an order
 _PRODUCER = 0
-_PLACES = ("../confluent_kafka.libs/librdkafka*", ".dylibs/librdkafka*", "../confluent_kafka.libs/*rdkafka*.dll")
+_PLACES = (
+    "../confluent_kafka.libs/librdkafka*",
+    ".dylibs/librdkafka*",
+    "../confluent_kafka.libs/*rdkafka*.dll",
+)
 _SOUND_METADATA = 8  # its answers of later versions have a byte too many at their end
 _ERROR_LENGTH = 512
 _PATIENCE_S = 0.005
-_POINTER, _TEXT, _NUMBER, _SHORT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int16, ctypes.c_size_t
+_POINTER, _TEXT, _NUMBER, _SHORT, _SIZE = (
+    ctypes.c_void_p,
+    ctypes.c_char_p,
+    ctypes.c_int32,
+    ctypes.c_int16,
+    ctypes.c_size_t,
+)
 _CODES = ctypes.POINTER(ctypes.c_int)
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_conf_new": (_POINTER, []),
@@ -48,7 +61,8 @@ class LibrdkafkaMock(ForeignCluster):
     """The mock cluster, with nodes 1, 2 and so on. :func:`librdkafka_mock` starts one."""
 
     checks_sequences = False  # only those of transactional producers
-    ends_transactions = False  # it writes markers; it names no aborted transaction to those who fetch, and forgets offsets
+    # it writes markers; it names no aborted transaction to those who fetch, and forgets offsets
+    ends_transactions = False
 
     def __init__(self, library: Any, handle: int, nodes: int) -> None:
         self._coordinator = 0
@@ -67,7 +81,9 @@ class LibrdkafkaMock(ForeignCluster):
             await self.move_leader(name, partition, partition % self._nodes + 1)
 
     async def fail(self, api_key: int, code: int, times: int = 1) -> None:
-        self._library.rd_kafka_mock_push_request_errors_array(self._handle, api_key, times, (ctypes.c_int * times)(*[code] * times))
+        self._library.rd_kafka_mock_push_request_errors_array(
+            self._handle, api_key, times, (ctypes.c_int * times)(*[code] * times)
+        )
 
     async def cut(self, api_key: int, times: int = 1) -> None:
         await self.fail(api_key, _CLOSE_CONNECTION, times)
@@ -77,7 +93,9 @@ class LibrdkafkaMock(ForeignCluster):
 
     async def move_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinator = self._coordinator % self._nodes + 1
-        await self._call("rd_kafka_mock_coordinator_set", kind.encode(), key.encode(), self._coordinator)
+        await self._call(
+            "rd_kafka_mock_coordinator_set", kind.encode(), key.encode(), self._coordinator
+        )
 
     async def stop_node(self, node: int) -> None:
         await self._call("rd_kafka_mock_broker_set_down", node)
@@ -94,14 +112,18 @@ class LibrdkafkaMock(ForeignCluster):
         await self._call("rd_kafka_mock_set_apiversion", api_key, low, high)
 
     async def _call(self, function: str, *arguments: object) -> None:
-        call = asyncio.ensure_future(asyncio.to_thread(getattr(self._library, function), self._handle, *arguments))
+        call = asyncio.ensure_future(
+            asyncio.to_thread(getattr(self._library, function), self._handle, *arguments)
+        )
         while not (await asyncio.wait([call], timeout=_PATIENCE_S))[0]:
             await self._wake()
         if code := call.result():
             raise RuntimeError(f"{function}{arguments} gave error {code}")
 
     async def _wake(self) -> None:
-        """Its thread sometimes misses an order and would look again after a second; a connection has it look at once."""
+        """Its thread sometimes misses an order and would look again after a second; a connection
+        has it look at once.
+        """
         for address in self.bootstrap_servers.split(","):
             host, _, port = address.rpartition(":")
             try:
@@ -114,7 +136,9 @@ class LibrdkafkaMock(ForeignCluster):
 
 @asynccontextmanager
 async def librdkafka_mock(nodes: int = 3) -> AsyncIterator[LibrdkafkaMock]:
-    """A running mock cluster, until the block ends. Raises RuntimeError where confluent-kafka's librdkafka is not found."""
+    """A running mock cluster, until the block ends. Raises RuntimeError where confluent-kafka's
+    librdkafka is not found.
+    """
     library = _library()
     message = ctypes.create_string_buffer(_ERROR_LENGTH)
     client = library.rd_kafka_new(_PRODUCER, library.rd_kafka_conf_new(), message, _ERROR_LENGTH)
@@ -141,4 +165,6 @@ def _library() -> Any:
                 function = getattr(library, name)
                 function.restype, function.argtypes = result, arguments
             return library
-    raise RuntimeError(f"the confluent-kafka in {root} brings no librdkafka with a mock cluster: install its wheel")
+    raise RuntimeError(
+        f"the confluent-kafka in {root} brings no librdkafka with a mock cluster: install its wheel"
+    )

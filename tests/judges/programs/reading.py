@@ -1,4 +1,6 @@
-"""Reading back what is stored, by librdkafka: a consumer that nobody here wrote says what a producer has done."""
+"""Reading back what is stored, by librdkafka: a consumer that nobody here wrote says what a
+producer has done.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,44 @@ class Stored(NamedTuple):
     value: bytes | None
 
 
-async def read_all(bootstrap_servers: str, topic: str, partitions: int, *, committed_only: bool = False) -> list[Stored]:
-    """All records of a topic, partition after partition, in the order of each. Raises TimeoutError where the ends are not reached in time."""
+async def read_all(
+    bootstrap_servers: str, topic: str, partitions: int, *, committed_only: bool = False
+) -> list[Stored]:
+    """All records of a topic, partition after partition, in the order of each. Raises TimeoutError
+    where the ends are not reached in time.
+    """
     return await asyncio.to_thread(_read_all, bootstrap_servers, topic, partitions, committed_only)
 
 
-def _read_all(bootstrap_servers: str, topic: str, partitions: int, committed_only: bool) -> list[Stored]:
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap_servers, "group.id": "none", "enable.auto.commit": False, "enable.partition.eof": True,
-        "isolation.level": "read_committed" if committed_only else "read_uncommitted", "fetch.wait.max.ms": 10,
-        "topic.metadata.refresh.fast.interval.ms": 20, "log_level": 0,
-    })  # fmt: skip
+def _read_all(
+    bootstrap_servers: str, topic: str, partitions: int, committed_only: bool
+) -> list[Stored]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed_only else "read_uncommitted",
+            "fetch.wait.max.ms": 10,
+            "topic.metadata.refresh.fast.interval.ms": 20,
+            "log_level": 0,
+        }
+    )
     found: list[Stored] = []
     unread = set(range(partitions))
     deadline = time.monotonic() + _LIMIT_S
     try:
-        consumer.list_topics(topic, _LIMIT_S)  # without the leaders it would wait half a second for them
+        consumer.list_topics(
+            topic, _LIMIT_S
+        )  # without the leaders it would wait half a second for them
         consumer.assign([RdTopicPartition(topic, partition, 0) for partition in unread])
         while unread:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the ends of partitions {unread} of {topic} were not reached; {len(found)} records were")
+                raise TimeoutError(
+                    f"the ends of partitions {unread} of {topic} were not reached; "
+                    f"{len(found)} records were"
+                )
             for message in consumer.consume(10_000, 0.02):
                 error, partition, offset = message.error(), message.partition(), message.offset()
                 assert partition is not None and offset is not None
@@ -55,13 +75,22 @@ def _read_all(bootstrap_servers: str, topic: str, partitions: int, committed_onl
     return sorted(found, key=lambda record: record.partition)
 
 
-async def committed_offset(bootstrap_servers: str, group_id: str, place: TopicPartition) -> int | None:
+async def committed_offset(
+    bootstrap_servers: str, group_id: str, place: TopicPartition
+) -> int | None:
     """What a consumer group has committed for a partition; None where it has not."""
     return await asyncio.to_thread(_committed_offset, bootstrap_servers, group_id, place)
 
 
 def _committed_offset(bootstrap_servers: str, group_id: str, place: TopicPartition) -> int | None:
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id, "isolation.level": "read_committed", "log_level": 0})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group_id,
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
     try:
         (found,) = consumer.committed([RdTopicPartition(place.topic, place.partition)], _LIMIT_S)
     finally:

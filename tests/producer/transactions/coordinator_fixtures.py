@@ -1,4 +1,6 @@
-"""Fixtures of the tests with scripted coordinators; a module gets them by naming this one in ``pytest_plugins``."""
+"""Fixtures of the tests with scripted coordinators; a module gets them by naming this one in
+``pytest_plugins``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ async def closing() -> AsyncIterator[list[TransactionManager]]:
 
 @pytest.fixture
 def made(closing: list[TransactionManager]) -> Callable[..., tuple[FakeSender, TransactionManager]]:
-    def make(coordinators: CoordinatorScript, **settings: object) -> tuple[FakeSender, TransactionManager]:
+    def make(
+        coordinators: CoordinatorScript, **settings: object
+    ) -> tuple[FakeSender, TransactionManager]:
         sender = FakeSender(coordinators, **settings)
         closing.append(sender.manager)
         return sender, sender.manager

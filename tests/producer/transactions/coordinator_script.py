@@ -15,7 +15,10 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import TransactionManager
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.message import Message, Request
-from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from aioprod.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 from aioprod.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -35,7 +38,13 @@ from aioprod.types import TopicPartition
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-INIT, ADD, ADD_OFFSETS, OFFSETS, END = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"
+INIT, ADD, ADD_OFFSETS, OFFSETS, END = (
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "EndTxn",
+)
 _NAMES: dict[type[Request[Any]], str] = {
     InitProducerIdRequest: INIT,
     AddPartitionsToTxnRequest: ADD,
@@ -45,16 +54,24 @@ _NAMES: dict[type[Request[Any]], str] = {
 }
 
 Step = ErrorCode | KafkaError | asyncio.Event | Callable[[], None]
-"""What happens to one request: a code in the answer, a broken request, a pause until the event is set, or something to be called."""
+"""What happens to one request: a code in the answer, a broken request, a pause until the event is
+set, or something to be called.
+"""
 
 
 class FakePeer:
-    """A broker's versions; those not named are the newest. ``level`` is that of the feature transaction.version, None where it is unknown."""
+    """A broker's versions; those not named are the newest. ``level`` is that of the feature
+    transaction.version, None where it is unknown.
+    """
 
     def __init__(self, newest: Mapping[type[Request[Any]], int], level: int | None) -> None:
         kinds: list[type[Request[Any]]] = [*_NAMES, ProduceRequest]
-        self.versions: dict[int, tuple[int, int]] = {kind.API_KEY: (0, newest.get(kind, kind.MAX_VERSION)) for kind in kinds}
-        self.finalized_features: dict[str, int] = {} if level is None else {"transaction.version": level}
+        self.versions: dict[int, tuple[int, int]] = {
+            kind.API_KEY: (0, newest.get(kind, kind.MAX_VERSION)) for kind in kinds
+        }
+        self.finalized_features: dict[str, int] = (
+            {} if level is None else {"transaction.version": level}
+        )
 
     def pick_version(self, request_type: type[Request[Any]], newest: int | None = None) -> int:
         low, high = self.versions[request_type.API_KEY]
@@ -98,7 +115,12 @@ class CoordinatorScript:
     def forget(self, kind: CoordinatorType, key: str) -> None:
         self.forgotten.append(f"{kind.name.lower()} {key}")
 
-    async def request(self, kind: CoordinatorType, key: str, prepare: Callable[[Any], tuple[Request[ResponseT], int]]) -> ResponseT:
+    async def request(
+        self,
+        kind: CoordinatorType,
+        key: str,
+        prepare: Callable[[Any], tuple[Request[ResponseT], int]],
+    ) -> ResponseT:
         await asyncio.sleep(0)  # as if it had to be found
         message, version = prepare(self.peer)
         message.encode(version)  # it has to fit its version
@@ -128,7 +150,9 @@ class CoordinatorScript:
             case InitProducerIdRequest():
                 if not code:
                     self.epoch += 1
-                return InitProducerIdResponse(error_code=code, producer_id=self.producer_id, producer_epoch=self.epoch)
+                return InitProducerIdResponse(
+                    error_code=code, producer_id=self.producer_id, producer_epoch=self.epoch
+                )
             case AddPartitionsToTxnRequest():
                 return self._add_partitions(message, code)
             case AddOffsetsToTxnRequest():
@@ -138,7 +162,13 @@ class CoordinatorScript:
             case TxnOffsetCommitRequest():
                 return TxnOffsetCommitResponse(
                     topics=[
-                        TxnOffsetCommitResponseTopic(t.name, [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in t.partitions])
+                        TxnOffsetCommitResponseTopic(
+                            t.name,
+                            [
+                                TxnOffsetCommitResponsePartition(p.partition_index, code)
+                                for p in t.partitions
+                            ],
+                        )
                         for t in message.topics
                     ]
                 )
@@ -153,17 +183,26 @@ class CoordinatorScript:
                 return EndTxnResponse(producer_id=self.producer_id, producer_epoch=self.epoch)
         raise AssertionError(message)
 
-    def _add_partitions(self, message: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
+    def _add_partitions(
+        self, message: AddPartitionsToTxnRequest, code: ErrorCode
+    ) -> AddPartitionsToTxnResponse:
         results = []
         for topic in message.v3_and_below_topics:
             if not code:
                 self.added += [TopicPartition(topic.name, number) for number in topic.partitions]
-            results.append(AddPartitionsToTxnTopicResult(topic.name, [AddPartitionsToTxnPartitionResult(n, code) for n in topic.partitions]))
+            results.append(
+                AddPartitionsToTxnTopicResult(
+                    topic.name,
+                    [AddPartitionsToTxnPartitionResult(n, code) for n in topic.partitions],
+                )
+            )
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 class FakeSender:
-    """In place of accumulator and sender: batches wait until the manager lets them go, and are acknowledged at once."""
+    """In place of accumulator and sender: batches wait until the manager lets them go, and are
+    acknowledged at once.
+    """
 
     def __init__(self, coordinators: CoordinatorScript, **settings: Any) -> None:
         fast = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "max_block_ms": 2_000, **settings}

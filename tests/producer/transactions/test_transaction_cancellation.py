@@ -1,4 +1,6 @@
-"""Callers and tasks that are cancelled at every single step: what was begun ends, later calls work, nothing is left, nothing hangs."""
+"""Callers and tasks that are cancelled at every single step: what was begun ends, later calls work,
+nothing is left, nothing hangs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MANY = 200
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-async def senders(request: pytest.FixtureRequest) -> AsyncIterator[list[tuple[FakeSender, CoordinatorScript]]]:
+async def senders(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[list[tuple[FakeSender, CoordinatorScript]]]:
     """As many as the test makes, all closed at the end."""
     made: list[tuple[FakeSender, CoordinatorScript]] = []
     for _ in range(MANY):
@@ -48,7 +52,9 @@ async def perform(sender: FakeSender, call: str) -> None:
 
 
 async def finish(sender: FakeSender, coordinators: CoordinatorScript, call: str) -> None:
-    """What an application does next must work, and have the effect that it has without any cancellation."""
+    """What an application does next must work, and have the effect that it has without any
+    cancellation.
+    """
     manager = sender.manager
     if call in ("commit", "abort") and manager.state is S.IN_TRANSACTION:
         # Cancelled before it had begun.
@@ -69,7 +75,9 @@ async def finish(sender: FakeSender, coordinators: CoordinatorScript, call: str)
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_the_caller_is_cancelled_at_every_step(senders: list[tuple[FakeSender, CoordinatorScript]], call: str) -> None:
+async def test_the_caller_is_cancelled_at_every_step(
+    senders: list[tuple[FakeSender, CoordinatorScript]], call: str
+) -> None:
     for steps, (sender, coordinators) in enumerate(senders):
         await prepare(sender, call)
         caller = asyncio.create_task(perform(sender, call))
@@ -84,14 +92,20 @@ async def test_the_caller_is_cancelled_at_every_step(senders: list[tuple[FakeSen
         async with asyncio.timeout(2):
             await finish(sender, coordinators, call)
         # An abort may have had nothing to tell the coordinator.
-        assert coordinators.ended in ([[False, True], [True]] if call == "abort" else [[True, True]])
+        assert coordinators.ended in (
+            [[False, True], [True]] if call == "abort" else [[True, True]]
+        )
         await sender.manager.close()
     pytest.fail("the call never ended")
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_all_tasks_are_killed_at_every_step(senders: list[tuple[FakeSender, CoordinatorScript]], call: str) -> None:
-    """Frameworks sweep over all_tasks(): who waits must hear of it, and the same call again must work."""
+async def test_all_tasks_are_killed_at_every_step(
+    senders: list[tuple[FakeSender, CoordinatorScript]], call: str
+) -> None:
+    """Frameworks sweep over all_tasks(): who waits must hear of it, and the same call again must
+    work.
+    """
     for steps, (sender, coordinators) in enumerate(senders):
         await prepare(sender, call)
         before = asyncio.all_tasks()
@@ -116,7 +130,9 @@ async def test_all_tasks_are_killed_at_every_step(senders: list[tuple[FakeSender
 
 
 async def again(sender: FakeSender, call: str) -> None:
-    """The application's answer to an error: the same call, or an abort where the transaction is lost."""
+    """The application's answer to an error: the same call, or an abort where the transaction is
+    lost.
+    """
     manager = sender.manager
     if manager.state is S.ABORTABLE_ERROR:
         await manager.abort()

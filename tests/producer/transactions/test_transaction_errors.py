@@ -1,4 +1,6 @@
-"""Coordinators that move, refuse and fence, against a script: what is tried again, what has to be aborted, what ends the producer."""
+"""Coordinators that move, refuse and fence, against a script: what is tried again, what has to be
+aborted, what ends the producer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
-from coordinator_script import ADD, ADD_OFFSETS, END, INIT, OFFSETS, CoordinatorScript, FakeSender, broken, until
+from coordinator_script import (
+    ADD,
+    ADD_OFFSETS,
+    END,
+    INIT,
+    OFFSETS,
+    CoordinatorScript,
+    FakeSender,
+    broken,
+    until,
+)
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -36,15 +48,31 @@ Made = Callable[..., tuple[FakeSender, TransactionManager]]
 pytest_plugins = ["coordinator_fixtures"]
 
 
-# -- coordinators in trouble ---------------------------------------------------------------------------------------------
+# -- coordinators in trouble -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [INIT, ADD, ADD_OFFSETS, OFFSETS, END])
 @pytest.mark.parametrize(
-    "step", [E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.CONCURRENT_TRANSACTIONS, "broken", "garbage"]
+    "step",
+    [
+        E.NOT_COORDINATOR,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.CONCURRENT_TRANSACTIONS,
+        "broken",
+        "garbage",
+    ],
 )
-async def test_what_may_pass_is_tried_again(coordinators: CoordinatorScript, made: Made, name: str, step: ErrorCode | str) -> None:
-    trouble = broken() if step == "broken" else ProtocolError("no such reply") if step == "garbage" else step
+async def test_what_may_pass_is_tried_again(
+    coordinators: CoordinatorScript, made: Made, name: str, step: ErrorCode | str
+) -> None:
+    trouble = (
+        broken()
+        if step == "broken"
+        else ProtocolError("no such reply")
+        if step == "garbage"
+        else step
+    )
     assert not isinstance(trouble, str)
     coordinators.on(name, trouble, trouble, trouble)
     sender, manager = made(coordinators)
@@ -57,7 +85,9 @@ async def test_what_may_pass_is_tried_again(coordinators: CoordinatorScript, mad
         assert coordinators.forgotten == ["group g" if name == OFFSETS else "transaction x"] * 3
 
 
-async def test_trouble_is_logged_once_and_so_is_its_end(first: CoordinatorScript, made: Made, caplog: pytest.LogCaptureFixture) -> None:
+async def test_trouble_is_logged_once_and_so_is_its_end(
+    first: CoordinatorScript, made: Made, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     sender, manager = made(first)
     await manager.begin()
@@ -71,7 +101,9 @@ async def test_trouble_is_logged_once_and_so_is_its_end(first: CoordinatorScript
     assert "EndTxn got through after 4 failed tries" in caplog.messages[1]
 
 
-async def test_the_end_of_the_transaction_before_is_not_waited_for_with_long_pauses(first: CoordinatorScript, made: Made) -> None:
+async def test_the_end_of_the_transaction_before_is_not_waited_for_with_long_pauses(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000)
     await manager.begin()
     first.on(ADD, *[E.CONCURRENT_TRANSACTIONS] * 5)
@@ -80,11 +112,15 @@ async def test_the_end_of_the_transaction_before_is_not_waited_for_with_long_pau
     assert first.requests.count(ADD) == 6
 
 
-async def test_the_search_for_a_coordinator_may_be_refused(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_the_search_for_a_coordinator_may_be_refused(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     coordinators.on(INIT, BrokerError(E.COORDINATOR_NOT_AVAILABLE, "no coordinator"))
     await manager.begin()
-    coordinators.on(OFFSETS, BrokerError(E.GROUP_AUTHORIZATION_FAILED, "no coordinator of group 'g'"))
+    coordinators.on(
+        OFFSETS, BrokerError(E.GROUP_AUTHORIZATION_FAILED, "no coordinator of group 'g'")
+    )
     with pytest.raises(AbortableTransactionError, match="GROUP_AUTHORIZATION_FAILED"):
         await manager.send_offsets(OFFSETS_OF_T, "g")
     await manager.abort()
@@ -96,11 +132,15 @@ async def test_the_search_for_a_coordinator_may_be_refused(coordinators: Coordin
     assert sender.fatal == [manager.error]
 
 
-# -- errors --------------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED])
-async def test_a_right_that_comes_later_is_not_too_late(coordinators: CoordinatorScript, made: Made, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code", [E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED]
+)
+async def test_a_right_that_comes_later_is_not_too_late(
+    coordinators: CoordinatorScript, made: Made, code: ErrorCode
+) -> None:
     sender, manager = made(coordinators)
     coordinators.on(INIT, code, code)
     for call in (manager.init, manager.begin):
@@ -112,7 +152,9 @@ async def test_a_right_that_comes_later_is_not_too_late(coordinators: Coordinato
     assert sender.fatal == []
 
 
-async def test_refused_credentials_are_not_hammered(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_refused_credentials_are_not_hammered(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     coordinators.on(INIT, AuthenticationError("the broker refuses user 'u'"))
     with pytest.raises(AuthenticationError):
@@ -121,14 +163,26 @@ async def test_refused_credentials_are_not_hammered(coordinators: CoordinatorScr
     assert manager.state is S.UNINITIALIZED
 
 
-@pytest.mark.parametrize("code", [E.INVALID_TRANSACTION_TIMEOUT, E.UNSUPPORTED_VERSION, E.INVALID_REQUEST, E.UNKNOWN_SERVER_ERROR])
-async def test_init_refused_for_good(coordinators: CoordinatorScript, made: Made, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.INVALID_TRANSACTION_TIMEOUT,
+        E.UNSUPPORTED_VERSION,
+        E.INVALID_REQUEST,
+        E.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_init_refused_for_good(
+    coordinators: CoordinatorScript, made: Made, code: ErrorCode
+) -> None:
     sender, manager = made(coordinators)
     coordinators.on(INIT, code)
     with pytest.raises(FatalProducerError, match="close this producer") as caught:
         await manager.init()
     assert caught.value.code == code
-    assert ("transaction.max.timeout.ms" in str(caught.value)) == (code == E.INVALID_TRANSACTION_TIMEOUT)
+    assert ("transaction.max.timeout.ms" in str(caught.value)) == (
+        code == E.INVALID_TRANSACTION_TIMEOUT
+    )
     await until(lambda: bool(sender.fatal))
     for call in (manager.init, manager.begin, manager.commit, manager.abort):
         with pytest.raises(FatalProducerError):
@@ -138,7 +192,9 @@ async def test_init_refused_for_good(coordinators: CoordinatorScript, made: Made
 
 async def test_a_broker_without_transactions(coordinators: CoordinatorScript, made: Made) -> None:
     _, manager = made(coordinators)
-    coordinators.on(INIT, UnsupportedVersionError("127.0.0.1:1 has InitProducerIdRequest versions 0 to -1"))
+    coordinators.on(
+        INIT, UnsupportedVersionError("127.0.0.1:1 has InitProducerIdRequest versions 0 to -1")
+    )
     with pytest.raises(FatalProducerError, match="versions 0 to -1"):
         await manager.init()
 
@@ -150,7 +206,9 @@ async def test_fenced(first: CoordinatorScript, made: Made, name: str, code: Err
     await manager.begin()
     first.on(name, code)
     sender.send(T0)
-    with pytest.raises(ProducerFencedError, match=r"another producer.*transaction_timeout_ms=60000"):
+    with pytest.raises(
+        ProducerFencedError, match=r"another producer.*transaction_timeout_ms=60000"
+    ):
         await manager.send_offsets(OFFSETS_OF_T, "g")
         await manager.commit()
     await until(lambda: bool(sender.fatal))
@@ -162,8 +220,18 @@ async def test_fenced(first: CoordinatorScript, made: Made, name: str, code: Err
         await manager.abort()
 
 
-@pytest.mark.parametrize("code", [E.TOPIC_AUTHORIZATION_FAILED, E.OPERATION_NOT_ATTEMPTED, E.TRANSACTION_ABORTABLE, E.UNKNOWN_SERVER_ERROR])
-async def test_a_partition_that_can_not_be_added(first: CoordinatorScript, made: Made, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.OPERATION_NOT_ATTEMPTED,
+        E.TRANSACTION_ABORTABLE,
+        E.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_a_partition_that_can_not_be_added(
+    first: CoordinatorScript, made: Made, code: ErrorCode
+) -> None:
     sender, manager = made(first)
     await manager.begin()
     first.on(ADD, code)
@@ -184,7 +252,9 @@ async def test_a_partition_that_can_not_be_added(first: CoordinatorScript, made:
     assert first.ended[-1] is True
 
 
-async def test_an_abort_after_nothing_was_added_needs_no_request(first: CoordinatorScript, made: Made) -> None:
+async def test_an_abort_after_nothing_was_added_needs_no_request(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     await manager.begin()
     sender.send(T0)
@@ -193,7 +263,9 @@ async def test_an_abort_after_nothing_was_added_needs_no_request(first: Coordina
     assert [type(error) for error in sender.dropped] == [TransactionAbortedError]
 
 
-async def test_an_abort_after_a_lost_answer_asks_whether_it_began(first: CoordinatorScript, made: Made) -> None:
+async def test_an_abort_after_a_lost_answer_asks_whether_it_began(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first, retry_backoff_ms=1_000, retry_backoff_max_ms=1_000)
     await manager.begin()
     first.on(ADD, broken())
@@ -202,10 +274,14 @@ async def test_an_abort_after_a_lost_answer_asks_whether_it_began(first: Coordin
     first.on(END, E.INVALID_TXN_STATE)  # it did not
     await manager.abort()
     await until(lambda: manager.state is S.READY)
-    assert first.requests == [INIT, ADD, END, ADD, INIT], "a new epoch keeps off a late copy of what had no answer"
+    assert first.requests == [INIT, ADD, END, ADD, INIT], (
+        "a new epoch keeps off a late copy of what had no answer"
+    )
 
 
-async def test_invalid_state_is_fatal_where_the_transaction_had_begun(first: CoordinatorScript, made: Made) -> None:
+async def test_invalid_state_is_fatal_where_the_transaction_had_begun(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     await manager.begin()
     sender.send(T0)
@@ -216,9 +292,18 @@ async def test_invalid_state_is_fatal_where_the_transaction_had_begun(first: Coo
 
 
 @pytest.mark.parametrize(
-    "code", [E.FENCED_INSTANCE_ID, E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.TRANSACTION_ABORTABLE, E.GROUP_AUTHORIZATION_FAILED]
+    "code",
+    [
+        E.FENCED_INSTANCE_ID,
+        E.UNKNOWN_MEMBER_ID,
+        E.ILLEGAL_GENERATION,
+        E.TRANSACTION_ABORTABLE,
+        E.GROUP_AUTHORIZATION_FAILED,
+    ],
 )
-async def test_offsets_of_a_member_that_was_replaced(coordinators: CoordinatorScript, made: Made, code: ErrorCode) -> None:
+async def test_offsets_of_a_member_that_was_replaced(
+    coordinators: CoordinatorScript, made: Made, code: ErrorCode
+) -> None:
     _, manager = made(coordinators)
     await manager.begin()
     coordinators.on(OFFSETS, code)
@@ -230,7 +315,9 @@ async def test_offsets_of_a_member_that_was_replaced(coordinators: CoordinatorSc
     assert coordinators.ended == [False]
 
 
-async def test_an_abort_that_shall_be_aborted_is_fatal(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_an_abort_that_shall_be_aborted_is_fatal(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     """KAFKA-19250: else the application would abort for ever."""
     sender, manager = made(coordinators)
     await manager.begin()
@@ -238,14 +325,18 @@ async def test_an_abort_that_shall_be_aborted_is_fatal(coordinators: Coordinator
     await until(lambda: manager.may_send(T0))
     sender.look()
     coordinators.on(END, E.TRANSACTION_ABORTABLE)
-    with pytest.raises(FatalProducerError, match=r"the abort failed, close this producer.*TRANSACTION_ABORTABLE"):
+    with pytest.raises(
+        FatalProducerError, match=r"the abort failed, close this producer.*TRANSACTION_ABORTABLE"
+    ):
         await manager.abort()
     with pytest.raises(FatalProducerError):
         await manager.abort()
     assert coordinators.requests.count(END) == 1
 
 
-async def test_a_transaction_that_the_coordinator_has_aborted_by_itself(second: CoordinatorScript, made: Made) -> None:
+async def test_a_transaction_that_the_coordinator_has_aborted_by_itself(
+    second: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(second)
     await manager.begin()
     sender.send(T0)
@@ -271,7 +362,9 @@ async def test_a_commit_that_shall_be_aborted(coordinators: CoordinatorScript, m
 
 @pytest.mark.parametrize("end", [TransactionManager.commit, TransactionManager.abort])
 async def test_a_producer_that_the_coordinator_has_forgotten_gets_a_new_epoch(
-    coordinators: CoordinatorScript, made: Made, end: Callable[[TransactionManager], Awaitable[None]]
+    coordinators: CoordinatorScript,
+    made: Made,
+    end: Callable[[TransactionManager], Awaitable[None]],
 ) -> None:
     """KIP-360."""
     sender, manager = made(coordinators)
@@ -331,7 +424,9 @@ async def test_an_abort_waits_for_the_request_on_its_way_but_not_for_its_repetit
     await asyncio.wait([offsets])
 
 
-async def test_errors_of_an_aborted_transaction_are_forgotten(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_errors_of_an_aborted_transaction_are_forgotten(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     await manager.begin()
     manager.batch_failed(T0, DeliveryTimeoutError("late"))
@@ -341,7 +436,9 @@ async def test_errors_of_an_aborted_transaction_are_forgotten(coordinators: Coor
         await manager.commit()
 
 
-async def test_a_new_epoch_is_asked_for_before_anybody_waits_for_it(first: CoordinatorScript, made: Made) -> None:
+async def test_a_new_epoch_is_asked_for_before_anybody_waits_for_it(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     await manager.begin()
     sender.producer.bump()
@@ -350,7 +447,9 @@ async def test_a_new_epoch_is_asked_for_before_anybody_waits_for_it(first: Coord
     assert sender.producer.identity == (1000, 1)
 
 
-async def test_offsets_that_were_killed_are_not_passed_by(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_offsets_that_were_killed_are_not_passed_by(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     await manager.begin()
     coordinators.on(OFFSETS, asyncio.Event())
@@ -358,14 +457,20 @@ async def test_offsets_that_were_killed_are_not_passed_by(coordinators: Coordina
     await until(lambda: OFFSETS in coordinators.requests)
     commit = asyncio.create_task(manager.commit())
     await until(lambda: manager.state is S.COMMITTING)
-    [killed] = [task for task in asyncio.all_tasks() if task.get_name() == "aioprod-send_offsets_to_transaction"]
+    [killed] = [
+        task
+        for task in asyncio.all_tasks()
+        if task.get_name() == "aioprod-send_offsets_to_transaction"
+    ]
     killed.cancel()
     for waiter in (offsets, commit):
         with pytest.raises(AbortableTransactionError, match="cancelled from outside"):
             await waiter
 
 
-async def test_partitions_whose_task_was_killed_are_added_all_the_same(first: CoordinatorScript, made: Made) -> None:
+async def test_partitions_whose_task_was_killed_are_added_all_the_same(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     await manager.begin()
     first.on(ADD, asyncio.Event())

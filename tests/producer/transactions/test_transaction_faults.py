@@ -1,4 +1,6 @@
-"""Transactions while coordinators and brokers fail: all or nothing of each is seen, whatever happens, and nothing hangs."""
+"""Transactions while coordinators and brokers fail: all or nothing of each is seen, whatever
+happens, and nothing hangs.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,47 @@ from typing import Any
 
 import pytest
 
-from aioprod import BrokerError, DeliveryTimeoutError, ErrorCode, KafkaError, Producer, ProducerClosedError
+from aioprod import (
+    BrokerError,
+    DeliveryTimeoutError,
+    ErrorCode,
+    KafkaError,
+    Producer,
+    ProducerClosedError,
+)
 from aioprod.errors import AbortableTransactionError, FatalProducerError, TransactionAbortedError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import Action, EmbeddedCluster, drop_after, drop_before, fail, hold, hold_answer
+from aioprod.testing import (
+    Action,
+    EmbeddedCluster,
+    drop_after,
+    drop_before,
+    fail,
+    hold,
+    hold_answer,
+)
 from aioprod.types import ConsumerGroupMetadata, TopicPartition
 
-FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20, "linger_ms": 0}
+FAST = {
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+    "linger_ms": 0,
+}
 IMPATIENT = {"request_timeout_ms": 50, "delivery_timeout_ms": 100}
 PLACE = TopicPartition("t", 0)
-# Of a transaction of the first protocol, in the order in which they are used. The second has no use for two of them.
+# Of a transaction of the first protocol, in the order in which they are used. The second has no use
+# for two of them.
 OF_THE_FIRST = [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN]
-STEPS = [ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, *OF_THE_FIRST, ApiKey.TXN_OFFSET_COMMIT, ApiKey.PRODUCE, ApiKey.END_TXN]
+STEPS = [
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.INIT_PRODUCER_ID,
+    *OF_THE_FIRST,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.PRODUCE,
+    ApiKey.END_TXN,
+]
 
 
 @pytest.fixture(params=[0, 2], ids=["v1", "v2"])
@@ -56,7 +87,7 @@ def whole(*tags: bytes) -> set[bytes | None]:
     return {tag + b" %d" % number for tag in tags for number in range(6)}
 
 
-# -- coordinators --------------------------------------------------------------------------------------------------------
+# -- coordinators ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -69,7 +100,9 @@ async def test_the_coordinator_dies_before_the_end(cluster: EmbeddedCluster, end
         dead = cluster.coordinator("transaction", "x")
         await cluster.stop_node(dead)
         async with asyncio.timeout(10):
-            await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
+            await (
+                producer.commit_transaction() if end == "commit" else producer.abort_transaction()
+            )
             async with producer.transaction():
                 await send_all(producer, b"b")
     assert set(seen(cluster)) == (whole(b"a", b"b") if end == "commit" else whole(b"b"))
@@ -104,10 +137,14 @@ async def test_the_whole_cluster_is_away_for_a_moment(cluster: EmbeddedCluster) 
     assert set(seen(cluster)) == whole(b"a")
 
 
-@pytest.mark.parametrize("action", [drop_before(), drop_after()], ids=["lost", "done but not answered"])
+@pytest.mark.parametrize(
+    "action", [drop_before(), drop_after()], ids=["lost", "done but not answered"]
+)
 @pytest.mark.parametrize("end", ["commit", "abort"])
 @pytest.mark.parametrize("api", STEPS, ids=lambda api: api.name)
-async def test_a_connection_that_breaks_at_each_step(cluster: EmbeddedCluster, api: ApiKey, end: str, action: Action) -> None:
+async def test_a_connection_that_breaks_at_each_step(
+    cluster: EmbeddedCluster, api: ApiKey, end: str, action: Action
+) -> None:
     async with made(cluster) as producer, asyncio.timeout(10):
         async with producer.transaction():
             await send_all(producer, b"before")
@@ -143,7 +180,9 @@ async def test_every_code_at_each_step(cluster: EmbeddedCluster, api: ApiKey) ->
     cluster.create_topic("t")
     expected: set[bytes | None] = set()
     for code in (*ErrorCode, 134, 999):
-        if code == ErrorCode.NONE or (api == ApiKey.PRODUCE and code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        if code == ErrorCode.NONE or (
+            api == ApiKey.PRODUCE and code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        ):
             continue  # success; and a lie, for the rule stores nothing
         tag = b"code %d" % code
         producer = made(cluster, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
@@ -159,7 +198,8 @@ async def test_every_code_at_each_step(cluster: EmbeddedCluster, api: ApiKey) ->
             except FatalProducerError:
                 committed = False
             except (AbortableTransactionError, BrokerError):
-                # A start that is refused has opened nothing, and is tried again; all else has to be aborted.
+                # A start that is refused has opened nothing, and is tried again; all else has to be
+                # aborted.
                 await (producer.start() if of_the_start else producer.abort_transaction())
                 await one_transaction(producer, "commit", tag + b" again")
                 tag += b" again"
@@ -171,11 +211,17 @@ async def test_every_code_at_each_step(cluster: EmbeddedCluster, api: ApiKey) ->
     assert set(seen(cluster)) == expected
 
 
-# -- records that fail ---------------------------------------------------------------------------------------------------
+# -- records that fail -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.INVALID_RECORD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE]
+    "code",
+    [
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_TXN_STATE,
+    ],
 )
 async def test_every_produce_fails(cluster: EmbeddedCluster, code: ErrorCode) -> None:
     """franz-go once hung until the transaction timed out."""
@@ -197,7 +243,10 @@ async def test_every_produce_fails(cluster: EmbeddedCluster, code: ErrorCode) ->
 
 async def test_a_record_that_is_not_delivered_in_time(cluster: EmbeddedCluster) -> None:
     gate = asyncio.Event()
-    async with made(cluster, delivery_timeout_ms=200, request_timeout_ms=100) as producer, asyncio.timeout(10):
+    async with (
+        made(cluster, delivery_timeout_ms=200, request_timeout_ms=100) as producer,
+        asyncio.timeout(10),
+    ):
         async with producer.transaction():
             await send_all(producer, b"before")
         cluster.on(ApiKey.PRODUCE, hold(gate), times=None)
@@ -216,7 +265,10 @@ async def test_a_record_that_is_not_delivered_in_time(cluster: EmbeddedCluster) 
 
 
 async def test_an_abort_drops_what_was_not_sent(cluster: EmbeddedCluster) -> None:
-    async with made(cluster, linger_ms=60_000, delivery_timeout_ms=120_000) as producer, asyncio.timeout(5):
+    async with (
+        made(cluster, linger_ms=60_000, delivery_timeout_ms=120_000) as producer,
+        asyncio.timeout(5),
+    ):
         await producer.begin_transaction()
         delivery = await producer.send("t", b"x")
         await producer.abort_transaction()
@@ -248,15 +300,19 @@ async def test_a_replaced_member_of_the_group_commits_nothing(cluster: EmbeddedC
         with pytest.raises(AbortableTransactionError, match="TxnOffsetCommit of group 'g'"):
             async with producer.transaction():
                 await send_all(producer, b"zombie")
-                await producer.send_offsets_to_transaction({PLACE: 3}, ConsumerGroupMetadata("g", 4, "old"))
+                await producer.send_offsets_to_transaction(
+                    {PLACE: 3}, ConsumerGroupMetadata("g", 4, "old")
+                )
         async with producer.transaction():
             await send_all(producer, b"a")
-            await producer.send_offsets_to_transaction({PLACE: 4}, ConsumerGroupMetadata("g", 5, "new"))
+            await producer.send_offsets_to_transaction(
+                {PLACE: 4}, ConsumerGroupMetadata("g", 5, "new")
+            )
     assert set(seen(cluster)) == whole(b"a")
     assert cluster.committed_offsets("g") == {PLACE: 4}
 
 
-# -- callers, closing, other tasks ---------------------------------------------------------------------------------------
+# -- callers, closing, other tasks -----------------------------------------------------------------
 
 
 async def test_a_block_that_is_cancelled_is_aborted(cluster: EmbeddedCluster) -> None:
@@ -309,7 +365,9 @@ async def test_transactions_cancelled_at_every_step(cluster: EmbeddedCluster) ->
     assert set(by_step.values()) == {6}, by_step
 
 
-async def test_closing_while_a_commit_is_under_way_commits_nothing_half(cluster: EmbeddedCluster) -> None:
+async def test_closing_while_a_commit_is_under_way_commits_nothing_half(
+    cluster: EmbeddedCluster,
+) -> None:
     """What the closing producer fails must not be taken for done."""
     gate = asyncio.Event()
     producer = made(cluster)
@@ -360,7 +418,9 @@ async def test_a_sender_task_that_is_killed_commits_nothing_half(cluster: Embedd
     assert set(seen(cluster)) == whole(b"before")
 
 
-async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(cluster: EmbeddedCluster) -> None:
+async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(
+    cluster: EmbeddedCluster,
+) -> None:
     """Appended behind the commit's back it would be part of the next transaction, or of none."""
     gate = asyncio.Event()
     settings = {"buffer_memory": 1_000, "batch_size": 400, "max_request_size": 1_000}
@@ -370,7 +430,9 @@ async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(cluster
         await producer.begin_transaction()
         for number in range(2):
             await producer.send("t", b"x" * 300, partition=number)
-        waiting = [asyncio.create_task(producer.send("t", b"y" * 300, partition=2)) for _ in range(3)]
+        waiting = [
+            asyncio.create_task(producer.send("t", b"y" * 300, partition=2)) for _ in range(3)
+        ]
         await asyncio.sleep(0.05)
         assert not any(task.done() for task in waiting)
         commit = asyncio.create_task(producer.commit_transaction())
@@ -382,7 +444,9 @@ async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(cluster
         values = seen(cluster)
         assert values.count(b"x" * 300) == 2
         assert values.count(b"y" * 300) == accepted
-        assert len(cluster.records("t")) == len(values), "records outside of any transaction, or in an open one"
+        assert len(cluster.records("t")) == len(values), (
+            "records outside of any transaction, or in an open one"
+        )
         await one_transaction(producer, "commit", b"after")
     assert whole(b"before", b"after") < set(seen(cluster))
 
@@ -390,9 +454,16 @@ async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(cluster
 async def test_the_first_protocol_keeps_to_its_versions_of_produce() -> None:
     """From version 12 on brokers take a produce request for one of the second protocol."""
     for level, newest in ((0, 11), (2, 13)):
-        async with EmbeddedCluster(num_partitions=3, transaction_version=level) as broker, made(broker) as producer:
+        async with (
+            EmbeddedCluster(num_partitions=3, transaction_version=level) as broker,
+            made(broker) as producer,
+        ):
             await one_transaction(producer, "commit")
-            versions = {request.api_version for request in broker.requests if request.api_key == ApiKey.PRODUCE}
+            versions = {
+                request.api_version
+                for request in broker.requests
+                if request.api_key == ApiKey.PRODUCE
+            }
             assert versions == {newest}
 
 
@@ -401,7 +472,12 @@ async def test_exactly_once_under_random_faults(cluster: EmbeddedCluster) -> Non
     seed = time.time_ns() % 1_000_000
     print(f"seed {seed}")
     rng = random.Random(seed)
-    names = ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "COORDINATOR_NOT_AVAILABLE")
+    names = (
+        "NOT_COORDINATOR",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "CONCURRENT_TRANSACTIONS",
+        "COORDINATOR_NOT_AVAILABLE",
+    )
     codes = [ErrorCode[name] for name in names]
     committed: list[bytes] = []
     async with made(cluster, batch_size=200) as producer, asyncio.timeout(60):
@@ -438,7 +514,11 @@ def trouble(cluster: EmbeddedCluster, rng: random.Random, codes: list[ErrorCode]
         elif chance < 0.35 and api != ApiKey.PRODUCE:
             cluster.on(api, fail(rng.choice(codes)), times=rng.randint(1, 3))
         elif chance < 0.35:
-            retriable = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT]
+            retriable = [
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                ErrorCode.REQUEST_TIMED_OUT,
+            ]
             cluster.on(api, fail(rng.choice([*retriable, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])))
     if rng.random() < 0.2:
         cluster.move_coordinator("transaction", "x", rng.randint(1, 3))
@@ -446,8 +526,12 @@ def trouble(cluster: EmbeddedCluster, rng: random.Random, codes: list[ErrorCode]
         cluster.move_leader("t", rng.randint(0, 2), rng.randint(1, 3))
 
 
-async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int, cluster: EmbeddedCluster) -> None:
-    """Under the first protocol a late copy would count for the next transaction: its broker's word comes before the end of the transaction."""
+async def test_an_abort_has_batches_of_unknown_fate_settled_first(
+    protocol: int, cluster: EmbeddedCluster
+) -> None:
+    """Under the first protocol a late copy would count for the next transaction: its broker's word
+    comes before the end of the transaction.
+    """
     async with made(cluster) as producer, asyncio.timeout(20):
         await one_transaction(producer, "commit")
         await producer.begin_transaction()
@@ -463,7 +547,11 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int,
             await asyncio.sleep(0.001)
         cut.set()
         await aborting
-        later = [request.api_key for request in list(cluster.requests)[asked:] if request.api_key in (ApiKey.PRODUCE, ApiKey.END_TXN)]
+        later = [
+            request.api_key
+            for request in list(cluster.requests)[asked:]
+            if request.api_key in (ApiKey.PRODUCE, ApiKey.END_TXN)
+        ]
         assert later == ([ApiKey.PRODUCE, ApiKey.END_TXN] if protocol == 0 else [ApiKey.END_TXN])
         assert unknown.done()
         await one_transaction(producer, "commit")
@@ -471,12 +559,17 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(protocol: int,
 
 
 async def test_an_abort_while_the_last_markers_are_still_written() -> None:
-    """Found by the simulation: of a transaction that it has not heard of, a coordinator says PRODUCER_FENCED while it still ends the one before.
+    """Found by the simulation: of a transaction that it has not heard of, a coordinator says
+    PRODUCER_FENCED while it still ends the one before.
 
-    A partition that can't be reached is enough for that: its marker waits, records are refused as concurrent until they expire, and the abort
-    that follows is the first request of the new epoch. Nobody has taken over.
+    A partition that can't be reached is enough for that: its marker waits, records are refused as
+    concurrent until they expire, and the abort that follows is the first request of the new epoch.
+    Nobody has taken over.
     """
-    async with EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster, made(cluster, **IMPATIENT) as producer:
+    async with (
+        EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster,
+        made(cluster, **IMPATIENT) as producer,
+    ):
         async with producer.transaction():
             await send_all(producer, b"a")
             await producer.flush()
@@ -493,7 +586,10 @@ async def test_an_abort_while_the_last_markers_are_still_written() -> None:
 
 
 async def test_an_abort_of_a_transaction_of_which_nothing_arrived_finds_out_who_took_over() -> None:
-    async with EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster, made(cluster, **IMPATIENT) as producer:
+    async with (
+        EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster,
+        made(cluster, **IMPATIENT) as producer,
+    ):
         await producer.begin_transaction()
         dropped = cluster.on(ApiKey.PRODUCE, drop_before(), times=None)
         await producer.send("t", b"lost", partition=0)

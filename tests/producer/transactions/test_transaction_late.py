@@ -1,4 +1,6 @@
-"""What still waits, or is still under way, when a transaction is over: nobody waits for it in vain, and it does not touch the next one."""
+"""What still waits, or is still under way, when a transaction is over: nobody waits for it in vain,
+and it does not touch the next one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ import asyncio
 from typing import Any
 
 import pytest
-from coordinator_script import ADD, ADD_OFFSETS, END, INIT, OFFSETS, CoordinatorScript, FakeSender, broken
+from coordinator_script import (
+    ADD,
+    ADD_OFFSETS,
+    END,
+    INIT,
+    OFFSETS,
+    CoordinatorScript,
+    FakeSender,
+    broken,
+)
 
 from aioprod import AbortableTransactionError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
@@ -19,9 +30,14 @@ LIMIT_S = 10.0
 T0 = TopicPartition("t", 0)
 
 
-@pytest.mark.parametrize(("level", "lost"), [*((0, name) for name in (ADD, ADD_OFFSETS, OFFSETS, END)), (2, OFFSETS), (2, END)])
+@pytest.mark.parametrize(
+    ("level", "lost"),
+    [*((0, name) for name in (ADD, ADD_OFFSETS, OFFSETS, END)), (2, OFFSETS), (2, END)],
+)
 async def test_a_late_copy_of_what_had_no_answer_meets_a_newer_epoch(lost: str, level: int) -> None:
-    """In the first protocol a late EndTxn ends the next transaction in the middle (KIP-890), where that has the same epoch."""
+    """In the first protocol a late EndTxn ends the next transaction in the middle (KIP-890), where
+    that has the same epoch.
+    """
     coordinators = CoordinatorScript(level=level)
     sender = FakeSender(coordinators)
     manager = sender.manager
@@ -37,7 +53,9 @@ async def test_a_late_copy_of_what_had_no_answer_meets_a_newer_epoch(lost: str, 
             assert coordinators.requests.count(INIT) == (2 if level == 0 else 1)
             if level == 0:
                 asked = coordinators.messages[-1]
-                assert isinstance(asked, InitProducerIdRequest) and asked.producer_epoch == used, "the next epoch of the same producer id"
+                assert isinstance(asked, InitProducerIdRequest) and asked.producer_epoch == used, (
+                    "the next epoch of the same producer id"
+                )
             await manager.commit()
             # Trouble that is over costs nothing more.
             await manager.begin()
@@ -52,9 +70,16 @@ async def test_a_late_copy_of_what_had_no_answer_meets_a_newer_epoch(lost: str, 
 @pytest.mark.parametrize("level", [0, 2], ids=["v1", "v2"])
 @pytest.mark.parametrize("then", ["flush", "delivery", "commit", "abort"])
 async def test_what_is_to_go_again_behind_a_refused_batch_is_dropped(then: str, level: int) -> None:
-    """It could go only under an epoch that comes after the abort: whoever waits for it must not wait for delivery_timeout_ms."""
+    """It could go only under an epoch that comes after the abort: whoever waits for it must not
+    wait for delivery_timeout_ms.
+    """
     async with EmbeddedCluster(transaction_version=level) as broker, asyncio.timeout(LIMIT_S):
-        settings = {"linger_ms": 0, "batch_size": 200, "retry_backoff_ms": 20, "retry_backoff_max_ms": 20}
+        settings = {
+            "linger_ms": 0,
+            "batch_size": 200,
+            "retry_backoff_ms": 20,
+            "retry_backoff_max_ms": 20,
+        }
         async with Producer(broker.bootstrap_servers, transactional_id="x", **settings) as producer:  # type: ignore[arg-type]
             await producer.begin_transaction()
             await producer.send_and_wait("t", b"known")
@@ -85,10 +110,18 @@ def test_what_expires_together_in_an_abort_ends_once_each() -> None:
     """Found by the simulation: the end of the first drops the second, which has expired as well."""
 
     async def abort_what_waits() -> list[bytes | None]:
-        settings: dict[str, Any] = {"linger_ms": 0, "delivery_timeout_ms": 500, "request_timeout_ms": 400, "retry_backoff_ms": 100}
+        settings: dict[str, Any] = {
+            "linger_ms": 0,
+            "delivery_timeout_ms": 500,
+            "request_timeout_ms": 400,
+            "retry_backoff_ms": 100,
+        }
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
-        async with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, transactional_id="t1", **settings) as producer:
+        async with (
+            EmbeddedCluster() as cluster,
+            Producer(cluster.bootstrap_servers, transactional_id="t1", **settings) as producer,
+        ):
             async with producer.transaction():
                 await producer.send_and_wait("t", b"committed", partition=0)
             await producer.begin_transaction()

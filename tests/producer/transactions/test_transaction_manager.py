@@ -1,4 +1,6 @@
-"""The manager against scripted coordinators: what is asked of them, what state follows, what callers get."""
+"""The manager against scripted coordinators: what is asked of them, what state follows, what
+callers get.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from coordinator_script import ADD, ADD_OFFSETS, END, INIT, OFFSETS, CoordinatorScript, FakeSender, broken, until
+from coordinator_script import (
+    ADD,
+    ADD_OFFSETS,
+    END,
+    INIT,
+    OFFSETS,
+    CoordinatorScript,
+    FakeSender,
+    broken,
+    until,
+)
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -28,7 +40,7 @@ Made = Callable[..., tuple[FakeSender, TransactionManager]]
 pytest_plugins = ["coordinator_fixtures"]
 
 
-# -- the straight way ----------------------------------------------------------------------------------------------------
+# -- the straight way ------------------------------------------------------------------------------
 
 
 async def test_a_transaction_of_the_first_protocol(first: CoordinatorScript, made: Made) -> None:
@@ -84,7 +96,9 @@ async def test_abort(coordinators: CoordinatorScript, made: Made) -> None:
 
 @pytest.mark.parametrize("end", [TransactionManager.commit, TransactionManager.abort])
 async def test_an_empty_transaction_needs_no_request(
-    coordinators: CoordinatorScript, made: Made, end: Callable[[TransactionManager], Awaitable[None]]
+    coordinators: CoordinatorScript,
+    made: Made,
+    end: Callable[[TransactionManager], Awaitable[None]],
 ) -> None:
     _, manager = made(coordinators)
     await manager.begin()
@@ -94,7 +108,9 @@ async def test_an_empty_transaction_needs_no_request(
     assert manager.state is S.READY
 
 
-async def test_partitions_opened_while_a_request_is_under_way_go_into_the_next(first: CoordinatorScript, made: Made) -> None:
+async def test_partitions_opened_while_a_request_is_under_way_go_into_the_next(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     await manager.begin()
     gate = asyncio.Event()
@@ -104,12 +120,18 @@ async def test_partitions_opened_while_a_request_is_under_way_go_into_the_next(f
     sender.send(T2)
     gate.set()
     await manager.commit()
-    added = [[n for topic in m.v3_and_below_topics for n in topic.partitions] for m in first.messages if hasattr(m, "v3_and_below_topics")]
+    added = [
+        [n for topic in m.v3_and_below_topics for n in topic.partitions]
+        for m in first.messages
+        if hasattr(m, "v3_and_below_topics")
+    ]
     assert added == [[0, 1], [2]]
     assert sorted(sender.written) == [T0, T1, T2]
 
 
-async def test_a_partition_is_added_once_per_transaction(first: CoordinatorScript, made: Made) -> None:
+async def test_a_partition_is_added_once_per_transaction(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     for _ in range(2):
         await manager.begin()
@@ -132,7 +154,9 @@ async def test_the_members_of_a_group_are_told(coordinators: CoordinatorScript, 
     assert coordinators.ended == [True]
 
 
-async def test_wrong_arguments_leave_the_transaction_as_it_is(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_wrong_arguments_leave_the_transaction_as_it_is(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     await manager.begin()
     with pytest.raises(SerializationError, match="offset -5"):
@@ -140,10 +164,12 @@ async def test_wrong_arguments_leave_the_transaction_as_it_is(coordinators: Coor
     assert manager.state is S.IN_TRANSACTION
 
 
-# -- calls out of place --------------------------------------------------------------------------------------------------
+# -- calls out of place ----------------------------------------------------------------------------
 
 
-async def test_calls_without_a_transaction_name_the_state_and_the_right_call(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_calls_without_a_transaction_name_the_state_and_the_right_call(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     for state in ("uninitialized", "ready"):
         for call, name in (
@@ -151,9 +177,15 @@ async def test_calls_without_a_transaction_name_the_state_and_the_right_call(coo
             (manager.abort, "abort_transaction"),
             (lambda: manager.send_offsets({}, "g"), "send_offsets_to_transaction"),
         ):
-            with pytest.raises(TransactionStateError, match=rf"{name}\(\) in state '{state}'.*begin_transaction\(\) first"):
+            with pytest.raises(
+                TransactionStateError,
+                match=rf"{name}\(\) in state '{state}'.*begin_transaction\(\) first",
+            ):
                 await call()
-        with pytest.raises(TransactionStateError, match=rf"send\(\) in state '{state}'.*begin_transaction\(\) first"):
+        with pytest.raises(
+            TransactionStateError,
+            match=rf"send\(\) in state '{state}'.*begin_transaction\(\) first",
+        ):
             manager.check_may_send()
         assert not manager.may_append
         await manager.init()
@@ -165,14 +197,19 @@ async def test_calls_inside_a_transaction(coordinators: CoordinatorScript, made:
     assert manager.may_append
     manager.check_may_send()
     for call in (manager.begin, manager.init):
-        with pytest.raises(TransactionStateError, match=r"in state 'in transaction'.*commit_transaction\(\) or abort_transaction\(\)"):
+        with pytest.raises(
+            TransactionStateError,
+            match=r"in state 'in transaction'.*commit_transaction\(\) or abort_transaction\(\)",
+        ):
             await call()
     await manager.commit()
     with pytest.raises(TransactionStateError, match=r"begin_transaction\(\) first"):
         await manager.commit()
 
 
-async def test_calls_while_a_commit_is_on_its_way(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_calls_while_a_commit_is_on_its_way(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
@@ -180,7 +217,9 @@ async def test_calls_while_a_commit_is_on_its_way(coordinators: CoordinatorScrip
     coordinators.on(END, gate)
     commit = asyncio.create_task(manager.commit())
     await until(lambda: END in coordinators.requests)
-    with pytest.raises(TransactionStateError, match=r"send\(\) in state 'committing': a commit is under way"):
+    with pytest.raises(
+        TransactionStateError, match=r"send\(\) in state 'committing': a commit is under way"
+    ):
         manager.check_may_send()
     for call in (manager.abort, lambda: manager.send_offsets(OFFSETS_OF_T, "g"), manager.init):
         with pytest.raises(TransactionStateError, match=r"call commit_transaction\(\) again"):
@@ -196,10 +235,12 @@ async def test_init_twice_is_fine(coordinators: CoordinatorScript, made: Made) -
     assert coordinators.requests == [INIT]
 
 
-# -- several tasks -------------------------------------------------------------------------------------------------------
+# -- several tasks ---------------------------------------------------------------------------------
 
 
-async def test_of_two_that_begin_one_is_told_off(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_of_two_that_begin_one_is_told_off(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     first, second = await asyncio.gather(manager.begin(), manager.begin(), return_exceptions=True)
     assert first is None
@@ -215,7 +256,9 @@ async def test_two_that_commit_share_it(coordinators: CoordinatorScript, made: M
     assert coordinators.ended == [True]
 
 
-async def test_begin_waits_for_the_commit_of_another_task(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_begin_waits_for_the_commit_of_another_task(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
@@ -229,10 +272,16 @@ async def test_begin_waits_for_the_commit_of_another_task(coordinators: Coordina
     assert manager.state is S.IN_TRANSACTION
 
 
-async def test_offsets_of_two_tasks_go_one_after_the_other(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_offsets_of_two_tasks_go_one_after_the_other(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     await manager.begin()
-    await asyncio.gather(manager.send_offsets({T0: 1}, "g"), manager.send_offsets({T0: 1}, "g"), manager.send_offsets({T1: 2}, "h"))
+    await asyncio.gather(
+        manager.send_offsets({T0: 1}, "g"),
+        manager.send_offsets({T0: 1}, "g"),
+        manager.send_offsets({T1: 2}, "h"),
+    )
     assert coordinators.requests.count(OFFSETS) == 2
     await manager.commit()
 
@@ -248,7 +297,9 @@ async def test_a_commit_waits_for_the_offsets(coordinators: CoordinatorScript, m
     assert coordinators.requests[-2:] == [OFFSETS, END]
 
 
-async def test_an_abort_overtakes_a_commit_that_waits_for_records(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_an_abort_overtakes_a_commit_that_waits_for_records(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
@@ -256,7 +307,10 @@ async def test_an_abort_overtakes_a_commit_that_waits_for_records(coordinators: 
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
     abort = asyncio.create_task(manager.abort())
-    with pytest.raises(TransactionAbortedError, match=r"abort_transaction\(\) was called before the commit was sent"):
+    with pytest.raises(
+        TransactionAbortedError,
+        match=r"abort_transaction\(\) was called before the commit was sent",
+    ):
         await commit
     sender.hold_answers = False
     sender._changed.set()
@@ -265,11 +319,13 @@ async def test_an_abort_overtakes_a_commit_that_waits_for_records(coordinators: 
     await manager.begin()
 
 
-# -- time and versions ---------------------------------------------------------------------------------------------------
+# -- time and versions -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", ["init", "begin", "send_offsets", "commit", "abort"])
-async def test_a_call_out_of_time_goes_on_and_can_be_joined(coordinators: CoordinatorScript, made: Made, call: str) -> None:
+async def test_a_call_out_of_time_goes_on_and_can_be_joined(
+    coordinators: CoordinatorScript, made: Made, call: str
+) -> None:
     sender, manager = made(coordinators, max_block_ms=30)
     gate = asyncio.Event()
     coordinators.on({"init": INIT, "begin": INIT, "send_offsets": OFFSETS}.get(call, END), gate)
@@ -280,10 +336,16 @@ async def test_a_call_out_of_time_goes_on_and_can_be_joined(coordinators: Coordi
         sender.look()
 
     async def again() -> None:
-        await (manager.send_offsets(OFFSETS_OF_T, "g") if call == "send_offsets" else getattr(manager, call)())
+        await (
+            manager.send_offsets(OFFSETS_OF_T, "g")
+            if call == "send_offsets"
+            else getattr(manager, call)()
+        )
 
     for _ in range(2):
-        with pytest.raises(KafkaTimeoutError, match=r"not done within max_block_ms=30.*goes on, call \w+\(\) again"):
+        with pytest.raises(
+            KafkaTimeoutError, match=r"not done within max_block_ms=30.*goes on, call \w+\(\) again"
+        ):
             await again()
     requests = len(coordinators.requests)
     gate.set()
@@ -293,7 +355,9 @@ async def test_a_call_out_of_time_goes_on_and_can_be_joined(coordinators: Coordi
 
 
 @pytest.mark.parametrize("call", ["commit", "abort"])
-async def test_who_comes_back_after_the_end_hears_of_it(coordinators: CoordinatorScript, made: Made, call: str) -> None:
+async def test_who_comes_back_after_the_end_hears_of_it(
+    coordinators: CoordinatorScript, made: Made, call: str
+) -> None:
     sender, manager = made(coordinators, max_block_ms=20)
     await manager.begin()
     sender.send(T0)
@@ -316,27 +380,37 @@ async def test_who_comes_back_after_the_end_hears_of_it(coordinators: Coordinato
 async def test_the_time_out_names_the_trouble(coordinators: CoordinatorScript, made: Made) -> None:
     _, manager = made(coordinators, max_block_ms=30)
     coordinators.on(INIT, *[broken() for _ in range(100)])
-    with pytest.raises(KafkaTimeoutError, match=r"last trouble: 127\.0\.0\.1:1: connection closed by the broker"):
+    with pytest.raises(
+        KafkaTimeoutError, match=r"last trouble: 127\.0\.0\.1:1: connection closed by the broker"
+    ):
         await manager.init()
 
 
-async def test_a_cluster_that_goes_over_to_the_second_protocol(first: CoordinatorScript, made: Made) -> None:
+async def test_a_cluster_that_goes_over_to_the_second_protocol(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     await manager.begin()
     first.peer.finalized_features["transaction.version"] = 2
     sender.send(T0)
     await manager.commit()
-    assert first.versions[-1] == (END, 4) or first.requests[-1] == INIT, "what began in the first protocol ends in it"
+    assert first.versions[-1] == (END, 4) or first.requests[-1] == INIT, (
+        "what began in the first protocol ends in it"
+    )
     await manager.begin()
     assert manager.produce_adds_partitions
-    assert sender.producer.identity == (1000, 1), "the second protocol starts with an epoch of its own"
+    assert sender.producer.identity == (1000, 1), (
+        "the second protocol starts with an epoch of its own"
+    )
     sender.send(T0)
     await manager.commit()
     assert [m.committed for m in first.messages if isinstance(m, EndTxnRequest)] == [True, True]
     assert first.versions[-1] == (END, 5)
 
 
-async def test_a_cluster_that_goes_back_to_the_first_protocol(second: CoordinatorScript, made: Made) -> None:
+async def test_a_cluster_that_goes_back_to_the_first_protocol(
+    second: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(second)
     await manager.begin()
     second.peer.finalized_features["transaction.version"] = 1
@@ -351,7 +425,9 @@ async def test_a_cluster_that_goes_back_to_the_first_protocol(second: Coordinato
     assert second.versions[-1] == (END, 4)
 
 
-async def test_a_new_producer_id_when_the_epochs_are_used_up(second: CoordinatorScript, made: Made) -> None:
+async def test_a_new_producer_id_when_the_epochs_are_used_up(
+    second: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(second)
     await manager.begin()
     sender.send(T0)

@@ -1,4 +1,6 @@
-"""Prepared transactions: written, left open by their producer, and ended by whoever knows the identity (KIP-939's name for it)."""
+"""Prepared transactions: written, left open by their producer, and ended by whoever knows the
+identity (KIP-939's name for it).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ Made = Callable[..., tuple[FakeSender, TransactionManager]]
 pytest_plugins = ["coordinator_fixtures"]
 
 
-async def preparing_behind_a_record(sender: FakeSender, manager: TransactionManager) -> asyncio.Task[PreparedTransaction | None]:
+async def preparing_behind_a_record(
+    sender: FakeSender, manager: TransactionManager
+) -> asyncio.Task[PreparedTransaction | None]:
     """A preparation that waits for a record's acknowledgement."""
     await manager.begin()
     sender.hold_answers = True
@@ -40,17 +44,23 @@ async def preparing_behind_a_record(sender: FakeSender, manager: TransactionMana
     return preparing
 
 
-async def test_preparing_writes_everything_and_ends_nothing(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_preparing_writes_everything_and_ends_nothing(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
-    assert await manager.prepare() == PreparedTransaction("x", 1000, 0, manager.produce_adds_partitions)
+    assert await manager.prepare() == PreparedTransaction(
+        "x", 1000, 0, manager.produce_adds_partitions
+    )
     assert manager.state is S.PREPARED
     assert sender.written == [T0]
     assert END not in coordinators.requests
 
 
-async def test_nothing_written_is_nothing_to_end(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_nothing_written_is_nothing_to_end(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     await manager.begin()
     assert await manager.prepare() is None
@@ -65,9 +75,14 @@ async def test_preparing_twice_gives_the_same(coordinators: CoordinatorScript, m
     assert await manager.prepare() == await manager.prepare()
 
 
-@pytest.mark.parametrize(("end", "committed"), [(TransactionManager.commit, True), (TransactionManager.abort, False)])
+@pytest.mark.parametrize(
+    ("end", "committed"), [(TransactionManager.commit, True), (TransactionManager.abort, False)]
+)
 async def test_the_producer_may_end_what_it_prepared(
-    coordinators: CoordinatorScript, made: Made, end: Callable[[TransactionManager], Awaitable[None]], committed: bool
+    coordinators: CoordinatorScript,
+    made: Made,
+    end: Callable[[TransactionManager], Awaitable[None]],
+    committed: bool,
 ) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
@@ -78,7 +93,9 @@ async def test_the_producer_may_end_what_it_prepared(
     await manager.begin()
 
 
-async def test_a_prepared_transaction_takes_no_records_and_lets_no_other_begin(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_prepared_transaction_takes_no_records_and_lets_no_other_begin(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
@@ -91,7 +108,9 @@ async def test_a_prepared_transaction_takes_no_records_and_lets_no_other_begin(c
         await manager.send_offsets({T0: 1}, "g")
 
 
-async def test_a_record_that_fails_fails_the_preparation(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_record_that_fails_fails_the_preparation(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     preparing = await preparing_behind_a_record(sender, manager)
     sender.lose(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-0"))
@@ -103,7 +122,9 @@ async def test_a_record_that_fails_fails_the_preparation(coordinators: Coordinat
     assert manager.state in (S.READY, S.INITIALIZING)
 
 
-async def test_an_abort_overtakes_the_preparation(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_an_abort_overtakes_the_preparation(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     preparing = await preparing_behind_a_record(sender, manager)
     sender.hold_answers = False
@@ -113,7 +134,9 @@ async def test_an_abort_overtakes_the_preparation(coordinators: CoordinatorScrip
     assert coordinators.ended == [False]
 
 
-async def test_a_preparation_whose_caller_left_goes_on(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_preparation_whose_caller_left_goes_on(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     preparing = await preparing_behind_a_record(sender, manager)
     preparing.cancel()
@@ -126,12 +149,16 @@ async def test_a_preparation_whose_caller_left_goes_on(coordinators: Coordinator
     assert prepared is not None and prepared.producer_id == 1000
 
 
-async def test_a_slow_preparation_tells_its_limit(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_slow_preparation_tells_its_limit(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators, max_block_ms=20)
     await manager.begin()
     sender.hold_answers = True
     sender.send(T0)
-    with pytest.raises(KafkaTimeoutError, match=r"prepare_transaction\(\) not done within max_block_ms=20"):
+    with pytest.raises(
+        KafkaTimeoutError, match=r"prepare_transaction\(\) not done within max_block_ms=20"
+    ):
         await manager.prepare()
 
 
@@ -179,7 +206,9 @@ async def test_only_a_transactional_producer_that_runs_prepares(broker: Embedded
         await Producer(broker.bootstrap_servers, transactional_id="p").prepare_transaction()
 
 
-async def test_a_transaction_block_that_prepares_commits_at_its_end(broker: EmbeddedCluster) -> None:
+async def test_a_transaction_block_that_prepares_commits_at_its_end(
+    broker: EmbeddedCluster,
+) -> None:
     async with Producer(broker.bootstrap_servers, transactional_id="p") as producer:
         async with producer.transaction():
             await producer.send("t", b"1")

@@ -1,4 +1,6 @@
-"""Records that fail, and producers that close, while a transaction is open, against scripted coordinators."""
+"""Records that fail, and producers that close, while a transaction is open, against scripted
+coordinators.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,12 @@ Made = Callable[..., tuple[FakeSender, TransactionManager]]
 pytest_plugins = ["coordinator_fixtures"]
 
 
-# -- records that fail ---------------------------------------------------------------------------------------------------
+# -- records that fail -----------------------------------------------------------------------------
 
 
-async def test_a_record_that_failed_stops_the_commit(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_record_that_failed_stops_the_commit(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.hold_answers = True
@@ -51,11 +55,15 @@ async def test_a_record_that_failed_stops_the_commit(coordinators: CoordinatorSc
     assert coordinators.ended == [False]
     await manager.begin()
     assert sender.producer.identity == (1000, 1), "a lost sequence costs the epoch"
-    asks = [message for message in coordinators.messages if isinstance(message, InitProducerIdRequest)]
+    asks = [
+        message for message in coordinators.messages if isinstance(message, InitProducerIdRequest)
+    ]
     assert len(asks) == (1 if manager.produce_adds_partitions else 2)
 
 
-async def test_a_commit_does_not_wait_for_the_rest_when_one_record_failed(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_commit_does_not_wait_for_the_rest_when_one_record_failed(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     """franz-go once waited until the transaction timed out."""
     sender, manager = made(coordinators)
     await manager.begin()
@@ -68,13 +76,17 @@ async def test_a_commit_does_not_wait_for_the_rest_when_one_record_failed(coordi
         await commit
     abort = asyncio.create_task(manager.abort())
     await asyncio.sleep(0.01)
-    assert not abort.done(), "what is in flight has to be waited for, or it could be written after the end"
+    assert not abort.done(), (
+        "what is in flight has to be waited for, or it could be written after the end"
+    )
     sender.hold_answers = False
     sender._changed.set()
     await abort
 
 
-async def test_the_first_error_is_the_one_that_is_told(coordinators: CoordinatorScript, made: Made, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_first_error_is_the_one_that_is_told(
+    coordinators: CoordinatorScript, made: Made, caplog: pytest.LogCaptureFixture
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.hold_answers = True
@@ -89,7 +101,9 @@ async def test_the_first_error_is_the_one_that_is_told(coordinators: Coordinator
     assert len(caplog.records) == 1
 
 
-async def test_a_failure_while_aborting_is_nobodys_business(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_failure_while_aborting_is_nobodys_business(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.hold_answers = True
@@ -104,7 +118,9 @@ async def test_a_failure_while_aborting_is_nobodys_business(coordinators: Coordi
 
 
 @pytest.mark.parametrize("calling", ["nothing", "commit", "abort"])
-async def test_a_record_that_fails_for_good_ends_the_producer(coordinators: CoordinatorScript, made: Made, calling: str) -> None:
+async def test_a_record_that_fails_for_good_ends_the_producer(
+    coordinators: CoordinatorScript, made: Made, calling: str
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.hold_answers = True
@@ -123,7 +139,9 @@ async def test_a_record_that_fails_for_good_ends_the_producer(coordinators: Coor
     assert END not in coordinators.requests
 
 
-async def test_a_sender_that_is_gone_commits_nothing(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_sender_that_is_gone_commits_nothing(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.hold_answers = True
@@ -138,7 +156,9 @@ async def test_a_sender_that_is_gone_commits_nothing(coordinators: CoordinatorSc
     assert END not in coordinators.requests
 
 
-async def test_errors_that_are_raised_often_do_not_grow(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_errors_that_are_raised_often_do_not_grow(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.manager.batch_failed(T0, DeliveryTimeoutError("late"))
@@ -148,7 +168,9 @@ async def test_errors_that_are_raised_often_do_not_grow(coordinators: Coordinato
     assert frames(caught.value) < 10
 
 
-async def test_an_error_that_many_wait_for_does_not_grow(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_an_error_that_many_wait_for_does_not_grow(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
@@ -166,11 +188,13 @@ def frames(error: BaseException) -> int:
     return count
 
 
-# -- closing -------------------------------------------------------------------------------------------------------------
+# -- closing ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [INIT, OFFSETS, END])
-async def test_close_ends_what_is_under_way(coordinators: CoordinatorScript, made: Made, name: str) -> None:
+async def test_close_ends_what_is_under_way(
+    coordinators: CoordinatorScript, made: Made, name: str
+) -> None:
     sender, manager = made(coordinators)
     coordinators.on(name, asyncio.Event())
 
@@ -202,7 +226,9 @@ async def test_stop_comes_before_records_fail(coordinators: CoordinatorScript, m
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
     manager.stop()
-    sender._fatal(ProducerClosedError("closed"))  # all batches end, and whoever waits for them wakes
+    sender._fatal(
+        ProducerClosedError("closed")
+    )  # all batches end, and whoever waits for them wakes
     with pytest.raises(ProducerClosedError):
         await commit
     await manager.close()
@@ -210,7 +236,9 @@ async def test_stop_comes_before_records_fail(coordinators: CoordinatorScript, m
 
 
 @pytest.mark.parametrize("state", ["nothing", "open", "committing", "aborting", "failed"])
-async def test_settle_leaves_no_transaction_open(coordinators: CoordinatorScript, made: Made, state: str) -> None:
+async def test_settle_leaves_no_transaction_open(
+    coordinators: CoordinatorScript, made: Made, state: str
+) -> None:
     sender, manager = made(coordinators, max_block_ms=200)
     gate = asyncio.Event()
     left = None

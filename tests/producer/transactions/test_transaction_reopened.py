@@ -1,4 +1,6 @@
-"""A late copy of what opens a transaction comes when that is over (first protocol): the next epoch can be asked for all the same."""
+"""A late copy of what opens a transaction comes when that is over (first protocol): the next epoch
+can be asked for all the same.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ pytest_plugins = ["coordinator_fixtures"]
 @pytest.fixture(params=[0, 1])
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
     """One node that speaks the first protocol only."""
-    async with EmbeddedCluster(transaction_version=request.param) as running, asyncio.timeout(LIMIT_S):
+    async with (
+        EmbeddedCluster(transaction_version=request.param) as running,
+        asyncio.timeout(LIMIT_S),
+    ):
         running.create_topic("t")
         yield running
 
@@ -47,7 +52,11 @@ async def late_copies(cluster: EmbeddedCluster) -> AsyncIterator[TransactionalCl
 
 
 async def end_with_a_request_unanswered(
-    cluster: EmbeddedCluster, producer: Producer, *, commit: bool = True, opener: ApiKey = ApiKey.ADD_PARTITIONS_TO_TXN
+    cluster: EmbeddedCluster,
+    producer: Producer,
+    *,
+    commit: bool = True,
+    opener: ApiKey = ApiKey.ADD_PARTITIONS_TO_TXN,
 ) -> None:
     """One transaction; afterwards the producer asks for the next epoch."""
     cluster.on(opener, drop_before(), times=1)
@@ -61,34 +70,64 @@ def seen(cluster: EmbeddedCluster) -> list[bytes | None]:
     return [record.value for record in cluster.records("t", committed_only=True)]
 
 
-@pytest.mark.parametrize("opener", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN], ids=lambda api: api.name)
+@pytest.mark.parametrize(
+    "opener", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN], ids=lambda api: api.name
+)
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("place", ["behind the end", "right before the next epoch"])
-async def test_a_late_copy_fences_nobody(cluster: EmbeddedCluster, opener: ApiKey, commit: bool, place: str) -> None:
-    async with Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as producer, asyncio.TaskGroup() as tasks:
+async def test_a_late_copy_fences_nobody(
+    cluster: EmbeddedCluster, opener: ApiKey, commit: bool, place: str
+) -> None:
+    async with (
+        Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as producer,
+        asyncio.TaskGroup() as tasks,
+    ):
         gate = asyncio.Event()
         if place == "behind the end":
             cluster.on(ApiKey.END_TXN, hold_answer(gate), times=1)
         else:
             cluster.on(ApiKey.INIT_PRODUCER_ID, hold(gate), times=1)
         async with late_copies(cluster) as late:
-            ending = tasks.create_task(end_with_a_request_unanswered(cluster, producer, commit=commit, opener=opener))
-            await cluster.wait_for_request(*((ApiKey.END_TXN, 1) if place == "behind the end" else (ApiKey.INIT_PRODUCER_ID, 2)))
+            ending = tasks.create_task(
+                end_with_a_request_unanswered(cluster, producer, commit=commit, opener=opener)
+            )
+            await cluster.wait_for_request(
+                *(
+                    (ApiKey.END_TXN, 1)
+                    if place == "behind the end"
+                    else (ApiKey.INIT_PRODUCER_ID, 2)
+                )
+            )
             wanted = ENDED if place == "behind the end" else (TransactionState.ONGOING,)
-            await ask_until(lambda state: state in wanted, lambda: asyncio.sleep(0, cluster.transactions["x"].state))
-            assert (await late.add(0) if opener == ApiKey.ADD_PARTITIONS_TO_TXN else [await late.add_offsets("g")]) == ["NONE"]
+            await ask_until(
+                lambda state: state in wanted,
+                lambda: asyncio.sleep(0, cluster.transactions["x"].state),
+            )
+            assert (
+                await late.add(0)
+                if opener == ApiKey.ADD_PARTITIONS_TO_TXN
+                else [await late.add_offsets("g")]
+            ) == ["NONE"]
             gate.set()
             await ending
             async with producer.transaction():
                 await producer.send("t", b"second")
-            assert cluster.transactions["x"].identity == (late.producer_id, late.epoch + 2), "one is lost to the transaction that was open"
-            assert await late.add(0) == ["PRODUCER_FENCED"], "what comes later still meets a newer epoch"
+            assert cluster.transactions["x"].identity == (late.producer_id, late.epoch + 2), (
+                "one is lost to the transaction that was open"
+            )
+            assert await late.add(0) == ["PRODUCER_FENCED"], (
+                "what comes later still meets a newer epoch"
+            )
     assert seen(cluster) == ([b"first"] if commit else []) + [b"second"]
 
 
 async def test_who_has_taken_over_is_found_all_the_same(cluster: EmbeddedCluster) -> None:
-    """And its open transaction is left alone, which InitProducerId would end: a coordinator does not look at the epoch that asks."""
-    old, heir = (Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2))
+    """And its open transaction is left alone, which InitProducerId would end: a coordinator does
+    not look at the epoch that asks.
+    """
+    old, heir = (
+        Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2)
+    )
     async with old, asyncio.TaskGroup() as tasks:
         ended = asyncio.Event()
         cluster.on(ApiKey.END_TXN, hold_answer(ended), times=1)
@@ -106,8 +145,12 @@ async def test_who_has_taken_over_is_found_all_the_same(cluster: EmbeddedCluster
 
 
 async def test_who_takes_over_meanwhile_gets_another_epoch(cluster: EmbeddedCluster) -> None:
-    """The one that is asked for in the end is nobody's: the transaction that was open for that keeps it from being given away."""
-    old, heir = (Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2))
+    """The one that is asked for in the end is nobody's: the transaction that was open for that
+    keeps it from being given away.
+    """
+    old, heir = (
+        Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2)
+    )
     async with old:
         gate = asyncio.Event()
         cluster.on(ApiKey.INIT_PRODUCER_ID, hold(gate), times=1)
@@ -122,8 +165,12 @@ async def test_who_takes_over_meanwhile_gets_another_epoch(cluster: EmbeddedClus
     assert seen(cluster) == [b"first", b"of the heir"]
 
 
-async def test_where_the_end_had_no_answer_either_the_error_names_it(cluster: EmbeddedCluster) -> None:
-    """A late EndTxn may end what was opened for certainty, and so the next epoch may be another producer's. Java's ends here in either case."""
+async def test_where_the_end_had_no_answer_either_the_error_names_it(
+    cluster: EmbeddedCluster,
+) -> None:
+    """A late EndTxn may end what was opened for certainty, and so the next epoch may be another
+    producer's. Java's ends here in either case.
+    """
     async with Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as producer:
         gate = asyncio.Event()
         cluster.on(ApiKey.INIT_PRODUCER_ID, hold(gate), times=1)
@@ -133,25 +180,36 @@ async def test_where_the_end_had_no_answer_either_the_error_names_it(cluster: Em
         async with late_copies(cluster) as late:
             assert await late.add(0) == ["NONE"]
         gate.set()
-        with pytest.raises(ProducerFencedError, match="or a late copy of a request of this one came in just then"):
+        with pytest.raises(
+            ProducerFencedError, match="or a late copy of a request of this one came in just then"
+        ):
             await producer.begin_transaction()
-    async with Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as heir, heir.transaction():
+    async with (
+        Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as heir,
+        heir.transaction(),
+    ):
         await heir.send("t", b"second")
     assert seen(cluster) == [b"first", b"second"]
 
 
-# -- against a script ----------------------------------------------------------------------------------------------------
+# -- against a script ------------------------------------------------------------------------------
 
 
-async def end_with_a_lost_answer(coordinators: CoordinatorScript, sender: FakeSender, lost: str = ADD) -> None:
+async def end_with_a_lost_answer(
+    coordinators: CoordinatorScript, sender: FakeSender, lost: str = ADD
+) -> None:
     await sender.manager.begin()
     coordinators.on(lost, broken())
     sender.send(T0)
     await sender.manager.commit()
 
 
-@pytest.mark.parametrize("code", [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, "broken"])
-async def test_without_certainty_no_epoch_is_asked_for(first: CoordinatorScript, made: Made, code: ErrorCode | str) -> None:
+@pytest.mark.parametrize(
+    "code", [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, "broken"]
+)
+async def test_without_certainty_no_epoch_is_asked_for(
+    first: CoordinatorScript, made: Made, code: ErrorCode | str
+) -> None:
     sender, manager = made(first)
     trouble: ErrorCode | KafkaError = code if isinstance(code, ErrorCode) else broken()
     first.on(ADD, broken(), ErrorCode.NONE, trouble, trouble)
@@ -170,7 +228,9 @@ async def test_a_late_end_alone_opens_nothing(first: CoordinatorScript, made: Ma
 
 
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
-async def test_an_epoch_that_was_fenced_by_asking_is_followed_by_the_one_behind_it(first: CoordinatorScript, made: Made, code: ErrorCode) -> None:
+async def test_an_epoch_that_was_fenced_by_asking_is_followed_by_the_one_behind_it(
+    first: CoordinatorScript, made: Made, code: ErrorCode
+) -> None:
     """Where the answer to InitProducerId was lost, also AddPartitionsToTxn is told of it."""
     sender, manager = made(first)
     first.on(ADD, broken(), ErrorCode.NONE, ErrorCode.NONE, code, code)
@@ -181,12 +241,20 @@ async def test_an_epoch_that_was_fenced_by_asking_is_followed_by_the_one_behind_
     await manager.begin()
     assert first.requests == [INIT, ADD, ADD, END, ADD, INIT, ADD, INIT, ADD, INIT, INIT]
     asked = [message for message in first.messages if isinstance(message, InitProducerIdRequest)]
-    assert [(message.producer_id, message.producer_epoch) for message in asked] == [(-1, -1), *[(1000, 0)] * 3, (1000, 1)]
+    assert [(message.producer_id, message.producer_epoch) for message in asked] == [
+        (-1, -1),
+        *[(1000, 0)] * 3,
+        (1000, 1),
+    ]
     await manager.commit()
-    assert first.requests[-1] == INIT, "what was opened for certainty is not part of the next transaction"
+    assert first.requests[-1] == INIT, (
+        "what was opened for certainty is not part of the next transaction"
+    )
 
 
-async def test_asked_for_the_first_time_it_is_told_that_another_has_taken_over(first: CoordinatorScript, made: Made) -> None:
+async def test_asked_for_the_first_time_it_is_told_that_another_has_taken_over(
+    first: CoordinatorScript, made: Made
+) -> None:
     sender, manager = made(first)
     first.on(ADD, broken(), ErrorCode.NONE, ErrorCode.PRODUCER_FENCED)
     await manager.begin()
@@ -208,7 +276,9 @@ async def test_asked_for_the_first_time_it_is_told_that_another_has_taken_over(f
     ],
 )
 @pytest.mark.parametrize("fenced", [False, True])
-async def test_what_opens_nothing_any_more_is_as_good(first: CoordinatorScript, made: Made, code: ErrorCode, fenced: bool) -> None:
+async def test_what_opens_nothing_any_more_is_as_good(
+    first: CoordinatorScript, made: Made, code: ErrorCode, fenced: bool
+) -> None:
     sender, manager = made(first)
     first.on(ADD, broken(), ErrorCode.NONE, code)
     await manager.begin()

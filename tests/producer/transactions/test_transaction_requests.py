@@ -1,4 +1,6 @@
-"""Messages made from state: every version can be written, the protocol decides which one is used, arguments are looked at."""
+"""Messages made from state: every version can be written, the protocol decides which one is used,
+arguments are looked at.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def peer(newest: dict[type[Request[Any]], int] | None = None, *, level: int = 2)
         (peer({ProduceRequest: 12}), True),
     ],
 )
-def test_the_second_protocol_needs_the_feature_and_the_versions(there: FakePeer, expected: bool) -> None:
+def test_the_second_protocol_needs_the_feature_and_the_versions(
+    there: FakePeer, expected: bool
+) -> None:
     """franz-go once looked at the feature only."""
     assert requests.speaks_v2(there) is expected
 
@@ -61,7 +65,9 @@ def test_the_second_protocol_needs_the_feature_and_the_versions(there: FakePeer,
 @pytest.mark.parametrize("newest", range(6))
 @pytest.mark.parametrize("identity", [None, IDENTITY])
 def test_init_producer_id(newest: int, identity: Identity | None) -> None:
-    request, version = requests.init_producer_id(peer({InitProducerIdRequest: newest}), "x", 1234, identity)
+    request, version = requests.init_producer_id(
+        peer({InitProducerIdRequest: newest}), "x", 1234, identity
+    )
     assert version == newest
     told = InitProducerIdRequest.decode(request.encode(version), version)
     assert (told.transactional_id, told.transaction_timeout_ms) == ("x", 1234)
@@ -71,34 +77,54 @@ def test_init_producer_id(newest: int, identity: Identity | None) -> None:
 
 @pytest.mark.parametrize("newest", range(6))
 def test_add_partitions_keeps_to_the_versions_of_clients(newest: int) -> None:
-    request, version = requests.add_partitions(peer({AddPartitionsToTxnRequest: newest}), "x", IDENTITY, [A0, B0, A1])
+    request, version = requests.add_partitions(
+        peer({AddPartitionsToTxnRequest: newest}), "x", IDENTITY, [A0, B0, A1]
+    )
     assert version == min(newest, 3)
     told = AddPartitionsToTxnRequest.decode(request.encode(version), version)
-    assert (told.v3_and_below_transactional_id, told.v3_and_below_producer_id, told.v3_and_below_producer_epoch) == ("x", 4711, 3)
-    assert {topic.name: topic.partitions for topic in told.v3_and_below_topics} == {"a": [0, 1], "b": [0]}
+    assert (
+        told.v3_and_below_transactional_id,
+        told.v3_and_below_producer_id,
+        told.v3_and_below_producer_epoch,
+    ) == ("x", 4711, 3)
+    assert {topic.name: topic.partitions for topic in told.v3_and_below_topics} == {
+        "a": [0, 1],
+        "b": [0],
+    }
 
 
 def partitions_reply(*told: tuple[str, int, ErrorCode]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(name, [AddPartitionsToTxnPartitionResult(number, code)]) for name, number, code in told
+            AddPartitionsToTxnTopicResult(name, [AddPartitionsToTxnPartitionResult(number, code)])
+            for name, number, code in told
         ]
     )
 
 
 def test_codes_of_partitions() -> None:
     reply = partitions_reply(("a", 0, ErrorCode.NONE), ("a", 1, ErrorCode.NOT_COORDINATOR))
-    assert requests.codes_of_partitions(reply, [A0, A1]) == [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]
+    assert requests.codes_of_partitions(reply, [A0, A1]) == [
+        ErrorCode.NONE,
+        ErrorCode.NOT_COORDINATOR,
+    ]
     with pytest.raises(ProtocolError, match="leaves out b-0"):
         requests.codes_of_partitions(reply, [A0, B0])
 
 
 @pytest.mark.parametrize("newest", range(5))
 def test_add_offsets(newest: int) -> None:
-    request, version = requests.add_offsets(peer({AddOffsetsToTxnRequest: newest}), "x", IDENTITY, "g")
+    request, version = requests.add_offsets(
+        peer({AddOffsetsToTxnRequest: newest}), "x", IDENTITY, "g"
+    )
     assert version == newest
     told = AddOffsetsToTxnRequest.decode(request.encode(version), version)
-    assert (told.transactional_id, told.producer_id, told.producer_epoch, told.group_id) == ("x", 4711, 3, "g")
+    assert (told.transactional_id, told.producer_id, told.producer_epoch, told.group_id) == (
+        "x",
+        4711,
+        3,
+        "g",
+    )
 
 
 @pytest.mark.parametrize("newest", range(3, 6))
@@ -112,35 +138,63 @@ def test_offsets_with_the_groups_member(newest: int, v2: bool) -> None:
     request, version = requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, v2=v2)
     assert version == (5 if v2 else min(newest, 4))
     told = TxnOffsetCommitRequest.decode(request.encode(version), version)
-    assert (told.group_id, told.generation_id, told.member_id, told.group_instance_id) == ("g", 5, "member-1", "instance-1")
+    assert (told.group_id, told.generation_id, told.member_id, told.group_instance_id) == (
+        "g",
+        5,
+        "member-1",
+        "instance-1",
+    )
     a, b = (topic.partitions[0] for topic in told.topics)
-    assert (a.partition_index, a.committed_offset, a.committed_metadata, a.committed_leader_epoch) == (0, 10, "note", 2)
-    assert (b.partition_index, b.committed_offset, b.committed_metadata, b.committed_leader_epoch) == (0, 20, "", -1)
+    assert (
+        a.partition_index,
+        a.committed_offset,
+        a.committed_metadata,
+        a.committed_leader_epoch,
+    ) == (0, 10, "note", 2)
+    assert (
+        b.partition_index,
+        b.committed_offset,
+        b.committed_metadata,
+        b.committed_leader_epoch,
+    ) == (0, 20, "", -1)
 
 
 @pytest.mark.parametrize("newest", range(3))
 def test_an_old_broker_gets_no_member_silently_left_out(newest: int) -> None:
     there = peer({TxnOffsetCommitRequest: newest}, level=0)
-    request, version = requests.commit_offsets(there, "x", IDENTITY, OFFSETS, ConsumerGroupMetadata("g"), v2=False)
+    request, version = requests.commit_offsets(
+        there, "x", IDENTITY, OFFSETS, ConsumerGroupMetadata("g"), v2=False
+    )
     assert TxnOffsetCommitRequest.decode(request.encode(version), version).group_id == "g"
     with pytest.raises(UnsupportedVersionError, match="group 'g'"):
         requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, v2=False)
 
 
 def test_codes_of_offsets() -> None:
-    reply = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic("a", [TxnOffsetCommitResponsePartition(0, 22)])])
+    reply = TxnOffsetCommitResponse(
+        topics=[TxnOffsetCommitResponseTopic("a", [TxnOffsetCommitResponsePartition(0, 22)])]
+    )
     assert requests.codes_of_offsets(reply, [A0]) == [ErrorCode.ILLEGAL_GENERATION]
     with pytest.raises(ProtocolError, match="TxnOffsetCommit leaves out b-0"):
         requests.codes_of_offsets(reply, OFFSETS)
 
 
 @pytest.mark.parametrize("commit", [False, True])
-@pytest.mark.parametrize(("newest", "v2", "expected"), [(5, True, 5), (5, False, 4), (4, False, 4), (0, False, 0)])
+@pytest.mark.parametrize(
+    ("newest", "v2", "expected"), [(5, True, 5), (5, False, 4), (4, False, 4), (0, False, 0)]
+)
 def test_end(newest: int, v2: bool, expected: int, commit: bool) -> None:
-    request, version = requests.end(peer({EndTxnRequest: newest}), "x", IDENTITY, commit=commit, v2=v2)
+    request, version = requests.end(
+        peer({EndTxnRequest: newest}), "x", IDENTITY, commit=commit, v2=v2
+    )
     assert version == expected
     told = EndTxnRequest.decode(request.encode(version), version)
-    assert (told.transactional_id, told.producer_id, told.producer_epoch, told.committed) == ("x", 4711, 3, commit)
+    assert (told.transactional_id, told.producer_id, told.producer_epoch, told.committed) == (
+        "x",
+        4711,
+        3,
+        commit,
+    )
 
 
 def test_end_in_the_second_protocol_needs_its_version() -> None:

@@ -1,4 +1,6 @@
-"""A transactional producer that has started has its identity: whatever older one, or an earlier run of the application, had begun is over."""
+"""A transactional producer that has started has its identity: whatever older one, or an earlier run
+of the application, had begun is over.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ async def test_who_starts_later_fences_who_started_earlier(broker: EmbeddedClust
 
 
 async def test_an_application_that_was_killed_reads_on_at_once(broker: EmbeddedCluster) -> None:
-    """Not only when transaction_timeout_ms is over: the offsets of its group are settled before the first record is read."""
+    """Not only when transaction_timeout_ms is over: the offsets of its group are settled before the
+    first record is read.
+    """
     async with Producer(broker.bootstrap_servers) as source:
         await source.send_and_wait("in", b"one")
     killed = made(broker, transaction_timeout_ms=600_000)
@@ -58,7 +62,13 @@ async def test_an_application_that_was_killed_reads_on_at_once(broker: EmbeddedC
     await killed.begin_transaction()
     await killed.send("out", b"half done")
     await killed.send_offsets_to_transaction({TP: 1}, "g")
-    reading = Consumer("in", bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    reading = Consumer(
+        "in",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
     async with asyncio.timeout(LIMIT_S), made(broker) as again, reading as consumer:
         async with again.transaction():
             record = await consumer.getone()
@@ -98,12 +108,26 @@ async def test_a_prepared_transaction_of_another_id_is_left_alone(broker: Embedd
         assert (await admin.describe_transactions("task")).state.lower() == "ongoing"
 
 
-@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS])
-@pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID], ids=lambda api: api.name)
-async def test_a_coordinator_that_is_not_ready_is_waited_for_within_the_limit(broker: EmbeddedCluster, api: ApiKey, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    ],
+)
+@pytest.mark.parametrize(
+    "api", [ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID], ids=lambda api: api.name
+)
+async def test_a_coordinator_that_is_not_ready_is_waited_for_within_the_limit(
+    broker: EmbeddedCluster, api: ApiKey, code: ErrorCode
+) -> None:
     producer = made(broker, max_block_ms=150, retry_backoff_ms=5, retry_backoff_max_ms=10)
     rule = broker.on(api, fail(code), times=None)
-    with pytest.raises(KafkaTimeoutError, match=rf"start\(\) not done within max_block_ms=150.*call start\(\) again.*{code.name}"):
+    with pytest.raises(
+        KafkaTimeoutError,
+        match=rf"start\(\) not done within max_block_ms=150.*call start\(\) again.*{code.name}",
+    ):
         await producer.start()
     await nothing_is_left(broker)
     rule.cancel()
@@ -126,7 +150,9 @@ async def test_a_coordinator_that_is_silent(broker: EmbeddedCluster) -> None:
 
 async def test_a_right_that_is_missing_may_be_given_meanwhile(broker: EmbeddedCluster) -> None:
     producer = made(broker)
-    broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), times=1)
+    broker.on(
+        ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), times=1
+    )
     with pytest.raises(BrokerError, match=r"'x'.*TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
         await producer.start()
     await nothing_is_left(broker)
@@ -144,7 +170,9 @@ async def test_a_right_that_is_missing_may_be_given_meanwhile(broker: EmbeddedCl
     ],
     ids=lambda part: part.name,
 )
-async def test_what_no_other_start_can_mend(broker: EmbeddedCluster, api: ApiKey, code: ErrorCode) -> None:
+async def test_what_no_other_start_can_mend(
+    broker: EmbeddedCluster, api: ApiKey, code: ErrorCode
+) -> None:
     producer = made(broker)
     broker.on(api, fail(code), times=1)
     for _ in range(2):
@@ -155,7 +183,9 @@ async def test_what_no_other_start_can_mend(broker: EmbeddedCluster, api: ApiKey
 
 
 @pytest.mark.parametrize("end", ["close", "cancel"])
-async def test_a_start_that_waits_for_the_coordinator_can_be_ended(broker: EmbeddedCluster, end: str) -> None:
+async def test_a_start_that_waits_for_the_coordinator_can_be_ended(
+    broker: EmbeddedCluster, end: str
+) -> None:
     producer = made(broker)
     rule = broker.on_every(ApiKey.INIT_PRODUCER_ID, hold())
     starting = asyncio.create_task(producer.start())
@@ -183,7 +213,9 @@ async def test_a_connection_that_breaks_is_made_anew(broker: EmbeddedCluster) ->
         await producer.send("t", b"x")
 
 
-async def test_partitions_can_be_asked_for_outside_of_a_transaction(broker: EmbeddedCluster) -> None:
+async def test_partitions_can_be_asked_for_outside_of_a_transaction(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("known", 3)
     async with made(broker) as producer:
         assert await producer.partitions_for("known") == [0, 1, 2]
@@ -196,5 +228,7 @@ async def test_partitions_can_be_asked_for_outside_of_a_transaction(broker: Embe
 async def nothing_is_left(broker: EmbeddedCluster) -> None:
     """A start that has failed leaves neither connections nor tasks."""
     async with asyncio.timeout(LIMIT_S):
-        while broker.connection_count(1) or [task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod-")]:  # noqa: ASYNC110
+        while broker.connection_count(1) or [  # noqa: ASYNC110
+            task for task in asyncio.all_tasks() if task.get_name().startswith("aioprod-")
+        ]:
             await asyncio.sleep(0.001)

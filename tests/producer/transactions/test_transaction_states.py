@@ -44,7 +44,9 @@ def test_nothing_follows_the_fatal_error() -> None:
 
 @pytest.mark.parametrize("state", S)
 @pytest.mark.parametrize("call", Call)
-def test_a_refusal_names_the_call_the_state_and_what_would_be_right(call: Call, state: TransactionState) -> None:
+def test_a_refusal_names_the_call_the_state_and_what_would_be_right(
+    call: Call, state: TransactionState
+) -> None:
     text = refusal(call, state)
     assert call.value + "()" in text
     assert repr(state.value) in text

@@ -1,4 +1,6 @@
-"""What each code means in each answer: every code has a verdict, and the ones that matter have Kafka's."""
+"""What each code means in each answer: every code has a verdict, and the ones that matter have
+Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ from aioprod.producer.transactions.verdicts import Api, Verdict, batch_failure, 
 E = ErrorCode
 V = Verdict
 
-# By API the verdicts that differ from the rule "retriable: again; else: fatal". As Kafka 4.1's producer has them.
+# By API the verdicts that differ from the rule "retriable: again; else: fatal". As Kafka 4.1's
+# producer has them.
 DIFFERENT: dict[Api, dict[ErrorCode, Verdict]] = {
-    Api.FIND_COORDINATOR: {E.GROUP_AUTHORIZATION_FAILED: V.ABORTABLE, E.TRANSACTION_ABORTABLE: V.ABORTABLE},
+    Api.FIND_COORDINATOR: {
+        E.GROUP_AUTHORIZATION_FAILED: V.ABORTABLE,
+        E.TRANSACTION_ABORTABLE: V.ABORTABLE,
+    },
     Api.INIT_PRODUCER_ID: {
         E.NOT_COORDINATOR: V.NEW_COORDINATOR,
         E.COORDINATOR_NOT_AVAILABLE: V.NEW_COORDINATOR,
@@ -90,7 +96,10 @@ def test_every_code_of_every_api(api: Api) -> None:
 
 
 def test_what_a_partition_can_not_have_costs_the_transaction_only() -> None:
-    assert {code: judge(Api.ADD_PARTITIONS, code) for code in E} == {**by_rule(V.ABORTABLE), **ADD_PARTITIONS}
+    assert {code: judge(Api.ADD_PARTITIONS, code) for code in E} == {
+        **by_rule(V.ABORTABLE),
+        **ADD_PARTITIONS,
+    }
 
 
 def test_no_api_is_left_out() -> None:
@@ -109,14 +118,24 @@ def test_a_code_that_nobody_knows_yet_kills_nothing_unsaid(api: Api, number: int
         ([], V.DONE, E.NONE),
         ([E.NONE, E.NONE], V.DONE, E.NONE),
         ([E.NONE, E.NOT_COORDINATOR], V.NEW_COORDINATOR, E.NOT_COORDINATOR),
-        ([E.UNKNOWN_TOPIC_OR_PARTITION, E.TOPIC_AUTHORIZATION_FAILED], V.ABORTABLE, E.TOPIC_AUTHORIZATION_FAILED),
+        (
+            [E.UNKNOWN_TOPIC_OR_PARTITION, E.TOPIC_AUTHORIZATION_FAILED],
+            V.ABORTABLE,
+            E.TOPIC_AUTHORIZATION_FAILED,
+        ),
         ([E.TOPIC_AUTHORIZATION_FAILED, E.PRODUCER_FENCED, E.NONE], V.FENCED, E.PRODUCER_FENCED),
         # A partition that was not attempted says nothing where another has a reason.
-        ([E.OPERATION_NOT_ATTEMPTED, E.UNKNOWN_TOPIC_OR_PARTITION], V.RETRY, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (
+            [E.OPERATION_NOT_ATTEMPTED, E.UNKNOWN_TOPIC_OR_PARTITION],
+            V.RETRY,
+            E.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
         ([E.OPERATION_NOT_ATTEMPTED], V.ABORTABLE, E.OPERATION_NOT_ATTEMPTED),
     ],
 )
-def test_of_several_codes_the_gravest_counts(codes: list[ErrorCode], verdict: Verdict, code: ErrorCode) -> None:
+def test_of_several_codes_the_gravest_counts(
+    codes: list[ErrorCode], verdict: Verdict, code: ErrorCode
+) -> None:
     assert judge_all(Api.ADD_PARTITIONS, codes) == (verdict, code)
 
 
@@ -137,10 +156,19 @@ def test_every_failure_of_a_batch() -> None:
         assert failure.__cause__ is error
         assert isinstance(failure, FatalProducerError) == (code in FATAL_FOR_A_BATCH)
         assert isinstance(failure, ProducerFencedError) == (code == E.PRODUCER_FENCED)
-        assert ("close this producer" if code in FATAL_FOR_A_BATCH else "abort_transaction()") in str(failure)
+        assert (
+            "close this producer" if code in FATAL_FOR_A_BATCH else "abort_transaction()"
+        ) in str(failure)
 
 
-@pytest.mark.parametrize("error", [DeliveryTimeoutError("not acknowledged"), RecordTooLargeError("too large"), KafkaError("what else")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        DeliveryTimeoutError("not acknowledged"),
+        RecordTooLargeError("too large"),
+        KafkaError("what else"),
+    ],
+)
 def test_a_failure_without_a_code_has_to_be_aborted(error: KafkaError) -> None:
     failure = batch_failure("transactional_id='x': t-0", error)
     assert isinstance(failure, AbortableTransactionError)

@@ -1,4 +1,6 @@
-"""Whole transactions, against the embedded broker in both protocols and real Kafka 4.1 and 3.9; read back by clients that nobody here wrote."""
+"""Whole transactions, against the embedded broker in both protocols and real Kafka 4.1 and 3.9;
+read back by clients that nobody here wrote.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from aioprod import BrokerError, KafkaError, Producer
 from aioprod.cluster.client import ClusterClient
 from aioprod.errors import AbortableTransactionError, ProducerFencedError, TransactionStateError
-from aioprod.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioprod.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import TopicPartition
 
@@ -26,11 +32,22 @@ LIMIT_S = 30.0
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["embedded v1", "embedded v2", pytest.param("4.1", marks=pytest.mark.kafka), pytest.param("3.9", marks=pytest.mark.kafka)])
+@pytest.fixture(
+    params=[
+        "embedded v1",
+        "embedded v2",
+        pytest.param("4.1", marks=pytest.mark.kafka),
+        pytest.param("3.9", marks=pytest.mark.kafka),
+    ]
+)
 async def servers(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Bootstrap servers; Kafka 3.9 and the first of the embedded brokers know the first transaction protocol only."""
+    """Bootstrap servers; Kafka 3.9 and the first of the embedded brokers know the first transaction
+    protocol only.
+    """
     if request.param.startswith("embedded"):
-        async with EmbeddedCluster(transaction_version=0 if request.param.endswith("v1") else 2) as broker:
+        async with EmbeddedCluster(
+            transaction_version=0 if request.param.endswith("v1") else 2
+        ) as broker:
             yield broker.bootstrap_servers
     else:
         yield request.getfixturevalue("kafka" if request.param == "4.1" else "kafka_3_9")
@@ -38,11 +55,15 @@ async def servers(request: pytest.FixtureRequest) -> AsyncIterator[str]:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test, and no other run, uses: for topics, groups and transactional ids."""
+    """A name that no other test, and no other run, uses: for topics, groups and transactional
+    ids.
+    """
     return f"transactions-{os.getpid()}-{time.time_ns()}-{next(_numbers)}"
 
 
-async def read_with_aiokafka(servers: str, topic: str, count: int, *, committed: bool = True) -> list[bytes | None]:
+async def read_with_aiokafka(
+    servers: str, topic: str, count: int, *, committed: bool = True
+) -> list[bytes | None]:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=servers,
         auto_offset_reset="earliest",
@@ -64,7 +85,12 @@ async def read_with_aiokafka(servers: str, topic: str, count: int, *, committed:
 
 def read_with_confluent(servers: str, topic: str) -> list[bytes | None]:
     """All that there is to read."""
-    settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
+    settings = {
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "enable.auto.commit": False,
+    }
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", **settings})
     try:
         consumer.assign([ConfluentPartition(topic, 0, OFFSET_BEGINNING)])
@@ -102,7 +128,9 @@ async def offsets_at_end(servers: str, topic: str) -> tuple[int, int]:
         found = []
         for isolation_level in (1, 0):
             request = ListOffsetsRequest(
-                replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=-1)])]
+                replica_id=-1,
+                isolation_level=isolation_level,
+                topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=-1)])],
             )
             found.append((await client.request(request, leader)).topics[0].partitions[0].offset)
         return found[0], found[1]
@@ -127,12 +155,17 @@ async def test_only_what_is_committed_is_seen(servers: str, name: str) -> None:
         assert await read_with_aiokafka(servers, name, 51) == expected
         assert await asyncio.to_thread(read_with_confluent, servers, name) == expected
         everything = await read_with_aiokafka(servers, name, 72, committed=False)
-        assert everything == expected[:50] + [b"aborted %d" % number for number in range(20)] + [b"last", b"open"]
+        assert everything == expected[:50] + [b"aborted %d" % number for number in range(20)] + [
+            b"last",
+            b"open",
+        ]
         await producer.commit_transaction()
     assert await asyncio.to_thread(read_with_confluent, servers, name) == [*expected, b"open"]
 
 
-async def test_offsets_are_committed_with_the_records_or_not_at_all(servers: str, name: str) -> None:
+async def test_offsets_are_committed_with_the_records_or_not_at_all(
+    servers: str, name: str
+) -> None:
     place = TopicPartition(name, 0)
     async with Producer(servers, transactional_id=name) as producer:
         async with producer.transaction():
@@ -172,7 +205,9 @@ async def test_a_second_producer_fences_the_first(servers: str, name: str) -> No
     assert await asyncio.to_thread(read_with_confluent, servers, name) == [b"new", b"new again"]
 
 
-async def test_a_crashed_producers_transaction_is_aborted_by_its_successor(servers: str, name: str) -> None:
+async def test_a_crashed_producers_transaction_is_aborted_by_its_successor(
+    servers: str, name: str
+) -> None:
     crashed = Producer(servers, transactional_id=name)
     await crashed.start()
     await crashed.begin_transaction()
@@ -198,7 +233,9 @@ async def test_an_empty_transaction(servers: str, name: str, end: str) -> None:
     async with Producer(servers, transactional_id=name) as producer:
         for _ in range(3):
             await producer.begin_transaction()
-            await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
+            await (
+                producer.commit_transaction() if end == "commit" else producer.abort_transaction()
+            )
         async with producer.transaction():
             await producer.send(name, b"x")
     assert await read_with_aiokafka(servers, name, 1) == [b"x"]
@@ -221,7 +258,9 @@ async def test_many_transactions_in_a_row(servers: str, name: str) -> None:
 
 async def test_sends_outside_of_a_transaction_are_refused(servers: str, name: str) -> None:
     async with Producer(servers, transactional_id=name) as producer:
-        with pytest.raises(TransactionStateError, match=r"send\(\) in state 'ready'.*begin_transaction\(\)"):
+        with pytest.raises(
+            TransactionStateError, match=r"send\(\) in state 'ready'.*begin_transaction\(\)"
+        ):
             await producer.send(name, b"x")
         async with producer.transaction():
             await producer.send(name, b"x")
@@ -232,15 +271,21 @@ async def test_sends_outside_of_a_transaction_are_refused(servers: str, name: st
             await producer.begin_transaction()
 
 
-async def test_a_transaction_that_is_open_for_too_long(servers: str, name: str, request: pytest.FixtureRequest) -> None:
-    """The coordinator aborts it. In the second protocol the producer goes on after an abort; in the first it is fenced."""
+async def test_a_transaction_that_is_open_for_too_long(
+    servers: str, name: str, request: pytest.FixtureRequest
+) -> None:
+    """The coordinator aborts it. In the second protocol the producer goes on after an abort; in the
+    first it is fenced.
+    """
     first_protocol = request.node.callspec.params["servers"] in ("embedded v1", "3.9")
     async with Producer(servers, transactional_id=name, transaction_timeout_ms=100) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(name, b"late")
         async with asyncio.timeout(LIMIT_S):
             while (ends := await offsets_at_end(servers, name))[0] != ends[1]:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)  # real brokers look for such transactions every ten seconds
+                await asyncio.sleep(
+                    0.1
+                )  # real brokers look for such transactions every ten seconds
         with pytest.raises(KafkaError) as caught:
             await producer.commit_transaction()
         assert "transaction_timeout_ms=100" in str(caught.value)
@@ -252,24 +297,36 @@ async def test_a_transaction_that_is_open_for_too_long(servers: str, name: str, 
             # A record under the old epoch is refused as well.
             async with producer.transaction():
                 await producer.send_and_wait(name, b"in time")
-    assert await asyncio.to_thread(read_with_confluent, servers, name) == ([] if first_protocol else [b"in time"])
+    assert await asyncio.to_thread(read_with_confluent, servers, name) == (
+        [] if first_protocol else [b"in time"]
+    )
 
 
 async def test_five_hundred_tasks_in_one_transaction(servers: str, name: str) -> None:
     async with Producer(servers, transactional_id=name, linger_ms=1) as producer:
         async with producer.transaction():
-            await asyncio.gather(*(producer.send_and_wait(name, b"%d" % number) for number in range(500)))
-    assert sorted(await asyncio.to_thread(read_with_confluent, servers, name), key=lambda v: int(v or 0)) == [b"%d" % number for number in range(500)]
+            await asyncio.gather(
+                *(producer.send_and_wait(name, b"%d" % number) for number in range(500))
+            )
+    assert sorted(
+        await asyncio.to_thread(read_with_confluent, servers, name), key=lambda v: int(v or 0)
+    ) == [b"%d" % number for number in range(500)]
 
 
-async def test_a_record_of_many_that_is_refused_is_not_left_out_of_a_commit(servers: str, name: str) -> None:
-    """The error is in the record's delivery, and nobody has to look there: the transaction knows of it."""
+async def test_a_record_of_many_that_is_refused_is_not_left_out_of_a_commit(
+    servers: str, name: str
+) -> None:
+    """The error is in the record's delivery, and nobody has to look there: the transaction knows of
+    it.
+    """
     async with Producer(servers, transactional_id=name) as producer:
         await producer.begin_transaction()
         deliveries = await producer.send_many(name, [b"good", "no bytes"])
         assert set(deliveries.exceptions()) == {1}
         for refused in (producer.send_many(name, [b"too late"]), producer.commit_transaction()):
-            with pytest.raises(AbortableTransactionError, match=f"topic {name!r}: a record was not written"):
+            with pytest.raises(
+                AbortableTransactionError, match=f"topic {name!r}: a record was not written"
+            ):
                 await refused
         await producer.abort_transaction()
     assert await asyncio.to_thread(read_with_confluent, servers, name) == []

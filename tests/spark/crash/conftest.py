@@ -27,11 +27,21 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not rows:
         return
     lines = [COLUMNS, *([str(cell) for cell in asdict(row).values()] for row in rows)]
-    lines.append(["all", str(sum(row.kills for row in rows)), *(str(sum(getattr(row, name) for row in rows)) for name in COLUMNS[2:6]), "", ""])
+    lines.append(
+        [
+            "all",
+            str(sum(row.kills for row in rows)),
+            *(str(sum(getattr(row, name) for row in rows)) for name in COLUMNS[2:6]),
+            "",
+            "",
+        ]
+    )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     terminalreporter.section("crash runs: what a consumer of committed records found")
     for cells in lines:
-        terminalreporter.line("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)))
+        terminalreporter.line(
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        )
     if path := os.environ.get("AIOPROD_CRASH_RESULTS"):
         with Path(path).open("a") as results:
             results.writelines(json.dumps(asdict(row)) + "\n" for row in rows)

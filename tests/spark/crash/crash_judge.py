@@ -1,4 +1,6 @@
-"""The judge: librdkafka reads the target topics with ``isolation.level=read_committed`` and says what became of each row."""
+"""The judge: librdkafka reads the target topics with ``isolation.level=read_committed`` and says
+what became of each row.
+"""
 
 from __future__ import annotations
 
@@ -42,21 +44,33 @@ def judge(servers: str, topics: Sequence[str], expected: int) -> Verdict:
     wrong: list[str] = []
     for message in _read(servers, topics, "read_committed"):
         key, value = (message.key() or b"").decode(), (message.value() or b"").decode()
-        right = key.isdecimal() and value == f"row {key}" and int(key) < expected and message.topic() == topics[int(key) % len(topics)]
+        right = (
+            key.isdecimal()
+            and value == f"row {key}"
+            and int(key) < expected
+            and message.topic() == topics[int(key) % len(topics)]
+        )
         if right:
             found[int(key)] += 1
         else:
             wrong.append(f"{message.topic()}: {key!r}: {value!r}")
     duplicates = sorted((found - Counter(found.keys())).elements())
     missing = [number for number in range(expected) if number not in found]
-    return Verdict(len(found), duplicates, missing, wrong, len(_read(servers, topics, "read_uncommitted")))
+    return Verdict(
+        len(found), duplicates, missing, wrong, len(_read(servers, topics, "read_uncommitted"))
+    )
 
 
 class Ends:
-    """The ends of topics' partitions: as they are, and as a consumer of committed records sees them. Close it."""
+    """The ends of topics' partitions: as they are, and as a consumer of committed records sees
+    them. Close it.
+    """
 
     def __init__(self, servers: str, topics: Sequence[str]) -> None:
-        self._committed, self._all = _consumer(servers, "read_committed"), _consumer(servers, "read_uncommitted")
+        self._committed, self._all = (
+            _consumer(servers, "read_committed"),
+            _consumer(servers, "read_uncommitted"),
+        )
         self._partitions = _partitions(self._all, topics)
 
     def close(self) -> None:
@@ -72,11 +86,16 @@ class Ends:
         return [_end(self._all, partition) for partition in self._partitions]
 
     def wait_for(self, offsets: Sequence[int], limit_s: float = _LIMIT_S) -> None:
-        """Wait until a consumer of committed records gets as far as ``offsets``. Raises TimeoutError where something still hides them."""
+        """Wait until a consumer of committed records gets as far as ``offsets``. Raises
+        TimeoutError where something still hides them.
+        """
         deadline = time.monotonic() + limit_s
         while _behind(stable := self.stable(), offsets):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"after {limit_s:g} s open transactions still hide records: stable {stable}, wanted {list(offsets)}")
+                raise TimeoutError(
+                    f"after {limit_s:g} s open transactions still hide records: stable "
+                    f"{stable}, wanted {list(offsets)}"
+                )
             time.sleep(_POLL_S)
 
 
@@ -91,15 +110,27 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
 
 
 def _consumer(servers: str, isolation_level: str) -> Consumer:
-    return Consumer({
-        "bootstrap.servers": servers, "group.id": "judge", "enable.auto.commit": False, "enable.partition.eof": True,
-        "isolation.level": isolation_level, "fetch.wait.max.ms": 10, "log_level": 0,
-    })  # fmt: skip
+    return Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation_level,
+            "fetch.wait.max.ms": 10,
+            "log_level": 0,
+        }
+    )
 
 
 def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
     found = consumer.list_topics(timeout=_LIMIT_S).topics
-    return [TopicPartition(topic, partition, 0) for topic in topics if topic in found for partition in found[topic].partitions]
+    return [
+        TopicPartition(topic, partition, 0)
+        for topic in topics
+        if topic in found
+        for partition in found[topic].partitions
+    ]
 
 
 def _read(servers: str, topics: Sequence[str], isolation_level: str) -> list[Message]:
@@ -112,7 +143,9 @@ def _read(servers: str, topics: Sequence[str], isolation_level: str) -> list[Mes
         deadline = time.monotonic() + _LIMIT_S
         while unread:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the ends of {sorted(unread)} were not reached within {_LIMIT_S:g} s")
+                raise TimeoutError(
+                    f"the ends of {sorted(unread)} were not reached within {_LIMIT_S:g} s"
+                )
             for message in consumer.consume(10_000, 0.05):
                 error = message.error()
                 if error is None:

@@ -1,6 +1,8 @@
-"""Inside Spark's Python workers: sees each step of the protocol, as calls of the writer and as Kafka requests, and crashes where it is told to.
+"""Inside Spark's Python workers: sees each step of the protocol, as calls of the writer and as
+Kafka requests, and crashes where it is told to.
 
-It looks at requests where they leave and where their answers come in, so that it depends on nothing of how the sink is built.
+It looks at requests where they leave and where their answers come in, so that it depends on nothing
+of how the sink is built.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Watch:
         self._orphaned = False
 
     @contextmanager
-    def during(self, phase: Phase, batch: int, partition: int = -1, attempt: int = 0) -> Iterator[None]:
+    def during(
+        self, phase: Phase, batch: int, partition: int = -1, attempt: int = 0
+    ) -> Iterator[None]:
         """A call of the writer."""
         self._phase = phase
         self._where = {"batch": batch, "partition": partition, "attempt": attempt}
@@ -47,7 +51,9 @@ class Watch:
             self._log.add(step="begin", phase=phase, **self._where)
             self.reach("begin")
             yield
-            self._log.add(step="end", phase=phase, requests=self._reached["*:before"], **self._where)
+            self._log.add(
+                step="end", phase=phase, requests=self._reached["*:before"], **self._where
+            )
             self.reach("end")
         finally:
             self._phase = None
@@ -60,19 +66,37 @@ class Watch:
             self._log.add(step=f"orphan {steps[0]}", phase=self._phase, **self._where)
         self._reached.update(steps)
         for number, point in enumerate(self._spec.points):
-            fits = point.step in steps and point.phase == self._phase and self._where["batch"] >= point.from_batch
-            if not fits or self._reached[point.step] != point.nth or point.partition not in (None, self._where["partition"]):
+            fits = (
+                point.step in steps
+                and point.phase == self._phase
+                and self._where["batch"] >= point.from_batch
+            )
+            if (
+                not fits
+                or self._reached[point.step] != point.nth
+                or point.partition not in (None, self._where["partition"])
+            ):
                 continue
             if self._log.take(number):
                 self._act(number)
 
     def _act(self, number: int) -> None:
         point = self._spec.points[number]
-        killed = _java_above(os.getpid()) if point.action in ("kill", "orphan") else os.getpid() if point.action == "kill worker" else 0
+        killed = (
+            _java_above(os.getpid())
+            if point.action in ("kill", "orphan")
+            else os.getpid()
+            if point.action == "kill worker"
+            else 0
+        )
         if point.action == "orphan":
             self._orphaned = True
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which Spark's daemon ends its workers when the JVM is gone
-        self._log.add(step=point.step, phase=point.phase, point=number, killed=killed, **self._where)
+            signal.signal(
+                signal.SIGHUP, signal.SIG_IGN
+            )  # by which Spark's daemon ends its workers when the JVM is gone
+        self._log.add(
+            step=point.step, phase=point.phase, point=number, killed=killed, **self._where
+        )
         if killed:
             os.kill(killed, signal.SIGKILL)
         if point.action == "kill":
@@ -84,7 +108,9 @@ class Watch:
 
 
 def watch() -> Watch:
-    """This process's watch over the run that its environment names; the first call makes it see all requests."""
+    """This process's watch over the run that its environment names; the first call makes it see all
+    requests.
+    """
     global _watch
     if _watch is None:
         _watch = Watch(load_spec(os.environ[SPEC_VARIABLE]))
@@ -98,11 +124,19 @@ _watch: Watch | None = None
 def _see_requests(seen_by: Watch) -> None:
     send = Connection.send
 
-    def watched(self: Connection, buffers: Any, request_type: Any, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+    def watched(
+        self: Connection, buffers: Any, request_type: Any, *args: Any, **kwargs: Any
+    ) -> asyncio.Future[Any]:
         api = ApiKey(request_type.API_KEY).name
         seen_by.reach(f"{api}:before", "*:before")
         reply = send(self, buffers, request_type, *args, **kwargs)
-        reply.add_done_callback(lambda done: None if done.cancelled() or done.exception() else seen_by.reach(f"{api}:after", "*:after"))
+        reply.add_done_callback(
+            lambda done: (
+                None
+                if done.cancelled() or done.exception()
+                else seen_by.reach(f"{api}:after", "*:after")
+            )
+        )
         return reply
 
     Connection.send = watched  # type: ignore[method-assign]
@@ -111,7 +145,8 @@ def _see_requests(seen_by: Watch) -> None:
 def _java_above(pid: int) -> int:
     """The nearest Java process among a process's ancestors."""
     while pid > 1:
-        # The name stands in brackets and may itself hold blanks; the parent is the second field behind it.
+        # The name stands in brackets and may itself hold blanks; the parent is the second field
+        # behind it.
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
         if name == "java":
             return pid

@@ -1,4 +1,6 @@
-"""The query that is killed: numbered rows from a topic, a shuffle, rows to two topics. ``python -m spark.crash.crash_query SPEC`` runs it once."""
+"""The query that is killed: numbered rows from a topic, a shuffle, rows to two topics. ``python -m
+spark.crash.crash_query SPEC`` runs it once.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,33 @@ _SETTINGS = {
 
 def source_rows(spark: SparkSession, spec: Spec) -> DataFrame:
     """The source topic's values, shuffled by value."""
-    options = {"kafka.bootstrap.servers": spec.servers, "subscribe": spec.source, "startingOffsets": "earliest"}
+    options = {
+        "kafka.bootstrap.servers": spec.servers,
+        "subscribe": spec.source,
+        "startingOffsets": "earliest",
+    }
     options["maxOffsetsPerTrigger"] = str(spec.rows_per_batch)
     if spec.min_partitions is not None:
         options["minPartitions"] = str(spec.min_partitions)
-    rows = spark.readStream.format("aioprod_watched").options(**options).load().select(F.col("value").cast("string").alias("n"))
-    return rows.repartition("n") if spec.repartition is None else rows.repartition(spec.repartition, "n")
+    rows = (
+        spark.readStream.format("aioprod_watched")
+        .options(**options)
+        .load()
+        .select(F.col("value").cast("string").alias("n"))
+    )
+    return (
+        rows.repartition("n")
+        if spec.repartition is None
+        else rows.repartition(spec.repartition, "n")
+    )
 
 
 def target_rows(rows: DataFrame, targets: list[str]) -> DataFrame:
     """Row n as key ``n`` and value ``row n`` for one of the target topics."""
     topic = F.element_at(F.array(*map(F.lit, targets)), (F.col("n").cast("int") % len(targets)) + 1)
-    return rows.select(F.col("n").alias("key"), F.concat(F.lit("row "), "n").alias("value"), topic.alias("topic"))
+    return rows.select(
+        F.col("n").alias("key"), F.concat(F.lit("row "), "n").alias("value"), topic.alias("topic")
+    )
 
 
 def run(spec: Spec) -> None:
@@ -52,13 +69,23 @@ def run(spec: Spec) -> None:
     builder = spark_session_builder(spec.master, app_name="aioprod-crash", shuffle_partitions=8)
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
-    spark = builder.config("spark.local.dir", f"{spec.directory}/local").config("spark.sql.warehouse.dir", f"{spec.directory}/sql").getOrCreate()
+    spark = (
+        builder.config("spark.local.dir", f"{spec.directory}/local")
+        .config("spark.sql.warehouse.dir", f"{spec.directory}/sql")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     spec.path.with_suffix(".jvm").write_text(str(spark.sparkContext._gateway.proc.pid))  # type: ignore[union-attr]
     spark.dataSource.register(WatchedDataSource)
-    writer = target_rows(source_rows(spark, spec), spec.targets).writeStream.format("aioprod_watched")
+    writer = target_rows(source_rows(spark, spec), spec.targets).writeStream.format(
+        "aioprod_watched"
+    )
     writer = writer.option("kafka.bootstrap.servers", spec.servers).options(**spec.sink_options)
-    query = writer.option("checkpointLocation", f"{spec.directory}/checkpoint").trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", f"{spec.directory}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(_QUERY_LIMIT_S), "the query did not end"
 
 
@@ -71,11 +98,14 @@ def main() -> None:
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"
     result_path(spec).write_text(json.dumps({"error": error}))
-    os._exit(0)  # with it the JVM's standard input closes, and so the JVM ends: quicker than in order
+    os._exit(
+        0
+    )  # with it the JVM's standard input closes, and so the JVM ends: quicker than in order
 
 
 def _end_with_parent(spec: Spec) -> None:
-    sys.stdin.buffer.read()  # until whoever watches is gone, who else would have removed the directory
+    # until whoever watches is gone, who else would have removed the directory
+    sys.stdin.buffer.read()
     shutil.rmtree(spec.directory, ignore_errors=True)
     os._exit(1)
 

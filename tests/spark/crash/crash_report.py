@@ -1,4 +1,6 @@
-"""A life under fire: feed, run, crash, again and again, then judge; and the table's row for each crash."""
+"""A life under fire: feed, run, crash, again and again, then judge; and the table's row for each
+crash.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ class _Crash:
 
 
 #: Other numbers of cores, source tasks and shuffle partitions in each run that follows another.
-SHAPES: list[tuple[str, int | None, int | None]] = [("local[2]", None, None), ("local[4,4]", 7, None), ("local[3]", None, 5)]
+SHAPES: list[tuple[str, int | None, int | None]] = [
+    ("local[2]", None, None),
+    ("local[4,4]", 7, None),
+    ("local[3]", None, 5),
+]
 
 
 class Campaign:
@@ -71,7 +77,8 @@ class Campaign:
         """Feed rows and run into a crash.
 
         Args:
-            fresh: ``from_batch`` of the points counts from the first micro-batch that no run has begun before; False: from the query's first.
+            fresh: ``from_batch`` of the points counts from the first micro-batch that no run has
+                begun before; False: from the query's first.
             rows: how many to feed; ``ROWS`` are a micro-batch.
             master: Spark's master URL; None: another than the run before had.
             tasks: how many write; None: as many as Spark and the shape make them.
@@ -82,15 +89,25 @@ class Campaign:
         self.life.feed(rows)
         outcome = self.life.run(
             *(replace(point, from_batch=first + point.from_batch) for point in points),
-            master=master or usual_master, min_partitions=min_partitions, repartition=tasks or repartition,
-            kill_after_s=kill_after_s, answer=answer, options=options,
-        )  # fmt: skip
-        what = [point.name for point in points] or ["nothing" if kill_after_s is None else f"after {kill_after_s:.1f} s"]
-        self._crashes.append(_Crash(", ".join(what), master or usual_master, range(fed, self.life.fed), outcome))
+            master=master or usual_master,
+            min_partitions=min_partitions,
+            repartition=tasks or repartition,
+            kill_after_s=kill_after_s,
+            answer=answer,
+            options=options,
+        )
+        what = [point.name for point in points] or [
+            "nothing" if kill_after_s is None else f"after {kill_after_s:.1f} s"
+        ]
+        self._crashes.append(
+            _Crash(", ".join(what), master or usual_master, range(fed, self.life.fed), outcome)
+        )
         return outcome
 
     def finish(self, options: dict[str, str] | None = None) -> list[Row]:
-        """A last run that nobody disturbs, and the judgement. Raises AssertionError: it failed, or open transactions are left."""
+        """A last run that nobody disturbs, and the judgement. Raises AssertionError: it failed, or
+        open transactions are left.
+        """
         outcome = self.crash(options=options)
         assert outcome.error is None and not outcome.crashed, outcome.error
         ends = self.life.ends()

@@ -1,4 +1,6 @@
-"""The data source under test, with a watch on the calls of its stream writer. Workers import it by its name."""
+"""The data source under test, with a watch on the calls of its stream writer. Workers import it by
+its name.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from aioprod.spark.source import KafkaDataSource

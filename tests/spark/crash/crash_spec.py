@@ -1,4 +1,6 @@
-"""What a crash run is told, and what it tells: JSON that the query and Spark's Python workers read, and events that they write."""
+"""What a crash run is told, and what it tells: JSON that the query and Spark's Python workers read,
+and events that they write.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-#: Names the file of the run's `Spec` in the environment of the query, and so of its JVM and all Python workers.
+# : Names the file of the run's `Spec` in the environment of the query, and so of its JVM and all
+# Python workers.
 SPEC_VARIABLE = "AIOPROD_CRASH_SPEC"
 
 Phase = Literal["write", "commit", "abort"]
@@ -22,16 +25,20 @@ class Point:
     """A step of the protocol, and what is to happen when it is reached first.
 
     Attributes:
-        step: ``<API>:before`` or ``<API>:after`` for a Kafka request about to go out or just answered (``END_TXN:after``; ``*:before``
-            counts all kinds); ``begin`` or ``end`` for the call of the writer that is the phase.
-        phase: the writer's method that is running: ``write`` in tasks, ``commit`` and ``abort`` on the driver's side.
+        step: ``<API>:before`` or ``<API>:after`` for a Kafka request about to go out or just
+            answered (``END_TXN:after``; ``*:before`` counts all kinds); ``begin`` or ``end`` for
+            the call of the writer that is the phase.
+        phase: the writer's method that is running: ``write`` in tasks, ``commit`` and ``abort`` on
+            the driver's side.
         nth: how many times it is reached in one call before it counts.
         from_batch: micro-batches before this one are left alone.
         partition: the task of that partition only; None: any.
-        action: ``kill``: SIGKILL to the JVM above this Python worker (the driver's, or an executor's), and then to the worker;
-            ``kill worker``: to the worker alone; ``fail``: an exception; ``ask``: wait until whoever watches has done something
-            (see `EventLog.asked`); ``orphan``: SIGKILL to the JVM, while the worker outlives it, waits as with ``ask``, and then
-            goes on where it was, each further step an event.
+        action: ``kill``: SIGKILL to the JVM above this Python worker (the driver's, or an
+            executor's), and then to the worker;
+            ``kill worker``: to the worker alone; ``fail``: an exception; ``ask``: wait until
+                whoever watches has done something
+            (see `EventLog.asked`); ``orphan``: SIGKILL to the JVM, while the worker outlives it,
+            waits as with ``ask``, and then goes on where it was, each further step an event.
     """
 
     step: str
@@ -44,7 +51,11 @@ class Point:
     @property
     def name(self) -> str:
         """For people: ``commit END_TXN:after #2``."""
-        return f"{self.phase} {self.step}" + (f" #{self.nth}" if self.nth > 1 else "") + (f" ({self.action})" if self.action != "kill" else "")
+        return (
+            f"{self.phase} {self.step}"
+            + (f" #{self.nth}" if self.nth > 1 else "")
+            + (f" ({self.action})" if self.action != "kill" else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,8 @@ class Spec:
         run: number of the run in that life; events and markers carry it.
         master: Spark's master URL.
         targets: topics; row n goes to number n modulo their count.
-        min_partitions, repartition: the source's option; the number of partitions of the shuffle, None: as AQE likes it.
+        min_partitions, repartition: the source's option; the number of partitions of the shuffle,
+            None: as AQE likes it.
         sink_options: further options of the write.
         points: each fires once a run.
         rows_per_batch: ``maxOffsetsPerTrigger``.
@@ -76,7 +88,9 @@ class Spec:
 
     @property
     def path(self) -> Path:
-        """Where this run's spec is; files beside it with the same stem are its result, its markers and its log."""
+        """Where this run's spec is; files beside it with the same stem are its result, its markers
+        and its log.
+        """
         return Path(self.directory) / f"run{self.run}.json"
 
     def save(self) -> None:
@@ -92,7 +106,8 @@ def load_spec(path: str) -> Spec:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened in a Python worker: ``begin`` or ``end`` of a phase, or the step of a point that fired.
+    """Something that happened in a Python worker: ``begin`` or ``end`` of a phase, or the step of a
+    point that fired.
 
     Attributes:
         at: seconds since the epoch.
@@ -113,7 +128,9 @@ class Event:
 
 
 class EventLog:
-    """The events of a query's life, appended by many processes, each line at once; and which points of one of its runs have fired."""
+    """The events of a query's life, appended by many processes, each line at once; and which points
+    of one of its runs have fired.
+    """
 
     def __init__(self, directory: str, run: int) -> None:
         self._directory = Path(directory)
@@ -166,7 +183,9 @@ class EventLog:
 
 
 def result_path(spec: Spec) -> Path:
-    """Where a run that came to its end says how: ``{"error": null}``, or the query's exception as text."""
+    """Where a run that came to its end says how: ``{"error": null}``, or the query's exception as
+    text.
+    """
     return spec.path.with_suffix(".result")
 
 
@@ -174,4 +193,9 @@ def environment(spec: Spec, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of the child process."""
     tests = str(Path(__file__).resolve().parents[2])
     paths = [tests, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**base, SPEC_VARIABLE: str(spec.path), "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        **base,
+        SPEC_VARIABLE: str(spec.path),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }

@@ -1,4 +1,6 @@
-"""The stage: a query's life of many runs on one checkpoint, each run a process tree that is crashed, and what is left of it ended by its ids."""
+"""The stage: a query's life of many runs on one checkpoint, each run a process tree that is
+crashed, and what is left of it ended by its ids.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ class Outcome:
 
 
 class Life:
-    """A query's life: topics, a checkpoint, and run after run. A context manager; with its end all is gone but the topics.
+    """A query's life: topics, a checkpoint, and run after run. A context manager; with its end all
+    is gone but the topics.
 
     Args:
         servers: where the topics are.
@@ -62,7 +65,9 @@ class Life:
         rows_per_batch: the largest micro-batch.
     """
 
-    def __init__(self, servers: str, sink_options: dict[str, str], *, rows_per_batch: int, replicas: int = 1) -> None:
+    def __init__(
+        self, servers: str, sink_options: dict[str, str], *, rows_per_batch: int, replicas: int = 1
+    ) -> None:
         name = f"crash-{uuid.uuid4().hex[:8]}"
         self.targets = [f"{name}-even", f"{name}-odd"]
         self.fed = 0
@@ -72,7 +77,10 @@ class Life:
         self._sink_options = sink_options
         self._rows_per_batch = rows_per_batch
         self._directory = tempfile.mkdtemp(prefix="aioprod-crash-")
-        topics = [NewTopic(self._source, SOURCE_PARTITIONS, replicas), *(NewTopic(topic, TARGET_PARTITIONS, replicas) for topic in self.targets)]
+        topics = [
+            NewTopic(self._source, SOURCE_PARTITIONS, replicas),
+            *(NewTopic(topic, TARGET_PARTITIONS, replicas) for topic in self.targets),
+        ]
         admin = AdminClient({"bootstrap.servers": servers})
         for created in admin.create_topics(topics).values():
             created.result(_LIMIT_S)
@@ -87,7 +95,9 @@ class Life:
         """More rows for the source topic."""
         producer = Producer({"bootstrap.servers": self._servers, "linger.ms": 0})
         for number in range(self.fed, self.fed + rows):
-            producer.produce(self._source, str(number).encode(), partition=number % SOURCE_PARTITIONS)
+            producer.produce(
+                self._source, str(number).encode(), partition=number % SOURCE_PARTITIONS
+            )
         assert producer.flush(_LIMIT_S) == 0, "rows for the source were not acknowledged"
         self.fed += rows
 
@@ -122,17 +132,27 @@ class Life:
         Args:
             points: what shall happen.
             kill_after_s: SIGKILL to the driver's JVM so many seconds after it serves.
-            answer: called for each point of the actions ``ask`` and ``orphan`` that was reached; its worker goes on when
-                this returns, which is the number of processes that it killed.
+            answer: called for each point of the actions ``ask`` and ``orphan`` that was reached;
+                its worker goes on when this returns, which is the number of processes that it
+                killed.
             options: more of the write, for this run only.
 
         Raises:
             TimeoutError: it neither ended nor crashed in time; with the end of its log.
         """
         spec = Spec(
-            self._directory, self.runs, self._servers, self._source, self.targets, master, min_partitions, repartition,
-            {**self._sink_options, **(options or {})}, list(points), self._rows_per_batch,
-        )  # fmt: skip
+            self._directory,
+            self.runs,
+            self._servers,
+            self._source,
+            self.targets,
+            master,
+            min_partitions,
+            repartition,
+            {**self._sink_options, **(options or {})},
+            list(points),
+            self._rows_per_batch,
+        )
         self.runs += 1
         spec.save()
         before = {event.batch for event in self.events()}
@@ -154,7 +174,9 @@ class Life:
 
     def query_id(self) -> str:
         """The query's id, which its transactional ids contain."""
-        found: str = json.loads((Path(self._directory) / "checkpoint" / "metadata").read_text())["id"]
+        found: str = json.loads((Path(self._directory) / "checkpoint" / "metadata").read_text())[
+            "id"
+        ]
         return found
 
 
@@ -167,11 +189,16 @@ class _Run:
         self.kills = 0
         self._output = spec.path.with_suffix(".log")
         with self._output.open("wb") as output:
-            # A session of its own, by which all that it starts is found; its standard input ends with our process, and so does it.
+            # A session of its own, by which all that it starts is found; its standard input ends
+            # with our process, and so does it.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "spark.crash.crash_query", str(spec.path)],
-                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=environment(spec, os.environ),
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment(spec, os.environ),
+            )
 
     def wait(self, kill_after_s: float | None, answer: Callable[[Event], int] | None) -> bool:
         """Until the process ends by itself (False), or the driver's JVM was killed (True)."""
@@ -189,7 +216,10 @@ class _Run:
                 return True
             self._answer(answer)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the run neither ended nor crashed within {_RUN_LIMIT_S:g} s; its log ends with:\n{self.log_tail()}")
+                raise TimeoutError(
+                    f"the run neither ended nor crashed within {_RUN_LIMIT_S:g} s; its log "
+                    f"ends with:\n{self.log_tail()}"
+                )
             time.sleep(_POLL_S)
         return False
 
@@ -205,7 +235,9 @@ class _Run:
         return "\n".join(self._output.read_text(errors="replace").splitlines()[-lines:])
 
     def end(self) -> None:
-        """Kill all that is left of the tree, and wait until it is gone. Python's daemons lead process groups, but stay in the session."""
+        """Kill all that is left of the tree, and wait until it is gone. Python's daemons lead
+        process groups, but stay in the session.
+        """
         deadline = time.monotonic() + _LIMIT_S
         while left := _processes_of_session(self._process.pid):
             for pid in left:
@@ -226,7 +258,11 @@ class _Run:
 
     def _answer(self, answer: Callable[[Event], int] | None) -> None:
         for event in self.log.read_run():
-            if event.point >= 0 and self._spec.points[event.point].action in ("ask", "orphan") and self.log.asked(event.point):
+            if (
+                event.point >= 0
+                and self._spec.points[event.point].action in ("ask", "orphan")
+                and self.log.asked(event.point)
+            ):
                 assert answer is not None
                 self.kills += answer(event)
                 self.log.answer(event.point)

@@ -21,7 +21,9 @@ def topics(kafka: str) -> list[str]:
 
 @pytest.fixture
 def producer(kafka: str) -> Iterator[Producer]:
-    made = Producer({"bootstrap.servers": kafka, "transactional.id": f"judged-{uuid.uuid4()}", "linger.ms": 0})
+    made = Producer(
+        {"bootstrap.servers": kafka, "transactional.id": f"judged-{uuid.uuid4()}", "linger.ms": 0}
+    )
     made.init_transactions(_LIMIT_S)
     yield made
 
@@ -41,7 +43,9 @@ def test_a_topic_with_each_row_once(kafka: str, producer: Producer, topics: list
     assert (verdict.rows, verdict.written) == (4, 4)
 
 
-def test_duplicates_missing_and_wrong_rows_are_told_apart_and_aborted_ones_do_not_count(kafka: str, producer: Producer, topics: list[str]) -> None:
+def test_duplicates_missing_and_wrong_rows_are_told_apart_and_aborted_ones_do_not_count(
+    kafka: str, producer: Producer, topics: list[str]
+) -> None:
     producer.begin_transaction()
     write(producer, topics, [0, 1, 2, 0, 0])
     producer.produce(topics[1], b"row 4", b"4")

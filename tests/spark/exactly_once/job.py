@@ -1,4 +1,6 @@
-"""Plays Spark's part for the exactly-once sink: runs tasks and driver as Spark would, and lets them die at any step. No JVM."""
+"""Plays Spark's part for the exactly-once sink: runs tasks and driver as Spark would, and lets them
+die at any step. No JVM.
+"""
 
 from __future__ import annotations
 
@@ -38,24 +40,46 @@ class Job:
     """
 
     def __init__(self, servers: str, sink_id: str = "query", **options: str) -> None:
-        self.given = {"kafka.bootstrap.servers": servers, "topic": "t", "kafka.retry.backoff.ms": "5", "kafka.max.block.ms": "5000"} | options
+        self.given = {
+            "kafka.bootstrap.servers": servers,
+            "topic": "t",
+            "kafka.retry.backoff.ms": "5",
+            "kafka.max.block.ms": "5000",
+        } | options
         self.options = parse_sink_options({name: text for name, text in self.given.items() if text})
         self.sink = Sink(self.options.transactional_id_prefix, sink_id)
         self.run = short_run(f"run {next(_runs)}")
 
     def again(self, **options: str) -> Job:
         """The next run of the same query."""
-        return Job(self.given["kafka.bootstrap.servers"], self.sink.sink_id, **{**self.given, **options})
+        return Job(
+            self.given["kafka.bootstrap.servers"], self.sink.sink_id, **{**self.given, **options}
+        )
 
-    async def task(self, version: int, partition: int, rows: Rows, attempt: int = 0, columns: dict[str, Any] | None = None) -> TaskReport:
+    async def task(
+        self,
+        version: int,
+        partition: int,
+        rows: Rows,
+        attempt: int = 0,
+        columns: dict[str, Any] | None = None,
+    ) -> TaskReport:
         """One attempt of a task; its rows come in batches of two."""
         table = pa.table({"value": pa.array(rows, pa.string()), **(columns or {})})
         batches = table.to_batches(max_chunksize=2) if rows else []
-        return await write_task(self.options, TaskAttempt(self.sink, self.run, version, partition, number_of(partition, attempt)), iter(batches))
+        return await write_task(
+            self.options,
+            TaskAttempt(self.sink, self.run, version, partition, number_of(partition, attempt)),
+            iter(batches),
+        )
 
     async def tasks(self, version: int, parts: Sequence[Rows]) -> list[TaskReport]:
         """All tasks of a batch, at the same time."""
-        return list(await asyncio.gather(*(self.task(version, partition, rows) for partition, rows in enumerate(parts))))
+        return list(
+            await asyncio.gather(
+                *(self.task(version, partition, rows) for partition, rows in enumerate(parts))
+            )
+        )
 
     async def commit(self, version: int, reports: Sequence[TaskReport]) -> bool:
         """As Spark does: a commit that fails is followed by abort, with the same reports."""
@@ -67,7 +91,9 @@ class Job:
 
     async def abort(self, version: int, *, strays: bool = False) -> None:
         """As Spark does when it gives a batch up."""
-        await abort_batch(self.options, TaskAttempt(self.sink, self.run, version, 0, 0), strays=strays)
+        await abort_batch(
+            self.options, TaskAttempt(self.sink, self.run, version, 0, 0), strays=strays
+        )
 
     async def batch(self, version: int, parts: Sequence[Rows]) -> bool:
         """A whole batch. Returns whether it was written now."""
@@ -91,17 +117,25 @@ def split(rows: Rows, parts: int) -> list[Rows]:
 
 def committed(broker: EmbeddedCluster) -> list[str]:
     """What a reader of committed records sees, sorted."""
-    return sorted((record.value or b"").decode() for record in broker.records("t", committed_only=True))
+    return sorted(
+        (record.value or b"").decode() for record in broker.records("t", committed_only=True)
+    )
 
 
 def open_transactions(broker: EmbeddedCluster) -> list[str]:
     """The transactional ids of open transactions."""
-    return [name for name, transaction in broker.transactions.items() if transaction.state.value == "Ongoing"]
+    return [
+        name
+        for name, transaction in broker.transactions.items()
+        if transaction.state.value == "Ongoing"
+    ]
 
 
 @contextlib.contextmanager
 def killed_at(module: Any, name: str, when: str, call: int = 1) -> Iterator[None]:
-    """Let the process die before or after the n-th call of a step: nothing is cleaned up then, connections just end."""
+    """Let the process die before or after the n-th call of a step: nothing is cleaned up then,
+    connections just end.
+    """
     original: Callable[..., Awaitable[Any]] = getattr(module, name)
     calls = itertools.count(1)
     dead = False

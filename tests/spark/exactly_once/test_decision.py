@@ -1,4 +1,6 @@
-"""Decisions as text, and the names of a sink: everything comes back, nothing else is taken for them."""
+"""Decisions as text, and the names of a sink: everything comes back, nothing else is taken for
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision, DecisionError, decode, encode
+from aioprod.spark.exactly_once.decision import (
+    DecidedTransaction,
+    Decision,
+    DecisionError,
+    decode,
+    encode,
+)
 from aioprod.spark.exactly_once.decision_log import METADATA_LIMIT
 from aioprod.spark.exactly_once.ids import SLOTS, Sink, short_run
 
@@ -60,13 +68,18 @@ def test_a_decision_of_a_later_version_is_refused_as_such() -> None:
 
 
 def test_a_decision_of_three_hundred_tasks_fits_into_an_offsets_metadata() -> None:
-    transactions = tuple(DecidedTransaction(n, (n * 7919) % 16_384, 4_000_000 + 3 * n, n % 50, True, 25_000 + n) for n in range(300))
+    transactions = tuple(
+        DecidedTransaction(n, (n * 7919) % 16_384, 4_000_000 + 3 * n, n % 50, True, 25_000 + n)
+        for n in range(300)
+    )
     assert len(encode(Decision(10_000, "deadbeef", 2**63, transactions))) <= METADATA_LIMIT
 
 
 @settings(deadline=None)
 @given(_words, _words, st.integers(0, 1000), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_an_id_names_its_run_and_no_other_sinks(prefix: str, sink_id: str, run: int, version: int, number: int) -> None:
+def test_an_id_names_its_run_and_no_other_sinks(
+    prefix: str, sink_id: str, run: int, version: int, number: int
+) -> None:
     sink = Sink(prefix, sink_id)
     name = sink.transactional_id(short_run(str(run)), version, number)
     assert sink.parse(name) == (short_run(str(run)), version % SLOTS, number)

@@ -1,4 +1,6 @@
-"""The digest of a batch's rows: how they are spread and ordered does not matter, everything else does."""
+"""The digest of a batch's rows: how they are spread and ordered does not matter, everything else
+does.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,32 @@ _bytes = st.one_of(st.none(), st.binary(max_size=6))
 _header = st.tuples(st.text("ab", max_size=2), _bytes)
 # topic, key, value, partition, headers
 _row = st.tuples(
-    st.sampled_from("tu"), _bytes, _bytes, st.one_of(st.none(), st.integers(0, 3)), st.one_of(st.none(), st.lists(_header, max_size=3).map(tuple))
+    st.sampled_from("tu"),
+    _bytes,
+    _bytes,
+    st.one_of(st.none(), st.integers(0, 3)),
+    st.one_of(st.none(), st.lists(_header, max_size=3).map(tuple)),
 )
 _wide_row = st.tuples(
     st.sampled_from("tu"),
     st.none() | st.binary(max_size=20),
     st.none() | st.binary(max_size=60),
     st.none() | st.integers(0, 2**31 - 1),
-    st.none() | st.lists(st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=30)), max_size=3).map(tuple),
+    st.none()
+    | st.lists(st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=30)), max_size=3).map(
+        tuple
+    ),
 )
-Row = tuple[str, bytes | None, bytes | None, int | None, tuple[tuple[str, bytes | None], ...] | None]
+Row = tuple[
+    str, bytes | None, bytes | None, int | None, tuple[tuple[str, bytes | None], ...] | None
+]
 
 
 def batch_of(rows: list[Row]) -> pa.RecordBatch:
-    headers = [None if row[4] is None else [{"key": name, "value": value} for name, value in row[4]] for row in rows]
+    headers = [
+        None if row[4] is None else [{"key": name, "value": value} for name, value in row[4]]
+        for row in rows
+    ]
     columns = {
         "key": pa.array([row[1] for row in rows], pa.binary()),
         "value": pa.array([row[2] for row in rows], pa.binary()),
@@ -58,15 +72,27 @@ def mix(number: int) -> int:
 
 
 def of_bytes(data: bytes | None, place: int) -> int:
-    words = [int.from_bytes((data or b"")[start : start + 8], "little") for start in range(0, len(data or b""), 8)]
-    total = sum(mix(word * (2 * index + 1) * 0x9E3779B97F4A7C15 % MODULUS) for index, word in enumerate(words))
-    return mix((place + (0 if data is None else len(data) + 1) * 0xD1B54A32D192ED03 + total) % MODULUS)
+    words = [
+        int.from_bytes((data or b"")[start : start + 8], "little")
+        for start in range(0, len(data or b""), 8)
+    ]
+    total = sum(
+        mix(word * (2 * index + 1) * 0x9E3779B97F4A7C15 % MODULUS)
+        for index, word in enumerate(words)
+    )
+    return mix(
+        (place + (0 if data is None else len(data) + 1) * 0xD1B54A32D192ED03 + total) % MODULUS
+    )
 
 
 def of_row(row: Row) -> int:
     """What the module's docstring defines, without numpy."""
     topic, key, value, partition, headers = row
-    number = of_bytes(topic.encode(), 0x8CB92BA72F3D8DD7) + of_bytes(key, 0xABC98388FB8FAC03) + of_bytes(value, 0x139408DCBBF7A44D)
+    number = (
+        of_bytes(topic.encode(), 0x8CB92BA72F3D8DD7)
+        + of_bytes(key, 0xABC98388FB8FAC03)
+        + of_bytes(value, 0x139408DCBBF7A44D)
+    )
     number += mix((0x5851F42D4C957F2D + (0 if partition is None else partition + 1)) % MODULUS)
     for place, (name, data) in enumerate(headers or ()):
         pair = of_bytes(name.encode(), 0xC2B2AE3D27D4EB4F) + of_bytes(data, 0x165667B19E3779F9)
@@ -81,7 +107,12 @@ def same(row: Row) -> Row:
 
 @settings(deadline=None)
 @given(st.lists(_wide_row, max_size=8), st.integers(1, 8), st.integers(0, 3))
-@example([("t", b"k", bytes(size), 1, None) for size in (0, 7, 8, 9, 100, 5000)] + [("u", None, b"\xff" * 90_000, 0, ())], 100, 0)
+@example(
+    [("t", b"k", bytes(size), 1, None) for size in (0, 7, 8, 9, 100, 5000)]
+    + [("u", None, b"\xff" * 90_000, 0, ())],
+    100,
+    0,
+)
 def test_it_is_what_its_definition_says(rows: list[Row], chunk: int, front: int) -> None:
     found = RowDigest()
     for topic in "tu":
@@ -95,7 +126,9 @@ def test_it_is_what_its_definition_says(rows: list[Row], chunk: int, front: int)
 
 
 def test_so_many_rows_that_they_are_taken_in_portions() -> None:
-    rows: list[Row] = [("t", b"%d" % (n % 7), b"value" * (n % 5), None, None) for n in range(40_000)]
+    rows: list[Row] = [
+        ("t", b"%d" % (n % 7), b"value" * (n % 5), None, None) for n in range(40_000)
+    ]
     assert digest_of(rows, chunk=len(rows)) == (len(rows), sum(map(of_row, rows)) % MODULUS)
 
 
@@ -107,7 +140,9 @@ def test_one_long_value_does_not_pad_the_others(monkeypatch: pytest.MonkeyPatch)
         return padded_words(column, word, count)
 
     monkeypatch.setattr(digest, "padded_words", words)
-    batch = pa.record_batch({"value": pa.array([b"12345678"] * 1000 + [b"x" * 800_000], pa.binary())})
+    batch = pa.record_batch(
+        {"value": pa.array([b"12345678"] * 1000 + [b"x" * 800_000], pa.binary())}
+    )
     RowDigest().add("t", batch)
     assert sum(padded) == 1000 + 100_000 + 1  # and the topic
 
@@ -132,32 +167,50 @@ def test_other_rows_have_another_digest(first: list[Row], second: list[Row]) -> 
 @settings(deadline=None)
 @given(_row, _row, st.integers(1, 4))
 @example(("u", None, b"", None, None), ("u", b"", None, 0, None), 3)
-def test_two_rows_that_swap_a_cell_have_another_digest(first: Row, second: Row, column: int) -> None:
+def test_two_rows_that_swap_a_cell_have_another_digest(
+    first: Row, second: Row, column: int
+) -> None:
     swapped_first = (*first[:column], second[column], *first[column + 1 :])
     swapped_second = (*second[:column], first[column], *second[column + 1 :])
-    assume(sorted(map(repr, map(same, (first, second)))) != sorted(map(repr, map(same, (swapped_first, swapped_second)))))  # type: ignore[arg-type]
+    assume(
+        sorted(map(repr, map(same, (first, second))))
+        != sorted(map(repr, map(same, (swapped_first, swapped_second))))  # type: ignore[arg-type]
+    )
     assert digest_of([first, second]) != digest_of([swapped_first, swapped_second])  # type: ignore[list-item]
 
 
 @settings(deadline=None)
 @given(*[st.lists(st.binary(min_size=3, max_size=3), min_size=2, max_size=2, unique=True)] * 2)
-def test_values_that_swap_their_ends_have_another_digest(heads: list[bytes], tails: list[bytes]) -> None:
+def test_values_that_swap_their_ends_have_another_digest(
+    heads: list[bytes], tails: list[bytes]
+) -> None:
     """Where a sum is linear in its words, such pairs give the same."""
-    before: list[Row] = [("t", None, head + tail, None, None) for head, tail in zip(heads, tails, strict=True)]
-    after: list[Row] = [("t", None, head + tail, None, None) for head, tail in zip(heads, reversed(tails), strict=True)]
+    before: list[Row] = [
+        ("t", None, head + tail, None, None) for head, tail in zip(heads, tails, strict=True)
+    ]
+    after: list[Row] = [
+        ("t", None, head + tail, None, None)
+        for head, tail in zip(heads, reversed(tails), strict=True)
+    ]
     assert digest_of(before) != digest_of(after)
 
 
 def test_the_order_of_a_rows_headers_matters() -> None:
     a, b = ("a", b"1"), ("b", b"2")
-    assert digest_of([("t", None, b"", None, (a, b))]) != digest_of([("t", None, b"", None, (b, a))])
+    assert digest_of([("t", None, b"", None, (a, b))]) != digest_of(
+        [("t", None, b"", None, (b, a))]
+    )
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
 def test_text_counts_as_its_bytes(kind: pa.DataType) -> None:
     found = RowDigest()
     found.add("t", pa.record_batch({"value": pa.array(["é", None, "x"], pa.string()).cast(kind)}))
-    rows: list[Row] = [("t", None, "é".encode(), None, None), ("t", None, None, None, None), ("t", None, b"x", None, None)]
+    rows: list[Row] = [
+        ("t", None, "é".encode(), None, None),
+        ("t", None, None, None, None),
+        ("t", None, b"x", None, None),
+    ]
     assert (found.rows, found.value) == digest_of(rows)
 
 

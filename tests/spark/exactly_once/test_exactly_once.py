@@ -1,4 +1,6 @@
-"""What the exactly-once sink does where nothing dies: replays, mismatches, several drivers, zombies, time-outs, brokers that move and refuse."""
+"""What the exactly-once sink does where nothing dies: replays, mismatches, several drivers,
+zombies, time-outs, brokers that move and refuse.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from aioprod import BrokerError, ErrorCode, KafkaError, PreparedTransaction, Producer, UnsupportedVersionError
+from aioprod import (
+    BrokerError,
+    ErrorCode,
+    KafkaError,
+    PreparedTransaction,
+    Producer,
+    UnsupportedVersionError,
+)
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -27,7 +36,15 @@ from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.exactly_once.task import write_task
 from aioprod.testing import ApiKey, EmbeddedCluster, cut_answer, drop_after, drop_before, fail, hold
-from tests.spark.exactly_once.job import Job, committed, killed_at, number_of, open_transactions, rows_of, split
+from tests.spark.exactly_once.job import (
+    Job,
+    committed,
+    killed_at,
+    number_of,
+    open_transactions,
+    rows_of,
+    split,
+)
 
 E = ErrorCode
 LIMIT_S = 10
@@ -88,12 +105,17 @@ async def test_a_replay_with_other_rows_is_refused(broker: EmbeddedCluster) -> N
     job = Job(broker.bootstrap_servers)
     await job.batch(0, split(rows_of(0), 2))
     for rows in (rows_of(0)[1:], [*rows_of(0)[1:], "other"], []):
-        with pytest.raises(ReplayMismatchError, match=rf"with 12 rows .* gives {len(rows)} rows .* onReplayMismatch=warn"):
+        with pytest.raises(
+            ReplayMismatchError,
+            match=rf"with 12 rows .* gives {len(rows)} rows .* onReplayMismatch=warn",
+        ):
             await job.again().batch(0, split(rows, 2))
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_a_replay_with_other_rows_goes_on_where_that_is_wanted(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_replay_with_other_rows_goes_on_where_that_is_wanted(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     job = Job(broker.bootstrap_servers)
     await job.batch(0, split(rows_of(0), 2))
     with caplog.at_level(logging.WARNING):
@@ -102,11 +124,15 @@ async def test_a_replay_with_other_rows_goes_on_where_that_is_wanted(broker: Emb
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_a_checkpoint_that_is_older_than_the_topic_is_refused(broker: EmbeddedCluster) -> None:
+async def test_a_checkpoint_that_is_older_than_the_topic_is_refused(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(3, split(rows_of(3), 2))
     await job.batch(4, split(rows_of(4), 2))
-    with pytest.raises(NewerDecisionError, match="batch 3 can't be written: batch 4 was written already"):
+    with pytest.raises(
+        NewerDecisionError, match="batch 3 can't be written: batch 4 was written already"
+    ):
         await job.task(3, 0, rows_of(3))
     with pytest.raises(NewerDecisionError, match="batch 4 was written already"):
         await job.commit(3, reports)
@@ -119,7 +145,13 @@ async def test_rows_go_to_several_topics_in_one_batch(broker: EmbeddedCluster) -
     job = Job(broker.bootstrap_servers, topic="")
     columns = {"topic": pa.array(["u", "t"] * 3), "key": pa.array([b"k"] * 6)}
     with killed_at(driver, "end_decided", "before"):
-        await job.commit(0, [await job.task(0, 0, rows_of(0, 6), columns=columns), await job.task(0, 1, ["x"], columns={"topic": pa.array(["u"])})])
+        await job.commit(
+            0,
+            [
+                await job.task(0, 0, rows_of(0, 6), columns=columns),
+                await job.task(0, 1, ["x"], columns={"topic": pa.array(["u"])}),
+            ],
+        )
     assert committed(broker) == []
     again = job.again()
     columns = {"topic": pa.array([*["u", "t"] * 3, "u"]), "key": pa.array([b"k"] * 6 + [None])}
@@ -127,7 +159,9 @@ async def test_rows_go_to_several_topics_in_one_batch(broker: EmbeddedCluster) -
     assert len(broker.records("u", committed_only=True)) == 4 and len(committed(broker)) == 3
 
 
-async def test_the_newest_decision_counts_whatever_topic_it_is_kept_with(broker: EmbeddedCluster) -> None:
+async def test_the_newest_decision_counts_whatever_topic_it_is_kept_with(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("a", 1)
     job = Job(broker.bootstrap_servers)
     await job.batch(0, [rows_of(0)])
@@ -139,12 +173,15 @@ async def test_the_newest_decision_counts_whatever_topic_it_is_kept_with(broker:
     assert committed(broker) == sorted(rows_of(0) + rows_of(2))
 
 
-# -- several drivers, zombies, orphans -----------------------------------------------------------------------------------
+# -- several drivers, zombies, orphans -------------------------------------------------------------
 
 
 async def test_of_two_drivers_one_writes_the_batch(broker: EmbeddedCluster) -> None:
     first, second = Job(broker.bootstrap_servers), Job(broker.bootstrap_servers)
-    reports = await first.tasks(0, split(rows_of(0), 2)), await second.tasks(0, split(rows_of(0), 2))
+    reports = (
+        await first.tasks(0, split(rows_of(0), 2)),
+        await second.tasks(0, split(rows_of(0), 2)),
+    )
     assert len(open_transactions(broker)) == 4
     assert await first.commit(0, reports[0])
     assert not await second.commit(0, reports[1])
@@ -155,7 +192,10 @@ async def test_of_two_drivers_one_writes_the_batch(broker: EmbeddedCluster) -> N
 async def test_two_drivers_at_the_same_time(broker: EmbeddedCluster) -> None:
     for version in range(5):
         jobs = [Job(broker.bootstrap_servers), Job(broker.bootstrap_servers)]
-        outcomes = await asyncio.gather(*(job.batch(version, split(rows_of(version), 2)) for job in jobs), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(job.batch(version, split(rows_of(version), 2)) for job in jobs),
+            return_exceptions=True,
+        )
         assert all(isinstance(each, bool | KafkaError) for each in outcomes), outcomes
         if True not in outcomes:
             await jobs[0].again().batch(version, split(rows_of(version), 3))
@@ -163,7 +203,9 @@ async def test_two_drivers_at_the_same_time(broker: EmbeddedCluster) -> None:
         assert committed(broker) == expected, outcomes
 
 
-async def test_a_driver_that_another_took_over_from_decides_nothing(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_driver_that_another_took_over_from_decides_nothing(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = Job(broker.bootstrap_servers), Job(broker.bootstrap_servers)
     reports = await old.tasks(0, split(rows_of(0), 2))
     commit = Producer.commit_transaction
@@ -174,12 +216,18 @@ async def test_a_driver_that_another_took_over_from_decides_nothing(broker: Embe
         await commit(producer)
 
     monkeypatch.setattr(Producer, "commit_transaction", overtaken)
-    with pytest.raises(SinkError, match="another driver writes as 'aioprod-spark-query', with the same checkpoint or txnAppId"):
+    with pytest.raises(
+        SinkError,
+        match="another driver writes as 'aioprod-spark-query', "
+        "with the same checkpoint or txnAppId",
+    ):
         await old.commit(0, reports)
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_an_attempt_that_was_given_up_writes_nothing_that_is_seen(broker: EmbeddedCluster) -> None:
+async def test_an_attempt_that_was_given_up_writes_nothing_that_is_seen(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     going_on = asyncio.Event()
@@ -191,7 +239,9 @@ async def test_an_attempt_that_was_given_up_writes_nothing_that_is_seen(broker: 
         yield pa.record_batch({"value": rows_of(0)})
 
     loop = asyncio.get_running_loop()
-    zombie = asyncio.create_task(write_task(job.options, TaskAttempt(job.sink, job.run, 0, 0, 0), slow_rows()))
+    zombie = asyncio.create_task(
+        write_task(job.options, TaskAttempt(job.sink, job.run, 0, 0, 0), slow_rows())
+    )
     await gate
     assert await job.commit(0, [await job.task(0, 0, rows_of(0), attempt=1)])
     going_on.set()
@@ -201,7 +251,9 @@ async def test_an_attempt_that_was_given_up_writes_nothing_that_is_seen(broker: 
     assert committed(broker) == sorted(rows_of(0) + rows_of(1))
 
 
-async def test_an_attempt_that_begins_after_the_decision_harms_nothing(broker: EmbeddedCluster) -> None:
+async def test_an_attempt_that_begins_after_the_decision_harms_nothing(
+    broker: EmbeddedCluster,
+) -> None:
     """As what is left of a stage that Spark ran a second time may do."""
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(0, split(rows_of(0), 2))
@@ -222,7 +274,9 @@ async def test_a_zombie_of_an_earlier_batch_is_told(broker: EmbeddedCluster) -> 
     assert open_transactions(broker) == []
 
 
-async def test_what_a_dead_run_left_open_is_swept_with_the_first_commit_of_the_next(broker: EmbeddedCluster) -> None:
+async def test_what_a_dead_run_left_open_is_swept_with_the_first_commit_of_the_next(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     await job.tasks(0, split(rows_of(0), 3))
     bystander = Job(broker.bootstrap_servers, "query-2")
@@ -242,7 +296,9 @@ async def test_a_sweep_spares_what_another_driver_may_still_decide(broker: Embed
     assert committed(broker) == sorted(rows_of(0) + rows_of(1))
 
 
-async def test_what_an_earlier_write_decided_and_did_not_finish_is_finished_by_the_next(broker: EmbeddedCluster) -> None:
+async def test_what_an_earlier_write_decided_and_did_not_finish_is_finished_by_the_next(
+    broker: EmbeddedCluster,
+) -> None:
     """As with txnAppId, where nobody has to do the same write again."""
     job = Job(broker.bootstrap_servers)
     with killed_at(driver, "end_decided", "before"):
@@ -260,7 +316,9 @@ async def test_abort_leaves_nothing_open(broker: EmbeddedCluster) -> None:
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_abort_finds_what_stray_tasks_open_afterwards(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_abort_finds_what_stray_tasks_open_afterwards(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark does not wait for the tasks of a write that has failed."""
     job = Job(broker.bootstrap_servers)
     await job.task(0, 0, ["early"])
@@ -276,17 +334,24 @@ async def test_abort_finds_what_stray_tasks_open_afterwards(broker: EmbeddedClus
     assert committed(broker) == []
 
 
-async def test_an_orphan_that_can_not_be_aborted_fails_nothing(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_orphan_that_can_not_be_aborted_fails_nothing(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     job = Job(broker.bootstrap_servers)
     await job.tasks(0, [[], ["left"]])
     orphan = open_transactions(broker)[0]
-    broker.on(ApiKey.INIT_PRODUCER_ID, fail(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), times=None, where=of(orphan))
+    broker.on(
+        ApiKey.INIT_PRODUCER_ID,
+        fail(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        times=None,
+        where=of(orphan),
+    )
     with caplog.at_level(logging.WARNING):
         assert await job.again().batch(0, [rows_of(0)])
     assert f"the open transaction of {orphan!r} could not be aborted" in caplog.text
 
 
-# -- transactions that time out ------------------------------------------------------------------------------------------
+# -- transactions that time out --------------------------------------------------------------------
 
 
 async def test_a_task_that_takes_too_long_is_told_what_to_do(broker: EmbeddedCluster) -> None:
@@ -299,29 +364,45 @@ async def test_a_task_that_takes_too_long_is_told_what_to_do(broker: EmbeddedClu
             pass
         yield pa.record_batch({"value": ["2"]})
 
-    with pytest.raises(TransactionTimedOutError, match=r"longer than kafka\.transaction\.timeout\.ms=200, .*delivery=at-least-once"):
+    with pytest.raises(
+        TransactionTimedOutError,
+        match=r"longer than kafka\.transaction\.timeout\.ms=200, .*delivery=at-least-once",
+    ):
         await asyncio.wait_for(write_task(job.options, attempt, rows()), LIMIT_S)
     assert committed(broker) == []
 
 
-async def test_a_transaction_that_timed_out_before_the_decision_fails_the_batch_whole(broker: EmbeddedCluster) -> None:
+async def test_a_transaction_that_timed_out_before_the_decision_fails_the_batch_whole(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(0, split(rows_of(0), 3))
     broker.expire_transaction(reports[1].attempt.transactional_id)
-    with pytest.raises(TransactionTimedOutError, match=r"batch 0: the transaction of task 1 .* kafka.transaction.timeout.ms=900000.*at-least-once"):
+    with pytest.raises(
+        TransactionTimedOutError,
+        match=(
+            r"batch 0: the transaction of task 1 .* "
+            r"kafka.transaction.timeout.ms=900000.*at-least-once"
+        ),
+    ):
         await job.commit(0, reports)
     assert committed(broker) == [] and open_transactions(broker) == []
     await job.again().batch(0, split(rows_of(0), 2))
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_a_transaction_that_timed_out_after_the_decision_is_lost_loudly(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_transaction_that_timed_out_after_the_decision_is_lost_loudly(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     job = Job(broker.bootstrap_servers)
     with killed_at(driver, "end_decided", "before"):
         await job.batch(0, split(rows_of(0), 3))
     broker.expire_transaction(job.sink.transactional_id(job.run, 0, number_of(2)))
     for _ in range(2):
-        with pytest.raises(LostTransactionsError, match=r"1 of 3 transactions .* 4 of 12 rows are lost \(tasks 2\).*skipLostBatch=0") as raised:
+        with pytest.raises(
+            LostTransactionsError,
+            match=r"1 of 3 transactions .* 4 of 12 rows are lost \(tasks 2\).*skipLostBatch=0",
+        ) as raised:
             await job.again().batch(0, split(rows_of(0), 2))
         assert (raised.value.version, raised.value.rows) == (0, 4)
     with pytest.raises(LostTransactionsError):
@@ -332,13 +413,23 @@ async def test_a_transaction_that_timed_out_after_the_decision_is_lost_loudly(br
     assert committed(broker) == sorted(row for part in split(rows_of(0), 3)[:2] for row in part)
 
 
-async def test_a_transaction_that_is_getting_old_is_warned_of(broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_transaction_that_is_getting_old_is_warned_of(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(0, split(rows_of(0), 1))
-    old = TaskReport(**{**{name: getattr(reports[0], name) for name in TaskReport.__slots__}, "started_at": reports[0].started_at - 600})
+    old = TaskReport(
+        **{
+            **{name: getattr(reports[0], name) for name in TaskReport.__slots__},
+            "started_at": reports[0].started_at - 600,
+        }
+    )
     with caplog.at_level(logging.WARNING):
         assert await job.commit(0, [old])
-    assert "has been open for 600 s of the 900 s that kafka.transaction.timeout.ms allows" in caplog.text
+    assert (
+        "has been open for 600 s of the 900 s that kafka.transaction.timeout.ms allows"
+        in caplog.text
+    )
 
 
 async def test_a_decision_that_was_deleted_is_noticed(broker: EmbeddedCluster) -> None:
@@ -346,12 +437,20 @@ async def test_a_decision_that_was_deleted_is_noticed(broker: EmbeddedCluster) -
     await job.batch(0, [rows_of(0)])
     reports = await job.again().tasks(0, [rows_of(0)])
     gone = Job(broker.bootstrap_servers, "another")
-    moved = [TaskReport(TaskAttempt(gone.sink, gone.run, 0, 0, 0), rows=report.rows, digest=report.digest, decided=True) for report in reports]
+    moved = [
+        TaskReport(
+            TaskAttempt(gone.sink, gone.run, 0, 0, 0),
+            rows=report.rows,
+            digest=report.digest,
+            decided=True,
+        )
+        for report in reports
+    ]
     with pytest.raises(SinkError, match="says so no more: was it deleted"):
         await gone.commit(0, moved)
 
 
-# -- brokers that move, refuse and are gone ------------------------------------------------------------------------------
+# -- brokers that move, refuse and are gone --------------------------------------------------------
 
 APIS = [
     ApiKey.FIND_COORDINATOR,
@@ -364,9 +463,15 @@ APIS = [
 ]
 
 
-@pytest.mark.parametrize("code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE], ids=lambda code: code.name)
+@pytest.mark.parametrize(
+    "code",
+    [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE],
+    ids=lambda code: code.name,
+)
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-async def test_coordinators_that_are_not_ready_are_asked_again(broker: EmbeddedCluster, api: ApiKey, code: ErrorCode) -> None:
+async def test_coordinators_that_are_not_ready_are_asked_again(
+    broker: EmbeddedCluster, api: ApiKey, code: ErrorCode
+) -> None:
     job = Job(broker.bootstrap_servers)
     await job.batch(0, split(rows_of(0), 2))
     broker.on(api, fail(code), times=3)
@@ -374,9 +479,15 @@ async def test_coordinators_that_are_not_ready_are_asked_again(broker: EmbeddedC
     assert committed(broker) == sorted(rows_of(0) + rows_of(1))
 
 
-@pytest.mark.parametrize("fault", [drop_before, drop_after, lambda: cut_answer(6)], ids=["request lost", "answer lost", "answer cut"])
+@pytest.mark.parametrize(
+    "fault",
+    [drop_before, drop_after, lambda: cut_answer(6)],
+    ids=["request lost", "answer lost", "answer cut"],
+)
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-async def test_lost_connections_are_made_anew(broker: EmbeddedCluster, api: ApiKey, fault: Any) -> None:
+async def test_lost_connections_are_made_anew(
+    broker: EmbeddedCluster, api: ApiKey, fault: Any
+) -> None:
     job = Job(broker.bootstrap_servers, **{"kafka.reconnect.backoff.ms": "5"})
     for version in range(3):
         broker.on(api, fault(), nth=1 + version)
@@ -388,7 +499,9 @@ async def test_lost_connections_are_made_anew(broker: EmbeddedCluster, api: ApiK
     assert committed(broker) == sorted(row for version in range(3) for row in rows_of(version))
 
 
-async def test_coordinators_that_move_between_the_steps_are_found_again(broker: EmbeddedCluster) -> None:
+async def test_coordinators_that_move_between_the_steps_are_found_again(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(0, split(rows_of(0), 3))
     for number, report in enumerate(reports):
@@ -396,7 +509,9 @@ async def test_coordinators_that_move_between_the_steps_are_found_again(broker: 
     with killed_at(driver, "end_decided", "before"):
         await job.commit(0, reports)
     for number, report in enumerate(reports):
-        broker.move_coordinator("transaction", report.attempt.transactional_id, 1 + (number + 1) % 3)
+        broker.move_coordinator(
+            "transaction", report.attempt.transactional_id, 1 + (number + 1) % 3
+        )
     broker.move_coordinator("group", job.sink.group, 3)
     assert not await job.again().batch(0, split(rows_of(0), 2))
     assert committed(broker) == sorted(rows_of(0))
@@ -411,7 +526,9 @@ async def test_a_broker_that_is_down_holds_up_nothing(broker: EmbeddedCluster) -
     assert committed(broker) == sorted(rows_of(0) + rows_of(1))
 
 
-async def test_a_silent_broker_holds_up_the_sweep_for_seconds_only(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_broker_holds_up_the_sweep_for_seconds_only(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transactions, "_LIST_LIMIT_S", 0.1)
     job = Job(broker.bootstrap_servers)
     broker.on(ApiKey.LIST_TRANSACTIONS, hold(), times=None, node=2)
@@ -428,15 +545,21 @@ async def test_a_silent_broker_holds_up_the_sweep_for_seconds_only(broker: Embed
     ],
     ids=lambda each: each.name,
 )
-async def test_a_right_that_is_missing_is_told_by_the_task(broker: EmbeddedCluster, api: ApiKey, code: ErrorCode) -> None:
+async def test_a_right_that_is_missing_is_told_by_the_task(
+    broker: EmbeddedCluster, api: ApiKey, code: ErrorCode
+) -> None:
     broker.on(api, fail(code), times=None)
     with pytest.raises(BrokerError, match=code.name):
         await Job(broker.bootstrap_servers).task(0, 0, rows_of(0))
     assert open_transactions(broker) == []
 
 
-@pytest.mark.parametrize("code", [E.TOPIC_AUTHORIZATION_FAILED, E.GROUP_AUTHORIZATION_FAILED], ids=str)
-async def test_a_decision_that_is_refused_leaves_nothing_visible(broker: EmbeddedCluster, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    "code", [E.TOPIC_AUTHORIZATION_FAILED, E.GROUP_AUTHORIZATION_FAILED], ids=str
+)
+async def test_a_decision_that_is_refused_leaves_nothing_visible(
+    broker: EmbeddedCluster, code: ErrorCode
+) -> None:
     job = Job(broker.bootstrap_servers)
     broker.on(ApiKey.TXN_OFFSET_COMMIT, fail(code), times=1)
     with pytest.raises(KafkaError, match=code.name):
@@ -444,32 +567,50 @@ async def test_a_decision_that_is_refused_leaves_nothing_visible(broker: Embedde
     assert committed(broker) == [] and open_transactions(broker) == []
 
 
-async def test_a_transaction_that_can_not_be_ended_yet_is_told_and_finished_by_the_replay(broker: EmbeddedCluster) -> None:
+async def test_a_transaction_that_can_not_be_ended_yet_is_told_and_finished_by_the_replay(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(0, split(rows_of(0), 2))
     refused = reports[0].attempt.transactional_id
     broker.on(ApiKey.END_TXN, fail(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), where=of(refused))
-    with pytest.raises(SinkError, match=r"batch 0 is decided, but 1 of 2 transactions are not committed yet.*Start the query again"):
+    with pytest.raises(
+        SinkError,
+        match=(
+            r"batch 0 is decided, but 1 of 2 transactions are not committed yet.*Start the query "
+            r"again"
+        ),
+    ):
         await driver.commit_batch(job.options, reports, 0)
     assert not await job.again().batch(0, split(rows_of(0), 3))
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_brokers_that_are_too_old_are_told(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_brokers_that_are_too_old_are_told(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pick = Connection.pick_version
 
-    def older(connection: Connection, request: type[Request[Any]], newest: int | None = None) -> int:
+    def older(
+        connection: Connection, request: type[Request[Any]], newest: int | None = None
+    ) -> int:
         if request is DescribeTransactionsRequest:
             raise UnsupportedVersionError("no version of DescribeTransactions in common")
         return pick(connection, request, newest)
 
     monkeypatch.setattr(Connection, "pick_version", older)
-    with pytest.raises(SinkError, match=r"needs brokers of Kafka 3.0 or newer; use delivery=at-least-once"):
-        await driver.commit_batch(Job(broker.bootstrap_servers).options, await Job(broker.bootstrap_servers).tasks(0, [rows_of(0)]), 0)
+    with pytest.raises(
+        SinkError, match=r"needs brokers of Kafka 3.0 or newer; use delivery=at-least-once"
+    ):
+        await driver.commit_batch(
+            Job(broker.bootstrap_servers).options,
+            await Job(broker.bootstrap_servers).tasks(0, [rows_of(0)]),
+            0,
+        )
     assert committed(broker) == []
 
 
-# -- many tasks ----------------------------------------------------------------------------------------------------------
+# -- many tasks ------------------------------------------------------------------------------------
 
 
 async def begun(broker: EmbeddedCluster, job: Job, version: int, count: int) -> list[TaskReport]:
@@ -477,7 +618,9 @@ async def begun(broker: EmbeddedCluster, job: Job, version: int, count: int) -> 
     reports = []
     for partition in range(count):
         attempt = TaskAttempt(job.sink, job.run, version, partition, partition)
-        async with Producer(broker.bootstrap_servers, transactional_id=attempt.transactional_id) as producer:
+        async with Producer(
+            broker.bootstrap_servers, transactional_id=attempt.transactional_id
+        ) as producer:
             await producer.begin_transaction()
             await producer.send("t", f"{version}/{partition}".encode())
             prepared = await producer.prepare_transaction()
@@ -485,18 +628,33 @@ async def begun(broker: EmbeddedCluster, job: Job, version: int, count: int) -> 
     return reports
 
 
-async def test_a_decision_that_is_too_long_for_an_offset_goes_to_its_topic(broker: EmbeddedCluster) -> None:
+async def test_a_decision_that_is_too_long_for_an_offset_goes_to_its_topic(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers, decisionTopic="decisions")
     prepared = PreparedTransaction("", 0, 0, True)
-    many = [TaskReport(TaskAttempt(job.sink, job.run, 0, n, n + 77), prepared._replace(producer_id=n * n * n), n, 0, n) for n in range(1000)]
+    many = [
+        TaskReport(
+            TaskAttempt(job.sink, job.run, 0, n, n + 77),
+            prepared._replace(producer_id=n * n * n),
+            n,
+            0,
+            n,
+        )
+        for n in range(1000)
+    ]
     decision = driver.decision_of(many, job.run, 0)
     async with driver._open(job.options, job.sink) as (coordination, producer):
         await decide(coordination, producer, job.sink, decision, "t", "decisions")
         assert await read_decided(coordination, job.sink, stable=True) == decision
-    assert [record.key for record in broker.records("decisions", committed_only=True)] == [b"aioprod-spark-query"]
+    assert [record.key for record in broker.records("decisions", committed_only=True)] == [
+        b"aioprod-spark-query"
+    ]
 
 
-async def test_where_brokers_allow_less_metadata_the_decision_goes_to_its_topic(broker: EmbeddedCluster) -> None:
+async def test_where_brokers_allow_less_metadata_the_decision_goes_to_its_topic(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers, decisionTopic="decisions")
     broker.on(ApiKey.TXN_OFFSET_COMMIT, fail(E.OFFSET_METADATA_TOO_LARGE))
     with killed_at(driver, "end_decided", "before"):
@@ -509,7 +667,10 @@ async def test_where_brokers_allow_less_metadata_the_decision_goes_to_its_topic(
 async def test_two_tasks_with_one_transactional_id_are_refused(broker: EmbeddedCluster) -> None:
     job = Job(broker.bootstrap_servers)
     tasks = [TaskAttempt(job.sink, job.run, 0, partition, 7) for partition in range(2)]
-    reports = [await write_task(job.options, task, iter([pa.record_batch({"value": ["x"]})])) for task in tasks]
+    reports = [
+        await write_task(job.options, task, iter([pa.record_batch({"value": ["x"]})]))
+        for task in tasks
+    ]
     with pytest.raises(SinkError, match=r"batch 0: 2 tasks have only 1 transactional ids"):
         await job.commit(0, reports)
     assert committed(broker) == [] and open_transactions(broker) == []
@@ -525,9 +686,20 @@ async def test_a_batch_of_many_tasks(broker: EmbeddedCluster) -> None:
 async def test_the_decision_topic_can_not_be_made(broker: EmbeddedCluster) -> None:
     job = Job(broker.bootstrap_servers, decisionTopic="decisions")
     broker.on(ApiKey.CREATE_TOPICS, fail(E.TOPIC_AUTHORIZATION_FAILED), times=None)
-    many = [TaskReport(TaskAttempt(job.sink, job.run, 0, n, n * n), PreparedTransaction("", n**3, 0, True), 1) for n in range(900)]
+    many = [
+        TaskReport(
+            TaskAttempt(job.sink, job.run, 0, n, n * n), PreparedTransaction("", n**3, 0, True), 1
+        )
+        for n in range(900)
+    ]
     decision = driver.decision_of(many, job.run, 0)
     async with driver._open(job.options, job.sink) as (coordination, producer):
-        with pytest.raises(BrokerError, match=r"decisionTopic decisions is missing and can't be created; create it with cleanup.policy=compact"):
+        with pytest.raises(
+            BrokerError,
+            match=(
+                r"decisionTopic decisions is missing and can't be created; create it with "
+                r"cleanup.policy=compact"
+            ),
+        ):
             await decide(coordination, producer, job.sink, decision, "t", "decisions")
     assert "decisions" not in broker.topics

@@ -1,4 +1,6 @@
-"""A query that dies at any step of the protocol and starts again, with its rows spread over other tasks: each row is there once."""
+"""A query that dies at any step of the protocol and starts again, with its rows spread over other
+tasks: each row is there once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from aioprod import Producer
 from aioprod.spark.exactly_once import driver, task, transactions
 from aioprod.testing import EmbeddedCluster
-from tests.spark.exactly_once.job import Job, committed, killed_at, open_transactions, rows_of, split
+from tests.spark.exactly_once.job import (
+    Job,
+    committed,
+    killed_at,
+    open_transactions,
+    rows_of,
+    split,
+)
 
 TASK_STEPS: list[tuple[Any, str, str, int]] = [
     (task, "read_decided", "before", 1),
@@ -44,17 +53,23 @@ def step_name(step: tuple[Any, str, str, int]) -> str:
 
 
 async def goes_on(broker: EmbeddedCluster, job: Job, tasks: int) -> None:
-    """The next run replays batch 1 and writes batch 2: all is there once, and nothing is left open."""
+    """The next run replays batch 1 and writes batch 2: all is there once, and nothing is left
+    open.
+    """
     job = job.again()
     await job.batch(1, split(rows_of(1), tasks))
-    assert committed(broker) == sorted(rows_of(0) + rows_of(1)), "the batch is visible as soon as it is committed"
+    assert committed(broker) == sorted(rows_of(0) + rows_of(1)), (
+        "the batch is visible as soon as it is committed"
+    )
     await job.batch(2, split(rows_of(2), 2))
     assert committed(broker) == sorted(rows_of(0) + rows_of(1) + rows_of(2))
     assert open_transactions(broker) == []
 
 
 @pytest.mark.parametrize("step", [*TASK_STEPS, *DRIVER_STEPS], ids=step_name)
-async def test_a_query_that_dies_and_starts_again_with_other_tasks(broker: EmbeddedCluster, step: tuple[Any, str, str, int]) -> None:
+async def test_a_query_that_dies_and_starts_again_with_other_tasks(
+    broker: EmbeddedCluster, step: tuple[Any, str, str, int]
+) -> None:
     job = Job(broker.bootstrap_servers)
     await job.batch(0, split(rows_of(0), 2))
     with killed_at(*step):
@@ -63,7 +78,9 @@ async def test_a_query_that_dies_and_starts_again_with_other_tasks(broker: Embed
 
 
 @pytest.mark.parametrize("step", DRIVER_STEPS, ids=step_name)
-async def test_a_query_that_dies_in_its_first_batch(broker: EmbeddedCluster, step: tuple[Any, str, str, int]) -> None:
+async def test_a_query_that_dies_in_its_first_batch(
+    broker: EmbeddedCluster, step: tuple[Any, str, str, int]
+) -> None:
     job = Job(broker.bootstrap_servers)
     with killed_at(*step):
         await job.batch(0, split(rows_of(0), 3))
@@ -73,12 +90,16 @@ async def test_a_query_that_dies_in_its_first_batch(broker: EmbeddedCluster, ste
 
 
 @pytest.mark.parametrize("step", TASK_STEPS, ids=step_name)
-async def test_a_task_that_dies_and_is_tried_again(broker: EmbeddedCluster, step: tuple[Any, str, str, int]) -> None:
+async def test_a_task_that_dies_and_is_tried_again(
+    broker: EmbeddedCluster, step: tuple[Any, str, str, int]
+) -> None:
     job = Job(broker.bootstrap_servers)
     first, second = split(rows_of(0), 2)
     with killed_at(*step):
         await job.task(0, 0, first)
-    assert await job.commit(0, [await job.task(0, 0, first, attempt=1), await job.task(0, 1, second)])
+    assert await job.commit(
+        0, [await job.task(0, 0, first, attempt=1), await job.task(0, 1, second)]
+    )
     assert committed(broker) == sorted(rows_of(0)), "what the dead attempt left open hides nothing"
     assert open_transactions(broker) == []
 
@@ -87,7 +108,9 @@ TWO_STEPS = list(itertools.product(DRIVER_STEPS[::3], DRIVER_STEPS[1::3]))
 
 
 @pytest.mark.parametrize("steps", TWO_STEPS, ids=lambda pair: " then ".join(map(step_name, pair)))
-async def test_a_query_that_dies_twice(broker: EmbeddedCluster, steps: tuple[tuple[Any, str, str, int], ...]) -> None:
+async def test_a_query_that_dies_twice(
+    broker: EmbeddedCluster, steps: tuple[tuple[Any, str, str, int], ...]
+) -> None:
     job = Job(broker.bootstrap_servers)
     await job.batch(0, split(rows_of(0), 2))
     for number, step in enumerate(steps):
@@ -103,8 +126,12 @@ async def test_a_query_that_dies_twice(broker: EmbeddedCluster, steps: tuple[tup
 
 
 @pytest.mark.parametrize("step", DRIVER_STEPS, ids=step_name)
-async def test_a_driver_that_fails_aborts_or_finishes(broker: EmbeddedCluster, step: tuple[Any, str, str, int]) -> None:
-    """Unlike one that dies it can clean up: afterwards the batch is visible whole, or not at all, and nothing is open."""
+async def test_a_driver_that_fails_aborts_or_finishes(
+    broker: EmbeddedCluster, step: tuple[Any, str, str, int]
+) -> None:
+    """Unlike one that dies it can clean up: afterwards the batch is visible whole, or not at all,
+    and nothing is open.
+    """
     job = Job(broker.bootstrap_servers)
     await job.batch(0, split(rows_of(0), 2))
     reports = await job.tasks(1, split(rows_of(1), 2))
@@ -116,7 +143,9 @@ async def test_a_driver_that_fails_aborts_or_finishes(broker: EmbeddedCluster, s
     await goes_on(broker, job, tasks=4)
 
 
-async def test_a_commit_that_is_cancelled_anywhere_can_be_done_again(broker: EmbeddedCluster) -> None:
+async def test_a_commit_that_is_cancelled_anywhere_can_be_done_again(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     await job.batch(0, split(rows_of(0), 2))
     for turns in range(0, 120, 7):
@@ -127,12 +156,16 @@ async def test_a_commit_that_is_cancelled_anywhere_can_be_done_again(broker: Emb
         committing.cancel()
         await asyncio.wait([committing])
         await job.abort(1)
-        assert committed(broker) in (sorted(rows_of(0)), sorted(rows_of(0) + rows_of(1))), f"cancelled after {turns} turns"
+        assert committed(broker) in (sorted(rows_of(0)), sorted(rows_of(0) + rows_of(1))), (
+            f"cancelled after {turns} turns"
+        )
         assert open_transactions(broker) == []
     await goes_on(broker, job, tasks=3)
 
 
-async def test_a_task_that_is_cancelled_anywhere_leaves_nothing_behind(broker: EmbeddedCluster) -> None:
+async def test_a_task_that_is_cancelled_anywhere_leaves_nothing_behind(
+    broker: EmbeddedCluster,
+) -> None:
     job = Job(broker.bootstrap_servers)
     for turns in range(0, 150, 9):
         writing = asyncio.create_task(job.task(0, 0, rows_of(0), attempt=turns))

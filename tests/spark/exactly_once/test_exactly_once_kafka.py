@@ -1,4 +1,6 @@
-"""The protocol against real Kafka 4.1 (second transaction protocol) and 3.9 (first one), read back by a client that nobody here wrote."""
+"""The protocol against real Kafka 4.1 (second transaction protocol) and 3.9 (first one), read back
+by a client that nobody here wrote.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.spark.exactly_once.job import Job, killed_at, number_of, rows_of, spl
 LIMIT_S = 30.0
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.kafka) for name in ("kafka", "kafka_3_9")])
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.kafka) for name in ("kafka", "kafka_3_9")]
+)
 def servers(request: pytest.FixtureRequest) -> str:
     """Bootstrap servers of Kafka 4.1, then of 3.9."""
     found: str = request.getfixturevalue(request.param)
@@ -33,15 +37,24 @@ async def new_job(servers: str, **options: str) -> Job:
     """A query with a topic of its own."""
     name = f"once-{os.getpid()}-{time.time_ns()}"
     async with ClusterClient(servers) as client:
-        await client.request(CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=3, replication_factor=1)]))
+        await client.request(
+            CreateTopicsRequest(
+                topics=[CreatableTopic(name=name, num_partitions=3, replication_factor=1)]
+            )
+        )
     return Job(servers, name, **{"topic": name, "kafka.max.block.ms": "30000"} | options)
 
 
 async def committed(job: Job, count: int) -> list[str]:
-    """What aiokafka reads of committed records until there are that many, and a second longer; sorted."""
+    """What aiokafka reads of committed records until there are that many, and a second longer;
+    sorted.
+    """
     topic = job.options.topic
     consumer = AIOKafkaConsumer(
-        topic, bootstrap_servers=job.given["kafka.bootstrap.servers"], auto_offset_reset="earliest", isolation_level="read_committed"
+        topic,
+        bootstrap_servers=job.given["kafka.bootstrap.servers"],
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
     )
     await consumer.start()
     found: list[str] = []
@@ -68,7 +81,12 @@ async def test_batches_are_visible_once_they_are_committed(servers: str) -> None
     async with open_coordination(job.options.producer, "test") as coordination:
         decision = await read_decided(coordination, job.sink, stable=True)
         assert decision is not None and decision.version == 1 and decision.rows == 12
-        assert await transactions.list_transactions(coordination, lambda name: job.sink.parse(name) is not None) == []
+        assert (
+            await transactions.list_transactions(
+                coordination, lambda name: job.sink.parse(name) is not None
+            )
+            == []
+        )
 
 
 CRASHES: list[tuple[Any, str, str, int]] = [
@@ -82,7 +100,9 @@ CRASHES: list[tuple[Any, str, str, int]] = [
 
 
 @pytest.mark.parametrize("step", CRASHES, ids=lambda step: f"{step[2]} {step[1]}")
-async def test_a_query_that_dies_and_starts_again_with_other_tasks(servers: str, step: tuple[Any, str, str, int]) -> None:
+async def test_a_query_that_dies_and_starts_again_with_other_tasks(
+    servers: str, step: tuple[Any, str, str, int]
+) -> None:
     job = await new_job(servers)
     await job.batch(0, split(rows_of(0), 2))
     with killed_at(*step):
@@ -92,27 +112,38 @@ async def test_a_query_that_dies_and_starts_again_with_other_tasks(servers: str,
     assert await committed(job, 24) == sorted(rows_of(0) + rows_of(1))
 
 
-async def test_a_transaction_that_someone_aborts_before_the_decision_fails_the_batch(servers: str) -> None:
+async def test_a_transaction_that_someone_aborts_before_the_decision_fails_the_batch(
+    servers: str,
+) -> None:
     job = await new_job(servers)
     reports = await job.tasks(0, split(rows_of(0), 2))
     async with open_coordination(job.options.producer, "test") as coordination:
         await transactions.abort_transaction(coordination, reports[1].attempt.transactional_id)
-    with pytest.raises(TransactionTimedOutError, match=r"batch 0: the transaction of task 1 .* is not open any more"):
+    with pytest.raises(
+        TransactionTimedOutError,
+        match=r"batch 0: the transaction of task 1 .* is not open any more",
+    ):
         await job.commit(0, reports)
     await job.again().batch(0, split(rows_of(0), 3))
     assert await committed(job, 12) == sorted(rows_of(0))
 
 
-async def test_a_transaction_that_is_aborted_after_the_decision_is_lost_loudly(servers: str) -> None:
+async def test_a_transaction_that_is_aborted_after_the_decision_is_lost_loudly(
+    servers: str,
+) -> None:
     job = await new_job(servers)
     with killed_at(driver, "end_decided", "before"):
         await job.batch(0, split(rows_of(0), 3))
     async with open_coordination(job.options.producer, "test") as coordination:
-        await transactions.abort_transaction(coordination, job.sink.transactional_id(job.run, 0, number_of(1)))
+        await transactions.abort_transaction(
+            coordination, job.sink.transactional_id(job.run, 0, number_of(1))
+        )
     with pytest.raises(LostTransactionsError, match="4 of 12 rows are lost"):
         await job.again().batch(0, split(rows_of(0), 3))
     assert not await job.again(skipLostBatch="0").batch(0, split(rows_of(0), 2))
-    assert await committed(job, 8) == sorted(row for part in split(rows_of(0), 3)[::2] for row in part)
+    assert await committed(job, 8) == sorted(
+        row for part in split(rows_of(0), 3)[::2] for row in part
+    )
 
 
 async def test_a_checkpoint_that_is_older_than_the_topic_is_refused(servers: str) -> None:
@@ -124,7 +155,9 @@ async def test_a_checkpoint_that_is_older_than_the_topic_is_refused(servers: str
     assert await committed(job, 24) == sorted(rows_of(0) + rows_of(1))
 
 
-async def test_a_decision_that_is_too_long_for_an_offset_goes_to_its_topic(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_decision_that_is_too_long_for_an_offset_goes_to_its_topic(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(decision_log, "METADATA_LIMIT", 40)
     job = await new_job(servers, decisionTopic=f"decisions-{time.time_ns()}")
     await job.batch(0, split(rows_of(0), 2))

@@ -1,4 +1,5 @@
-"""Writes and reads in every way that Spark has, on the PySpark that runs it, without `register`; prints what was seen as JSON.
+"""Writes and reads in every way that Spark has, on the PySpark that runs it, without `register`;
+prints what was seen as JSON.
 
 With the argument ``remote`` through Spark Connect.
 """
@@ -24,7 +25,9 @@ STREAM_TIMEOUT_S = 120
 
 
 def rows(session: SparkSession, start: int, end: int) -> DataFrame:
-    """Numbered rows with every column that the sink knows, nulls among them, and one that it does not know."""
+    """Numbered rows with every column that the sink knows, nulls among them, and one that it does
+    not know.
+    """
     number = F.col("id").cast("string")
     headers = F.array(F.struct(F.lit("n").alias("key"), number.cast("binary").alias("value")))
     return session.range(start, end, 1, 2).select(
@@ -36,19 +39,41 @@ def rows(session: SparkSession, start: int, end: int) -> DataFrame:
 
 
 def write(frame: DataFrame, servers: str, topic: str) -> None:
-    frame.write.format("aioprod").option("kafka.bootstrap.servers", servers).option("topic", topic).mode("append").save()
+    frame.write.format("aioprod").option("kafka.bootstrap.servers", servers).option(
+        "topic", topic
+    ).mode("append").save()
 
 
 def stream(session: SparkSession, servers: str, checkpoint: str, **options: str) -> list[int]:
-    """Copy the topic ``in`` to ``out`` until there is no more; returns the rows of each micro-batch."""
-    given = {"kafka.bootstrap.servers": servers, "subscribe": "in", "startingOffsets": "earliest", "includeHeaders": "true", **options}
+    """Copy the topic ``in`` to ``out`` until there is no more; returns the rows of each
+    micro-batch.
+    """
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": "in",
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        **options,
+    }
     records = session.readStream.format("aioprod").options(**given).load()
-    writer = records.select("key", "value", "headers", "timestamp").writeStream.format("aioprod").option("topic", "out")
-    started = writer.options(**{"kafka.bootstrap.servers": servers, "checkpointLocation": checkpoint}).trigger(availableNow=True).start()
+    writer = (
+        records.select("key", "value", "headers", "timestamp")
+        .writeStream.format("aioprod")
+        .option("topic", "out")
+    )
+    started = (
+        writer.options(**{"kafka.bootstrap.servers": servers, "checkpointLocation": checkpoint})
+        .trigger(availableNow=True)
+        .start()
+    )
     try:
         if not started.awaitTermination(STREAM_TIMEOUT_S):
             raise TimeoutError("the query did not end")
-        return [progress["numInputRows"] for progress in started.recentProgress if progress["numInputRows"]]
+        return [
+            progress["numInputRows"]
+            for progress in started.recentProgress
+            if progress["numInputRows"]
+        ]
     finally:
         started.stop()
 
@@ -62,7 +87,11 @@ def new_session(directory: str, *, remote: bool) -> SparkSession:
     if remote:
         configure()
         return SparkSession.builder.remote("local[2]").getOrCreate()
-    settings = {"spark.driver.memory": "1g", "spark.local.dir": f"{directory}/local", "spark.sql.warehouse.dir": f"{directory}/warehouse"}
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.local.dir": f"{directory}/local",
+        "spark.sql.warehouse.dir": f"{directory}/warehouse",
+    }
     builder = spark_session_builder("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -76,15 +105,29 @@ def main() -> None:
         session = new_session(directory, remote="remote" in sys.argv)
         servers, checkpoint = broker.bootstrap_servers, str(Path(directory, "checkpoint"))
         write(rows(session, 0, ROWS), servers, "in")
-        loaded = session.read.format("aioprod").options(**{"kafka.bootstrap.servers": servers, "subscribe": "in", "includeHeaders": "true"}).load()
-        figures: dict[str, object] = {"version": pyspark.__version__, "read": loaded.count(), "headers": loaded.where("headers IS NOT NULL").count()}
+        loaded = (
+            session.read.format("aioprod")
+            .options(
+                **{"kafka.bootstrap.servers": servers, "subscribe": "in", "includeHeaders": "true"}
+            )
+            .load()
+        )
+        figures: dict[str, object] = {
+            "version": pyspark.__version__,
+            "read": loaded.count(),
+            "headers": loaded.where("headers IS NOT NULL").count(),
+        }
         first = stream(session, servers, checkpoint)
         write(rows(session, ROWS, ROWS + MORE_ROWS), servers, "in")
         second = stream(session, servers, checkpoint)
         try:
-            limited: list[int] | str = stream(session, servers, f"{checkpoint}-limited", maxOffsetsPerTrigger="20000")
+            limited: list[int] | str = stream(
+                session, servers, f"{checkpoint}-limited", maxOffsetsPerTrigger="20000"
+            )
         except PySparkException as error:  # before 4.2 there are no limits
-            limited = next(line for line in str(error).splitlines() if "maxOffsetsPerTrigger" in line)
+            limited = next(
+                line for line in str(error).splitlines() if "maxOffsetsPerTrigger" in line
+            )
         figures |= {"first": first, "second": second, "limited": limited}
         figures["copied"] = len(broker.records("out"))
         figures["same"] = set(contents(broker, "out")) == set(contents(broker, "in"))

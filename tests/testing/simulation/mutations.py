@@ -1,5 +1,7 @@
-"""Known bugs, to be switched in one at a time: the simulation has to find each of them. Each is a fault that a Kafka client or broker has really had,
-or one that RELIABILITY's list of planted bugs names."""
+"""Known bugs, to be switched in one at a time: the simulation has to find each of them. Each is a
+fault that a Kafka client or broker has really had, or one that RELIABILITY's list of planted bugs
+names.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Mutation:
 
     Attributes:
         anomalies: what it does wrong, by the checkers' names; one of them has to be found.
-        found_by: the first seed that found it when it was looked for last: a good one to begin with.
+        found_by: the first seed that found it when it was looked for last: a good one to begin
+            with.
     """
 
     switch_in: Callable[[Patch], None]
@@ -59,7 +62,9 @@ class Mutation:
 MUTATIONS: list[Mutation] = []
 
 
-def mutation(*anomalies: str, found_by: int = 0) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def mutation(
+    *anomalies: str, found_by: int = 0
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     """Put a bug on the list."""
 
     def add(switch_in: Callable[[Patch], None]) -> Callable[[Patch], None]:
@@ -69,18 +74,23 @@ def mutation(*anomalies: str, found_by: int = 0) -> Callable[[Callable[[Patch], 
     return add
 
 
-# -- the producer ------------------------------------------------------------------------------------------------
+# -- the producer ----------------------------------------------------------------------------------
 
 
 @mutation("duplicate", found_by=6)
 def sequence_not_kept_on_retry(patch: Patch) -> None:
     original = ProduceResponseHandler.unanswered
 
-    def unanswered(self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
+    def unanswered(
+        self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False
+    ) -> None:
         original(self, batch, now, new_leader=new_leader)
         if batch.state is BatchState.PENDING and batch.identity is not None:
             sequence = self._accumulator.incomplete[batch].sequence
-            base, sequence.next_sequence = sequence.next_sequence, sequences.increment_sequence(sequence.next_sequence, batch.count)
+            base, sequence.next_sequence = (
+                sequence.next_sequence,
+                sequences.increment_sequence(sequence.next_sequence, batch.count),
+            )
             batch.base_sequence, batch.encoded = base, None
 
     patch.setattr(ProduceResponseHandler, "unanswered", unanswered)
@@ -181,7 +191,9 @@ def newest_call_in_line_is_served_first(patch: Patch) -> None:
 @mutation("nonmonotonic-send", found_by=0)
 def lists_do_not_hold_their_topic(patch: Patch) -> None:
     patch.setattr(TopicGate, "_give", lambda self, topic, hold: setattr(hold, "topic", topic))
-    patch.setattr(TopicGate, "open_topic", lambda self, name, partition, hold: self._topics.get(name))
+    patch.setattr(
+        TopicGate, "open_topic", lambda self, name, partition, hold: self._topics.get(name)
+    )
 
 
 @mutation("fault", "nonmonotonic-send", "duplicate", found_by=26)
@@ -211,7 +223,11 @@ def several_batches_before_the_first_is_confirmed(patch: Patch) -> None:
 @mutation("late", found_by=17)
 def batches_in_flight_never_expire(patch: Patch) -> None:
     original = RecordAccumulator.expired
-    patch.setattr(RecordAccumulator, "expired", lambda self, now: [batch for batch in original(self, now) if not batch.in_flight])
+    patch.setattr(
+        RecordAccumulator,
+        "expired",
+        lambda self, now: [batch for batch in original(self, now) if not batch.in_flight],
+    )
 
 
 @mutation("late", found_by=1)
@@ -256,13 +272,17 @@ def close_waits_without_a_limit(patch: Patch) -> None:
     patch.setattr("aioprod.producer.producer.asyncio.timeout", NoLimit)
 
 
-# -- transactions ------------------------------------------------------------------------------------------------
+# -- transactions ----------------------------------------------------------------------------------
 
 
 @mutation("aborted-read", found_by=1)
 def abort_that_commits(patch: Patch) -> None:
     original = Conversation.end
-    patch.setattr(Conversation, "end", lambda self, repetition, *, commit: original(self, repetition, commit=True))
+    patch.setattr(
+        Conversation,
+        "end",
+        lambda self, repetition, *, commit: original(self, repetition, commit=True),
+    )
 
 
 @mutation("torn-transaction", found_by=5)
@@ -286,12 +306,14 @@ def commit_says_done_when_it_was_only_asked_for(patch: Patch) -> None:
     patch.setattr(Conversation, "end", end)
 
 
-# -- readers -----------------------------------------------------------------------------------------------------
+# -- readers ---------------------------------------------------------------------------------------
 
 
 @mutation("aborted-read", found_by=1)
 def reader_of_committed_records_reads_aborted_ones(patch: Patch) -> None:
-    patch.setattr(AbortedBatches, "contains", lambda self, data, place, header: bool(header.is_control))
+    patch.setattr(
+        AbortedBatches, "contains", lambda self, data, place, header: bool(header.is_control)
+    )
 
 
 @mutation("poll-skip", found_by=3)
@@ -307,7 +329,7 @@ def reader_skips_a_batch_after_an_error(patch: Patch) -> None:
     patch.setattr(PartitionReader, "_fetch", fetch)
 
 
-# -- the broker --------------------------------------------------------------------------------------------------
+# -- the broker ------------------------------------------------------------------------------------
 
 
 @mutation("duplicate", found_by=3)
@@ -347,12 +369,12 @@ def broker_shows_what_replicas_lack(patch: Patch) -> None:
 def broker_does_not_fence(patch: Patch) -> None:
     original = TransactionCoordinator.init_producer_id
 
-    def init_producer_id(self: TransactionCoordinator, name: str, timeout_ms: int, expected: Any) -> Any:
+    def init_producer_id(
+        self: TransactionCoordinator, name: str, timeout_ms: int, expected: Any
+    ) -> Any:
         known = self.transactions.get(name)
         if known is not None and expected is None and known.producer_epoch >= 0:
             return known.identity
         return original(self, name, timeout_ms, expected)
 
     patch.setattr(TransactionCoordinator, "init_producer_id", init_producer_id)
-
-

@@ -1,4 +1,6 @@
-"""A program for the simulation: records for a cluster of three nodes, through a network that breaks all the time. Prints the digest of its seed."""
+"""A program for the simulation: records for a cluster of three nodes, through a network that breaks
+all the time. Prints the digest of its seed.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,40 @@ async def produce_through_faults() -> list[list[int]]:
     """Return what is in each partition at the end."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
-    async with EmbeddedCluster(nodes=3, wall_clock=loop.wall_clock, random_source=loop.random("cluster")) as cluster:
+    async with EmbeddedCluster(
+        nodes=3, wall_clock=loop.wall_clock, random_source=loop.random("cluster")
+    ) as cluster:
         for name in (TOPIC, "other-1", "other-2"):
             cluster.create_topic(name, 3)
         addresses = [cluster.address(node) for node in cluster.node_ids]
         faults = loop.create_task(_break_things(loop.network, addresses, loop.random("faults")))
         async with Producer(
-            cluster.bootstrap_servers, clock=loop.wall_clock, rng=loop.random("producer"), client_id="p", request_timeout_ms=1_000, linger_ms=1
+            cluster.bootstrap_servers,
+            clock=loop.wall_clock,
+            rng=loop.random("producer"),
+            client_id="p",
+            request_timeout_ms=1_000,
+            linger_ms=1,
         ) as producer:
             deliveries: list[Delivery] = []
             for number in range(COUNT):
-                for name in ("other-1", "other-2"):  # several topics: their names go through dicts and sets
+                for name in (
+                    "other-1",
+                    "other-2",
+                ):  # several topics: their names go through dicts and sets
                     await producer.send(name, b"")
-                deliveries.append(await producer.send(TOPIC, b"%d" % number, key=b"%d" % (number % 7)))
+                deliveries.append(
+                    await producer.send(TOPIC, b"%d" % number, key=b"%d" % (number % 7))
+                )
                 await asyncio.sleep(0.02)
             for delivery in deliveries:
                 await delivery
             faults.cancel()
             loop.network.heal()
-        return [[int(record.value or b"") for record in cluster.records(TOPIC, partition)] for partition in range(3)]
+        return [
+            [int(record.value or b"") for record in cluster.records(TOPIC, partition)]
+            for partition in range(3)
+        ]
 
 
 async def _break_things(network: Network, addresses: list[str], rng: random.Random) -> None:

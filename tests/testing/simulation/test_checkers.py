@@ -1,4 +1,6 @@
-"""The checkers, on made-up histories: each anomaly is found by its name, and what is allowed is not."""
+"""The checkers, on made-up histories: each anomaly is found by its name, and what is allowed is
+not.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ import pytest
 from histories import P0, P1, Story
 
 from aioprod.testing.simulation.checkers import check
-from aioprod.testing.simulation.history import CANCELLED, READ_COMMITTED, READ_UNCOMMITTED, Ending, History, Promise, SentRecord
+from aioprod.testing.simulation.history import (
+    CANCELLED,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Ending,
+    History,
+    Promise,
+    SentRecord,
+)
 
 
 def anomalies(history: History) -> list[str]:
@@ -29,10 +39,12 @@ def test_a_history_without_fault_has_no_findings() -> None:
     assert anomalies(story.end()) == []
 
 
-# -- records -----------------------------------------------------------------------------------------------------
+# -- records ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("promise", [Promise.EXACTLY_ONCE, Promise.AT_LEAST_ONCE, Promise.UNLESS_LEADER_DIES])
+@pytest.mark.parametrize(
+    "promise", [Promise.EXACTLY_ONCE, Promise.AT_LEAST_ONCE, Promise.UNLESS_LEADER_DIES]
+)
 def test_an_acknowledged_record_that_is_nowhere_is_a_lost_write(promise: Promise) -> None:
     story = Story(promise)
     first, _ = acknowledged(story, 2)
@@ -107,7 +119,10 @@ def test_one_partition_keeps_the_order_of_the_calls() -> None:
 
 
 def test_failed_records_keep_the_order_under_idempotence_only() -> None:
-    for promise, found in ((Promise.EXACTLY_ONCE, ["nonmonotonic-send"]), (Promise.AT_LEAST_ONCE, [])):
+    for promise, found in (
+        (Promise.EXACTLY_ONCE, ["nonmonotonic-send"]),
+        (Promise.AT_LEAST_ONCE, []),
+    ):
         story = Story(promise)
         first, second = story.send(), story.send()
         story.fail(first)
@@ -146,7 +161,7 @@ def test_a_key_has_one_partition() -> None:
     assert anomalies(story.end()) == ["misplaced"]
 
 
-# -- transactions ------------------------------------------------------------------------------------------------
+# -- transactions ----------------------------------------------------------------------------------
 
 
 def transaction(ending: Ending, *, asked: bool = True) -> tuple[Story, list[SentRecord]]:
@@ -174,10 +189,14 @@ def transaction(ending: Ending, *, asked: bool = True) -> tuple[Story, list[Sent
         (Ending.OPEN, False, {0: None, 1: "aborted-read", 2: "aborted-read"}),
     ],
 )
-def test_a_transaction_is_visible_as_a_whole_or_not_at_all(ending: Ending, asked: bool, found: dict[int, str | None], visible: int) -> None:
+def test_a_transaction_is_visible_as_a_whole_or_not_at_all(
+    ending: Ending, asked: bool, found: dict[int, str | None], visible: int
+) -> None:
     story, records = transaction(ending, asked=asked)
     expected = found[visible]
-    assert anomalies(story.end(invisible=tuple(records[visible:]))) == ([] if expected is None else [expected])
+    assert anomalies(story.end(invisible=tuple(records[visible:]))) == (
+        [] if expected is None else [expected]
+    )
 
 
 def test_a_commit_over_a_failed_record_is_torn() -> None:
@@ -205,7 +224,10 @@ def test_reading_before_the_commit_was_asked_for_is_found() -> None:
 def test_reading_a_record_of_an_aborted_transaction_is_found() -> None:
     story, records = transaction(Ending.ABORTED)
     story.read(READ_COMMITTED, (0, records[0]))
-    assert set(anomalies(story.end(invisible=tuple(records)))) == {"aborted-read", "inconsistent-offsets"}
+    assert set(anomalies(story.end(invisible=tuple(records)))) == {
+        "aborted-read",
+        "inconsistent-offsets",
+    }
 
 
 @pytest.mark.parametrize(
@@ -217,16 +239,26 @@ def test_reading_a_record_of_an_aborted_transaction_is_found() -> None:
         (Ending.ABORTED, None, []),
     ],
 )
-def test_positions_stand_or_fall_with_their_transaction(ending: Ending, position: int | None, found: list[str]) -> None:
+def test_positions_stand_or_fall_with_their_transaction(
+    ending: Ending, position: int | None, found: list[str]
+) -> None:
     story, records = transaction(ending)
     story.history.transactions[0].group_position = 7
     if position is not None:
         story.history.group_positions["id"] = position
-    assert anomalies(story.end(invisible=() if ending is Ending.COMMITTED else tuple(records))) == found
+    assert (
+        anomalies(story.end(invisible=() if ending is Ending.COMMITTED else tuple(records)))
+        == found
+    )
 
 
 def test_records_tell_how_a_transaction_of_unknown_ending_ended() -> None:
-    for invisible, position, found in ((True, None, []), (True, 7, ["torn-offsets"]), (False, 7, []), (False, None, ["torn-offsets"])):
+    for invisible, position, found in (
+        (True, None, []),
+        (True, 7, ["torn-offsets"]),
+        (False, 7, []),
+        (False, None, ["torn-offsets"]),
+    ):
         story, records = transaction(Ending.UNKNOWN)
         story.history.transactions[0].group_position = 7
         if position is not None:
@@ -234,7 +266,7 @@ def test_records_tell_how_a_transaction_of_unknown_ending_ended() -> None:
         assert anomalies(story.end(invisible=tuple(records) if invisible else ())) == found
 
 
-# -- readers -----------------------------------------------------------------------------------------------------
+# -- readers ---------------------------------------------------------------------------------------
 
 
 def test_a_reader_that_goes_back_is_found() -> None:
@@ -279,7 +311,7 @@ def test_a_reader_that_gives_up_and_one_that_sees_less_than_the_broker_has_are_f
     assert anomalies(story.end()) == ["reader-failed", "unseen"]
 
 
-# -- time and what is left ---------------------------------------------------------------------------------------
+# -- time and what is left -------------------------------------------------------------------------
 
 
 def test_a_delivery_without_an_outcome_and_a_late_one_are_found() -> None:
@@ -345,4 +377,8 @@ def test_a_finding_names_the_lines_that_show_it() -> None:
     history = story.end()
     (finding,) = check(history)
     shown = [line.text for line in history.about(finding.subjects)]
-    assert shown == ["p sends record 0 to t-0", "record 0 is taken", "record 0 is acknowledged at t-0@0"]
+    assert shown == [
+        "p sends record 0 to t-0",
+        "record 0 is taken",
+        "record 0 is acknowledged at t-0@0",
+    ]

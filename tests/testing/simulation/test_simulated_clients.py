@@ -1,4 +1,6 @@
-"""Kafka clients as they are, and the embedded cluster as it is, in a simulation: the same seed gives the same run, byte for byte."""
+"""Kafka clients as they are, and the embedded cluster as it is, in a simulation: the same seed
+gives the same run, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_the_same_seed_gives_the_same_run_again_and_another_seed_another() -> No
     assert first != other
 
 
-def test_the_same_seed_gives_the_same_run_in_another_process_that_hashes_texts_differently() -> None:
+def test_the_same_seed_gives_the_same_run_in_another_process_that_hashes_texts_differently() -> (
+    None
+):
     programs = [
         subprocess.Popen(
             [sys.executable, _PROGRAM, "3"],
@@ -59,7 +63,10 @@ def test_every_record_is_there_once_and_in_order_whatever_the_network_does(seed:
 
 async def _ambient_producer() -> list[tuple[int, bytes | None]]:
     """Nothing is handed in: time and chance are what the standard library says."""
-    async with EmbeddedCluster(num_partitions=4) as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+    async with (
+        EmbeddedCluster(num_partitions=4) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
         for number in range(20):
             await (await producer.send(TOPIC, b"%d" % number))
             await asyncio.sleep(random.random())
@@ -96,8 +103,14 @@ async def _new_port(cluster: EmbeddedCluster) -> None:
     await cluster.start_node(1, new_port=True)
 
 
-@pytest.mark.parametrize("trouble", [_stop_and_start, _stop_everything, _freeze, _new_port], ids=lambda trouble: trouble.__name__)
-def test_nodes_stop_freeze_and_come_back(trouble: Callable[[EmbeddedCluster], Coroutine[Any, Any, None]]) -> None:
+@pytest.mark.parametrize(
+    "trouble",
+    [_stop_and_start, _stop_everything, _freeze, _new_port],
+    ids=lambda trouble: trouble.__name__,
+)
+def test_nodes_stop_freeze_and_come_back(
+    trouble: Callable[[EmbeddedCluster], Coroutine[Any, Any, None]],
+) -> None:
     async def main() -> list[bytes | None]:
         async with EmbeddedCluster(nodes=3) as cluster:
             cluster.create_topic(TOPIC, 1)
@@ -116,7 +129,10 @@ def test_a_cluster_that_nobody_reaches_costs_hours_of_virtual_time_only() -> Non
     async def main() -> float:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
-        async with EmbeddedCluster() as cluster, Producer(cluster.bootstrap_servers, delivery_timeout_ms=7_200_000) as producer:
+        async with (
+            EmbeddedCluster() as cluster,
+            Producer(cluster.bootstrap_servers, delivery_timeout_ms=7_200_000) as producer,
+        ):
             await (await producer.send(TOPIC, b"reached"))
             loop.network.vanish(cluster.address(1))
             begun = loop.time()
@@ -149,7 +165,11 @@ def test_transactions_and_readers() -> None:
                 for name in ("one", "two", "three"):
                     await producer.begin_transaction()
                     await producer.send(TOPIC, name.encode())
-                    await (producer.abort_transaction() if name == "two" else producer.commit_transaction())
+                    await (
+                        producer.abort_transaction()
+                        if name == "two"
+                        else producer.commit_transaction()
+                    )
             async with ClusterClient(cluster.bootstrap_servers) as client:
                 end = cluster.topics[TOPIC].partitions[0].log.end_offset
                 settings = FetchSettings(isolation_level="read_committed")
@@ -183,12 +203,23 @@ async def _aiokafka() -> list[bytes]:
     assert isinstance(loop, SimulatedLoop)
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic(TOPIC, 3)
-        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="p", enable_idempotence=True, request_timeout_ms=5_000)
+        producer = AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            client_id="p",
+            enable_idempotence=True,
+            request_timeout_ms=5_000,
+        )
         await producer.start()
         sent = []
         for number in range(100):
-            now_ms = int(loop.wall_clock() * 1000)  # its record builder is compiled, and asks the machine's clock
-            sent.append(await producer.send(TOPIC, b"%d" % number, key=b"%d" % (number % 7), timestamp_ms=now_ms))
+            now_ms = int(
+                loop.wall_clock() * 1000
+            )  # its record builder is compiled, and asks the machine's clock
+            sent.append(
+                await producer.send(
+                    TOPIC, b"%d" % number, key=b"%d" % (number % 7), timestamp_ms=now_ms
+                )
+            )
             await asyncio.sleep(0.01)
             if number == 30:
                 loop.network.cut_while_sending(cluster.address(1), delivered=0)
@@ -196,7 +227,9 @@ async def _aiokafka() -> list[bytes]:
                 loop.network.cut()
         await asyncio.gather(*sent)
         await producer.stop()
-        consumer = AIOKafkaConsumer(client_id="c", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest")
+        consumer = AIOKafkaConsumer(
+            client_id="c", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+        )
         consumer.assign([aiokafka.TopicPartition(TOPIC, partition) for partition in range(3)])
         await consumer.start()
         read = [await consumer.getone() for _ in range(100)]

@@ -1,4 +1,6 @@
-"""The simulated loop: time that costs nothing, one order of everything for one seed, and a clear word where a program wants more than it has."""
+"""The simulated loop: time that costs nothing, one order of everything for one seed, and a clear
+word where a program wants more than it has.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,11 @@ def test_hostile_mixes_the_steps_of_tasks_by_the_seed_and_else_they_are_in_order
     assert run(_finishing_order(20)) == list(range(20))
     mixed = run(_finishing_order(20), 1, hostile=True)
     assert sorted(mixed) == list(range(20)) != mixed
-    assert mixed == run(_finishing_order(20), 1, hostile=True) != run(_finishing_order(20), 2, hostile=True)
+    assert (
+        mixed
+        == run(_finishing_order(20), 1, hostile=True)
+        != run(_finishing_order(20), 2, hostile=True)
+    )
 
 
 def test_hostile_keeps_the_order_of_call_soon() -> None:
@@ -138,10 +144,19 @@ def test_hostile_keeps_the_order_of_call_soon() -> None:
 
 async def _ambient() -> tuple[object, ...]:
     await asyncio.sleep(random.random())
-    return time.time(), time.monotonic(), random.Random().random(), random.getrandbits(64), uuid.uuid4(), random.SystemRandom().random()
+    return (
+        time.time(),
+        time.monotonic(),
+        random.Random().random(),
+        random.getrandbits(64),
+        uuid.uuid4(),
+        random.SystemRandom().random(),
+    )
 
 
-def test_time_and_chance_of_the_standard_library_come_from_the_seed_and_are_back_afterwards() -> None:
+def test_time_and_chance_of_the_standard_library_come_from_the_seed_and_are_back_afterwards() -> (
+    None
+):
     state, clock, kind = random.getstate(), time.time, random.Random
     assert run(_ambient(), 1) == run(_ambient(), 1) != run(_ambient(), 2)
     assert (random.getstate(), time.time, random.Random) == (state, clock, kind)
@@ -150,7 +165,9 @@ def test_time_and_chance_of_the_standard_library_come_from_the_seed_and_are_back
 
 def test_who_waits_for_ever_is_named() -> None:
     async def main() -> None:
-        await asyncio.get_running_loop().create_task(asyncio.Event().wait(), name="the-forgotten-one")
+        await asyncio.get_running_loop().create_task(
+            asyncio.Event().wait(), name="the-forgotten-one"
+        )
 
     with pytest.raises(SimulationError, match=r"seed 7(.|\n)*the-forgotten-one"):
         run(main(), 7)
@@ -191,7 +208,9 @@ def test_tasks_that_are_left_are_cancelled() -> None:
             ended.append("left")
 
     async def main() -> None:
-        asyncio.get_running_loop().create_task(left()).add_done_callback(lambda task: ended.append("done"))
+        asyncio.get_running_loop().create_task(left()).add_done_callback(
+            lambda task: ended.append("done")
+        )
         await asyncio.sleep(0)
 
     run(main())
@@ -211,7 +230,9 @@ async def _process() -> None:
 
 
 async def _datagrams() -> None:
-    await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
+    await asyncio.get_running_loop().create_datagram_endpoint(
+        asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)
+    )
 
 
 async def _socket() -> None:
@@ -234,7 +255,11 @@ async def _unknown_thread() -> None:
     raise errors[0]
 
 
-@pytest.mark.parametrize("wish", [_thread(), _reader(), _process(), _datagrams(), _socket(), _unknown_thread()], ids=lambda wish: wish.__name__)
+@pytest.mark.parametrize(
+    "wish",
+    [_thread(), _reader(), _process(), _datagrams(), _socket(), _unknown_thread()],
+    ids=lambda wish: wish.__name__,
+)
 def test_threads_processes_and_real_sockets_are_refused(wish: Coroutine[Any, Any, None]) -> None:
     with pytest.raises(SimulationError, match="simulation"):
         run(wish)
@@ -276,6 +301,9 @@ def test_each_seed_had_its_own_chance():
 
 def test_a_loop_for_the_tests_of_others(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
-    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error")
+    pytester.makeini(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+        "filterwarnings = error"
+    )
     pytester.makepyfile(TESTS)
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=4)

@@ -1,4 +1,6 @@
-"""The network of a simulation: streams keep their order and their bytes, and break as real ones do."""
+"""The network of a simulation: streams keep their order and their bytes, and break as real
+ones do.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ async def connect(address: str) -> Streams:
 
 
 @asynccontextmanager
-async def connected(handler: Handler = echo) -> AsyncIterator[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(
+    handler: Handler = echo,
+) -> AsyncIterator[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]]:
     async with serving(handler) as address:
         reader, writer = await connect(address)
         await asyncio.sleep(0.1)  # the server hears of it a moment later
@@ -332,7 +336,10 @@ def test_hosts_have_names_and_faults_hit_only_those_that_are_meant() -> None:
 
         tasks = []
         with net.partition({"app-1", "app-2"}, "broker"):
-            tasks = [asyncio.get_running_loop().create_task(client(f"app-{number}")) for number in (1, 2, 3)]
+            tasks = [
+                asyncio.get_running_loop().create_task(client(f"app-{number}"))
+                for number in (1, 2, 3)
+            ]
             await asyncio.sleep(10)
             assert reached == ["app-3"]
         await asyncio.gather(*tasks)
@@ -469,7 +476,10 @@ def test_what_a_server_starts_does_not_run_on_the_host_of_its_client() -> None:
 
 def test_tls() -> None:
     authority = trustme.CA()
-    server_context, client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    server_context, client_context = (
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
+        ssl.create_default_context(),
+    )
     authority.issue_cert("localhost").configure_cert(server_context)
     authority.configure_trust(client_context)
 

@@ -1,4 +1,6 @@
-"""The simulation of the client and the embedded cluster through faults: seeds by the hundred, replays, and bugs that it has to find."""
+"""The simulation of the client and the embedded cluster through faults: seeds by the hundred,
+replays, and bugs that it has to find.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_a_seed_goes_the_same_way_again_here_and_in_another_process() -> None:
 
 @pytest.fixture
 def unclosed_clients_are_no_fault(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """A run that a planted bug has broken can't close its clients; what was logged keeps them by its tracebacks."""
+    """A run that a planted bug has broken can't close its clients; what was logged keeps them by
+    its tracebacks.
+    """
     yield
     caplog.clear()
     with warnings.catch_warnings():
@@ -64,14 +68,20 @@ def unclosed_clients_are_no_fault(caplog: pytest.LogCaptureFixture) -> Iterator[
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_a_known_bug_is_found(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation.switch_in(monkeypatch)
-    found = next((verdict for seed in mutation.seeds(SEEDS) if (verdict := simulate(seed)).findings), None)
+    found = next(
+        (verdict for seed in mutation.seeds(SEEDS) if (verdict := simulate(seed)).findings), None
+    )
     assert found is not None, f"{SEEDS} seeds have found nothing"
     # By what it does wrong, not by a crash that any change would bring.
     assert mutation.anomalies & {finding.anomaly for finding in found.findings}, found.report()
 
 
-def test_a_failing_seed_prints_itself_its_settings_and_what_led_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    next(mutation for mutation in MUTATIONS if mutation.__name__ == "broker_acknowledges_and_forgets").switch_in(monkeypatch)
+def test_a_failing_seed_prints_itself_its_settings_and_what_led_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    next(
+        mutation for mutation in MUTATIONS if mutation.__name__ == "broker_acknowledges_and_forgets"
+    ).switch_in(monkeypatch)
     assert main(["--seeds", "0-0"]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("seed 0: ")

@@ -16,7 +16,9 @@ class RebalanceProtocol(IntEnum):
     EAGER = 0
     """They give up all of them before."""
     COOPERATIVE = 1
-    """They keep them, and give up what they lose afterwards; who gains it gets it in the rebalance after that."""
+    """They keep them, and give up what they lose afterwards; who gains it gets it in the rebalance
+    after that.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,9 @@ class Assignor(Protocol):
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> Mapping[str, Collection[TopicPartition]]:
-        """Partitions by member id. ``partitions_per_topic`` has the topics that exist, of those that anybody reads."""
+        """Partitions by member id. ``partitions_per_topic`` has the topics that exist, of those
+        that anybody reads.
+        """
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
         """What this member was given. An error in it is logged."""
@@ -83,18 +87,24 @@ class StatelessAssignor:
 
 
 def java_order(text: str) -> bytes:
-    """A key that orders strings as Java does, by UTF-16 units: all leaders of a group have to come to the same result."""
+    """A key that orders strings as Java does, by UTF-16 units: all leaders of a group have to come
+    to the same result.
+    """
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def member_order(member: MemberSubscription) -> tuple[bool, bytes]:
-    """A key for members: static ones first, by their instance, so that a restart changes nothing; the others by id."""
+    """A key for members: static ones first, by their instance, so that a restart changes nothing;
+    the others by id.
+    """
     if member.group_instance_id is not None:
         return False, java_order(member.group_instance_id)
     return True, java_order(member.member_id)
 
 
-def all_partitions(partitions_per_topic: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:
+def all_partitions(
+    partitions_per_topic: Mapping[str, int], topics: Iterable[str]
+) -> list[TopicPartition]:
     """The partitions of those of the topics that exist, in order."""
     return [
         TopicPartition(topic, number)

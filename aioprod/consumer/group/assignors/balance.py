@@ -6,7 +6,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from aioprod.consumer.group.assignors.assignor import MemberSubscription, all_partitions, java_order, member_order
+from aioprod.consumer.group.assignors.assignor import (
+    MemberSubscription,
+    all_partitions,
+    java_order,
+    member_order,
+)
 from aioprod.types import TopicPartition
 
 Claims = Mapping[str, tuple[Collection[TopicPartition], int]]
@@ -14,7 +19,9 @@ Claims = Mapping[str, tuple[Collection[TopicPartition], int]]
 
 
 def rightful_owners(claims: Claims) -> dict[TopicPartition, str]:
-    """Who had a partition last. Of several claims the newest counts; two of the same generation are both wrong."""
+    """Who had a partition last. Of several claims the newest counts; two of the same generation are
+    both wrong.
+    """
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, (partitions, generation) in claims.items():
         for partition in partitions:
@@ -23,13 +30,18 @@ def rightful_owners(claims: Claims) -> dict[TopicPartition, str]:
                 newest[partition] = generation, member_id
             elif generation == known[0] and member_id != known[1]:
                 newest[partition] = generation, None
-    return {partition: member_id for partition, (_, member_id) in newest.items() if member_id is not None}
+    return {
+        partition: member_id
+        for partition, (_, member_id) in newest.items()
+        if member_id is not None
+    }
 
 
 class Balancing:
     """Partitions on their way to members.
 
-    Topics that the same members read are one group: within it any partition is as good as any other.
+    Topics that the same members read are one group: within it any partition is as good as any
+    other.
     """
 
     def __init__(self, members: Sequence[MemberSubscription]) -> None:
@@ -46,11 +58,16 @@ class Balancing:
         for ranks in set(self._readers.values()):
             for rank in ranks:
                 self._groups_of[rank].add(ranks)
-        # Of each group of topics: its readers by what they have. Entries that are out of date are passed over.
-        self._least = {ranks: [(0, rank) for rank in ranks] for ranks in set(self._readers.values())}
+        # Of each group of topics: its readers by what they have. Entries that are out of date are
+        # passed over.
+        self._least = {
+            ranks: [(0, rank) for rank in ranks] for ranks in set(self._readers.values())
+        }
         for entries in self._least.values():
             heapify(entries)
-        self._held: list[dict[tuple[int, ...], list[TopicPartition]]] = [defaultdict(list) for _ in ordered]
+        self._held: list[dict[tuple[int, ...], list[TopicPartition]]] = [
+            defaultdict(list) for _ in ordered
+        ]
 
     @property
     def topics(self) -> Iterable[str]:
@@ -68,7 +85,14 @@ class Balancing:
 
     def hand_out(self, partitions: Iterable[TopicPartition]) -> None:
         """Give each to the reader that has least; what few can read comes first."""
-        for partition in sorted(partitions, key=lambda each: (len(self._readers[each.topic]), java_order(each.topic), each.partition)):
+        for partition in sorted(
+            partitions,
+            key=lambda each: (
+                len(self._readers[each.topic]),
+                java_order(each.topic),
+                each.partition,
+            ),
+        ):
             readers = self._readers[partition.topic]
             self._give(partition, readers, self._least_of(readers))
 
@@ -77,7 +101,8 @@ class Balancing:
         moved = True
         while moved:
             moved = False
-            # Always from who has most at that moment: nobody gives so much away that it has to be given something else.
+            # Always from who has most at that moment: nobody gives so much away that it has to be
+            # given something else.
             richest = [(-count, rank) for rank, count in enumerate(self._count)]
             heapify(richest)
             while richest:
@@ -87,9 +112,13 @@ class Balancing:
                     moved = True
 
     def _move_one(self, rank: int) -> bool:
-        """Have a member give one partition to whoever has least; returns whether there is somebody."""
+        """Have a member give one partition to whoever has least; returns whether there is
+        somebody.
+        """
         movable = [readers for readers, held in self._held[rank].items() if held]
-        poorest = min(((self._count[self._least_of(readers)], readers) for readers in movable), default=None)
+        poorest = min(
+            ((self._count[self._least_of(readers)], readers) for readers in movable), default=None
+        )
         if poorest is None or self._count[rank] <= poorest[0] + 1:
             return False
         readers = poorest[1]
@@ -102,7 +131,8 @@ class Balancing:
     def result(self) -> dict[str, list[TopicPartition]]:
         """Partitions by member id, in order."""
         return {
-            member_id: sorted(partition for held in self._held[rank].values() for partition in held) for rank, member_id in enumerate(self._ids)
+            member_id: sorted(partition for held in self._held[rank].values() for partition in held)
+            for rank, member_id in enumerate(self._ids)
         }
 
     def _give(self, partition: TopicPartition, readers: tuple[int, ...], rank: int) -> None:
@@ -125,8 +155,12 @@ class Balancing:
         return entries[0][1]
 
 
-def balance(partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription], claims: Claims) -> dict[str, list[TopicPartition]]:
-    """Partitions by member id: nobody has two more than another one who could read one of them, and whoever need not lose a partition keeps it."""
+def balance(
+    partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription], claims: Claims
+) -> dict[str, list[TopicPartition]]:
+    """Partitions by member id: nobody has two more than another one who could read one of them, and
+    whoever need not lose a partition keeps it.
+    """
     balancing = Balancing(members)
     owners = rightful_owners(claims)
     left = [

@@ -30,7 +30,10 @@ def make_assignors(strategy: Iterable[object]) -> list[Assignor]:
     found: dict[str, Assignor] = {}
     for each in strategy:
         if not _is_assignor(each):
-            what = f"must be one of {', '.join(_OURS)}, or an assignor of your own: an object with {', '.join(_PARTS)}"
+            what = (
+                f"must be one of {', '.join(_OURS)}, or an assignor of your own: an object with "
+                f"{', '.join(_PARTS)}"
+            )
             raise ConfigError(f"partition_assignment_strategy={each!r}: {what}")
         assignor = _OURS[each]() if isinstance(each, str) else cast(Assignor, each)
         if assignor.name in found:
@@ -49,12 +52,15 @@ def _is_assignor(given: object) -> bool:
 
 
 def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The newest protocol that all of them support, so that a group can change over in two rolling restarts.
+    """The newest protocol that all of them support, so that a group can change over in two rolling
+    restarts.
 
     Raises:
         ConfigError: they have none in common.
     """
     common = set.intersection(*(set(assignor.supported_protocols) for assignor in assignors))
     if not common:
-        raise ConfigError("partition_assignment_strategy: the assignors have no rebalance protocol in common")
+        raise ConfigError(
+            "partition_assignment_strategy: the assignors have no rebalance protocol in common"
+        )
     return max(common)

@@ -1,4 +1,6 @@
-"""The sticky assignor for cooperative rebalances (KIP-429): a partition goes to its new member only after the old one has given it up."""
+"""The sticky assignor for cooperative rebalances (KIP-429): a partition goes to its new member only
+after the old one has given it up.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,15 @@ from aioprod.types import TopicPartition
 
 
 class CooperativeStickyAssignor:
-    """Equal shares, in two rebalances where partitions move: the first takes them from those who lose them, the second gives them away."""
+    """Equal shares, in two rebalances where partitions move: the first takes them from those who
+    lose them, the second gives them away.
+    """
 
     name = "cooperative-sticky"
-    supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+    supported_protocols: Collection[RebalanceProtocol] = (
+        RebalanceProtocol.COOPERATIVE,
+        RebalanceProtocol.EAGER,
+    )
 
     def __init__(self) -> None:
         self._generation = -1
@@ -26,13 +33,18 @@ class CooperativeStickyAssignor:
         writer.int32(self._generation)
         return bytes(writer.buffer)
 
-    def assign(self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]) -> dict[str, list[TopicPartition]]:
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
         """Partitions by member id; those that have yet to be given up are nobody's."""
-        claims: Claims = {member.member_id: (member.owned, _generation_of(member)) for member in members}
+        claims: Claims = {
+            member.member_id: (member.owned, _generation_of(member)) for member in members
+        }
         assignment = balance(partitions_per_topic, members, claims)
         moving = moving_partitions(assignment, members)
         return {
-            member_id: [partition for partition in partitions if moving.get(partition) != member_id] for member_id, partitions in assignment.items()
+            member_id: [partition for partition in partitions if moving.get(partition) != member_id]
+            for member_id, partitions in assignment.items()
         }
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
@@ -45,7 +57,9 @@ def moving_partitions(
 ) -> dict[TopicPartition, str]:
     """Partitions that somebody has and somebody else would get, with whom that is."""
     given_up = {
-        partition for member in members for partition in set(member.owned).difference(assignment[member.member_id])
+        partition
+        for member in members
+        for partition in set(member.owned).difference(assignment[member.member_id])
     }
     return {
         partition: member.member_id

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aioprod.consumer.group.assignors.assignor import MemberSubscription, StatelessAssignor, all_partitions, member_order
+from aioprod.consumer.group.assignors.assignor import (
+    MemberSubscription,
+    StatelessAssignor,
+    all_partitions,
+    member_order,
+)
 from aioprod.types import TopicPartition
 
 
 class RangeAssignor(StatelessAssignor):
-    """Topic by topic; topics with the same number of partitions and the same readers are shared out alike (co-partitioned), so that joins work.
+    """Topic by topic; topics with the same number of partitions and the same readers are shared out
+    alike (co-partitioned), so that joins work.
 
-    Racks are not looked at (KIP-881): Java's does so only where consumers and replicas both have racks.
+    Racks are not looked at (KIP-881): Java's does so only where consumers and replicas both have
+    racks.
     """
 
     name = "range"
 
-    def assign(self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]) -> dict[str, list[TopicPartition]]:
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
         """Partitions by member id."""
         assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         ordered = sorted(members, key=member_order)

@@ -1,4 +1,6 @@
-"""The sticky assignor for eager rebalances (KIP-54): members tell the leader in bytes of their own what they had."""
+"""The sticky assignor for eager rebalances (KIP-54): members tell the leader in bytes of their own
+what they had.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,21 @@ class StickyAssignor:
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
         """What this member had before the rebalance."""
-        return None if self._partitions is None else encode_previous(self._partitions, self._generation)
+        return (
+            None
+            if self._partitions is None
+            else encode_previous(self._partitions, self._generation)
+        )
 
-    def assign(self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]) -> dict[str, list[TopicPartition]]:
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
         """Partitions by member id."""
-        return balance(partitions_per_topic, members, {member.member_id: decode_previous(member.user_data) for member in members})
+        return balance(
+            partitions_per_topic,
+            members,
+            {member.member_id: decode_previous(member.user_data) for member in members},
+        )
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
         """Remember what this member has."""
@@ -50,7 +62,9 @@ def encode_previous(partitions: Collection[TopicPartition], generation: int) -> 
 
 
 def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
-    """What a member had, and in which generation (-1 in version 0, which has none). Bytes that are none of both: nothing."""
+    """What a member had, and in which generation (-1 in version 0, which has none). Bytes that are
+    none of both: nothing.
+    """
     if not data:
         return (), -1
     reader = Reader(data)
@@ -58,7 +72,9 @@ def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int
     try:
         for _ in range(reader.array_length(False)):
             topic = reader.string()
-            partitions += [TopicPartition(topic, reader.int32()) for _ in range(reader.array_length(False))]
+            partitions += [
+                TopicPartition(topic, reader.int32()) for _ in range(reader.array_length(False))
+            ]
         return tuple(partitions), reader.int32() if reader.remaining else -1
     except ProtocolError:
         return (), -1

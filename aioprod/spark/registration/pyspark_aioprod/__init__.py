@@ -1,7 +1,9 @@
-"""Makes ``format("aioprod")`` known to PySpark by itself: Spark imports every module named ``pyspark_...`` and registers its DefaultSource.
+"""Makes ``format("aioprod")`` known to PySpark by itself: Spark imports every module named
+``pyspark_...`` and registers its DefaultSource.
 
-It does so where a session looks for its first Python data source, whosever, and registers none when one of the modules fails. So this one imports
-nothing but what that process has loaded anyway; what aioprod needs is imported, and missed, by who asks for the format.
+It does so where a session looks for its first Python data source, whosever, and registers none when
+one of the modules fails. So this one imports nothing but what that process has loaded anyway; what
+aioprod needs is imported, and missed, by who asks for the format.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ class DefaultSource(DataSource):
     """Stands for `aioprod.spark.KafkaDataSource`: calling it gives one of those.
 
     Raises:
-        ImportError: what ``aioprod[spark]`` brings is missing or too old; the text says what to install.
+        ImportError: what ``aioprod[spark]`` brings is missing or too old; the text says what to
+            install.
     """
 
     def __new__(cls, options: MutableMapping[str, str]) -> KafkaDataSource:  # type: ignore[misc]

@@ -1,4 +1,6 @@
-"""All consumer groups of the broker: finds the group of a request, runs its timer, and keeps the answers that requests wait for."""
+"""All consumer groups of the broker: finds the group of a request, runs its timer, and keeps the
+answers that requests wait for.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class GroupCoordinator:
         groups: by group id. Whoever changes one calls :meth:`changed` after it.
     """
 
-    def __init__(self, cluster: Cluster, settings: GroupSettings, new_uuid: Callable[[], uuid.UUID]) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: GroupSettings, new_uuid: Callable[[], uuid.UUID]
+    ) -> None:
         self.groups: dict[str, Group] = {}
         self.settings = settings
         self._cluster = cluster
@@ -41,27 +45,47 @@ class GroupCoordinator:
         self._watchers: set[asyncio.Future[None]] = set()
         cluster.watchers.append(self._follow_cluster)
 
-    # -- requests ------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> asyncio.Future[JoinGroupResponse]:
         """Join or join again; the answer may have to wait for the other members."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[JoinGroupResponse] = loop.create_future()
-        if not self.settings.min_session_timeout_ms <= request.session_timeout_ms <= self.settings.max_session_timeout_ms:
-            answer.set_result(JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=request.member_id))
+        if (
+            not self.settings.min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= self.settings.max_session_timeout_ms
+        ):
+            answer.set_result(
+                JoinGroupResponse(
+                    error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=request.member_id
+                )
+            )
             return answer
         group = self.groups.get(request.group_id)
         if group is None and request.member_id:
-            answer.set_result(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
+            answer.set_result(
+                JoinGroupResponse(
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id
+                )
+            )
             return answer
         group = group or self.create(request.group_id)
-        new_member_id = "" if request.member_id else f"{request.group_instance_id or caller.client_id}-{self._new_uuid()}"
-        Joining(group, request, caller, self.settings, loop.time(), _setter(answer)).run(new_member_id)
+        new_member_id = (
+            ""
+            if request.member_id
+            else f"{request.group_instance_id or caller.client_id}-{self._new_uuid()}"
+        )
+        Joining(group, request, caller, self.settings, loop.time(), _setter(answer)).run(
+            new_member_id
+        )
         self.changed(group)
         return answer
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
-        """Ask for one's assignment; the leader brings those of all. Raises StoreError for who is no member of this generation."""
+        """Ask for one's assignment; the leader brings those of all. Raises StoreError for who is no
+        member of this generation.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SyncGroupResponse] = loop.create_future()
         group = self._find_with_members(request.group_id)
@@ -70,32 +94,44 @@ class GroupCoordinator:
         return answer
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Keep a member's session; tell whether it has to join again. Raises StoreError for who is no member of this generation."""
+        """Keep a member's session; tell whether it has to join again. Raises StoreError for who is
+        no member of this generation.
+        """
         group = self._find_with_members(request.group_id)
         code = membership.heartbeat(group, request, asyncio.get_running_loop().time())
         self._arm(group)
         return code
 
     def leave(self, group_id: str, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-        """Remove members, each with its own result. Raises StoreError where there is no such group."""
+        """Remove members, each with its own result. Raises StoreError where there is no such
+        group.
+        """
         group = self._find_with_members(group_id)
         results = membership.leave(group, leaving, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
         return results
 
     def check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise StoreError unless this member, or somebody from outside, may commit offsets now. Makes the group where there is none."""
+        """Raise StoreError unless this member, or somebody from outside, may commit offsets now.
+        Makes the group where there is none.
+        """
         group = self.groups.get(group_id)
         if group is None:
             if committer.generation_id >= 0:
-                raise StoreError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}, so none in generation {committer.generation_id}")
+                raise StoreError(
+                    ErrorCode.ILLEGAL_GENERATION,
+                    (
+                        f"there is no group {group_id!r}, so none in generation "
+                        f"{committer.generation_id}"
+                    ),
+                )
             group = self.create(group_id)
         membership.check_commit(group, committer, in_transaction=in_transaction)
         if not in_transaction and self._home(group) != NOBODY:
             membership.commit_keeps_session(group, committer, asyncio.get_running_loop().time())
             self._arm(group)
 
-    # -- groups --------------------------------------------------------------------------------------------------
+    # -- groups ------------------------------------------------------------------------------------
 
     def create(self, group_id: str) -> Group:
         """Make an empty group, or return the one that is there."""
@@ -117,8 +153,12 @@ class GroupCoordinator:
         del self.groups[group_id], self._homes[group_id]
         self._wake()
 
-    def set_members(self, group_id: str, generation_id: int, members: Mapping[str, str | None]) -> None:
-        """Give a group members: member id to group.instance.id or None. They have no sessions, so that they stay."""
+    def set_members(
+        self, group_id: str, generation_id: int, members: Mapping[str, str | None]
+    ) -> None:
+        """Give a group members: member id to group.instance.id or None. They have no sessions, so
+        that they stay.
+        """
         group = self.create(group_id)
         membership.set_members(group, generation_id, members)
         self.changed(group)
@@ -141,7 +181,7 @@ class GroupCoordinator:
             raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
         return group
 
-    # -- time ----------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def changed(self, group: Group) -> None:
         """Set the group's timer anew, and wake up who waits for a change."""
@@ -169,19 +209,27 @@ class GroupCoordinator:
             present.cancel()
             del self._timers[group.group_id]
             present = None
-        if due is not None and present is None:  # a timer that comes too early is set again then: heartbeats only ever postpone
-            self._timers[group.group_id] = asyncio.get_running_loop().call_at(due, self._fire, group, due)
+        if (
+            due is not None and present is None
+        ):  # a timer that comes too early is set again then: heartbeats only ever postpone
+            self._timers[group.group_id] = asyncio.get_running_loop().call_at(
+                due, self._fire, group, due
+            )
 
     def _fire(self, group: Group, due: float) -> None:
         del self._timers[group.group_id]
-        membership.expire(group, self.settings, max(due, asyncio.get_running_loop().time()))  # the clock may be a tick behind its timers
+        membership.expire(
+            group, self.settings, max(due, asyncio.get_running_loop().time())
+        )  # the clock may be a tick behind its timers
         self.changed(group)
 
     def _home(self, group: Group) -> int:
         return self._homes.get(group.group_id, NOBODY)
 
     def _follow_cluster(self) -> None:
-        """Nodes came or went: groups whose node is another one now go on there, with what would be in the log."""
+        """Nodes came or went: groups whose node is another one now go on there, with what would be
+        in the log.
+        """
         for group in self.groups.values():
             node_id = self._cluster.coordinator_node(GROUP, group.group_id)
             if node_id != self._home(group):

@@ -52,10 +52,12 @@ class Group:
     """One group.
 
     Attributes:
-        previous_state: the one before ``state``: a rebalance that begins with an empty group waits for further members.
+        previous_state: the one before ``state``: a rebalance that begins with an empty group waits
+            for further members.
         members: by member id, in the order in which they came.
         static_members: member id by group.instance.id.
-        pending_joins: member ids that were given out (KIP-394) to clients that have not joined with them yet.
+        pending_joins: member ids that were given out (KIP-394) to clients that have not joined with
+            them yet.
         pending_syncs: the ids of this generation under which no assignment was asked for yet.
         new_member_added: whether somebody joined since the initial delay was last extended.
         initial_left_ms: for how long the initial delay may still be extended.
@@ -79,7 +81,7 @@ class Group:
     deadlines: dict[Deadline, float] = field(default_factory=dict)
     stored: Stored = field(default_factory=lambda: Stored(0, None, None, None, ()))
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # -- questions ---------------------------------------------------------------------------------
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -94,7 +96,9 @@ class Group:
     @property
     def is_rebalancing_from_empty(self) -> bool:
         """Whether this is the first rebalance, which ends when its delay is over and not before."""
-        return self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+        return (
+            self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+        )
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
@@ -105,7 +109,9 @@ class Group:
         return frozenset(topic for each in topics if each is not None for topic in each)
 
     def supports(self, protocol_type: str, protocols: dict[str, bytes]) -> bool:
-        """Whether a member with these protocols may join: there is at least one that all others know as well."""
+        """Whether a member with these protocols may join: there is at least one that all others
+        know as well.
+        """
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         # All may have left while the group was still being put together.
@@ -115,28 +121,45 @@ class Group:
     def select_protocol(self) -> str:
         """The protocol that most members prefer among those that all know."""
         common = self._common_protocols()
-        votes = Counter(next(name for name in member.protocols if name in common) for member in self.members.values())
+        votes = Counter(
+            next(name for name in member.protocols if name in common)
+            for member in self.members.values()
+        )
         return max(votes, key=votes.__getitem__)
 
     def _common_protocols(self) -> set[str]:
-        return set.intersection(*(set(member.protocols) for member in self.members.values())) if self.members else set()
+        return (
+            set.intersection(*(set(member.protocols) for member in self.members.values()))
+            if self.members
+            else set()
+        )
 
     def listed_members(self) -> list[JoinGroupResponseMember]:
         """All members with their metadata, as the leader gets them."""
-        return [JoinGroupResponseMember(each.member_id, each.instance_id, self.metadata_of(each)) for each in self.members.values()]
+        return [
+            JoinGroupResponseMember(each.member_id, each.instance_id, self.metadata_of(each))
+            for each in self.members.values()
+        ]
 
     def metadata_of(self, member: Member) -> bytes:
         """What a member says under the protocol that was agreed on."""
         return member.protocols.get(self.protocol_name or "", b"")
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member; raise StoreError where there is none such, or a static member's instance is another one by now."""
+        """Return the member; raise StoreError where there is none such, or a static member's
+        instance is another one by now.
+        """
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is not None and known != member_id:
-                raise StoreError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is another member by now")
+                raise StoreError(
+                    ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is another member by now"
+                )
             if known is None:
-                raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member with the instance id {instance_id!r}")
+                raise StoreError(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    f"the group has no member with the instance id {instance_id!r}",
+                )
         member = self.members.get(member_id)
         if member is None:
             raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member_id!r}")
@@ -145,9 +168,12 @@ class Group:
     def check_generation(self, generation_id: int) -> None:
         """Raise StoreError unless this is the present generation."""
         if generation_id != self.generation_id:
-            raise StoreError(ErrorCode.ILLEGAL_GENERATION, f"the group is in generation {self.generation_id}, not {generation_id}")
+            raise StoreError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"the group is in generation {self.generation_id}, not {generation_id}",
+            )
 
-    # -- small changes -------------------------------------------------------------------------------------------
+    # -- small changes -----------------------------------------------------------------------------
 
     def move_to(self, state: GroupState) -> None:
         """Change the state."""
@@ -183,7 +209,9 @@ class Group:
         return member
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending one, with its session; another one becomes the leader if need be."""
+        """Forget a member or a pending one, with its session; another one becomes the leader if
+        need be.
+        """
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None:
             self.static_members.pop(member.instance_id, None)
@@ -202,19 +230,25 @@ class Group:
         if member.session_timeout_ms:
             self.start_session(member.member_id, member.session_timeout_ms, now)
 
-    # -- what would be in the log --------------------------------------------------------------------------------
+    # -- what would be in the log ------------------------------------------------------------------
 
     def store(self) -> None:
         """Keep the present generation for the next coordinator."""
         members = tuple(member.as_stored() for member in self.members.values())
-        self.stored = Stored(self.generation_id, self.protocol_type, self.protocol_name, self.leader_id, members)
+        self.stored = Stored(
+            self.generation_id, self.protocol_type, self.protocol_name, self.leader_id, members
+        )
 
     def restore(self, now: float) -> None:
         """Begin as a new coordinator does: with what was stored last, and with full sessions."""
         kept = self.stored
         self.generation_id, self.protocol_type, self.protocol_name, self.leader_id = kept[:4]
         self.members = {member.member_id: member.as_stored() for member in kept.members}
-        self.static_members = {member.instance_id: member.member_id for member in kept.members if member.instance_id is not None}
+        self.static_members = {
+            member.instance_id: member.member_id
+            for member in kept.members
+            if member.instance_id is not None
+        }
         self.pending_joins, self.pending_syncs, self.deadlines = {}, {}, {}
         self.state = self.previous_state = GroupState.STABLE if self.members else GroupState.EMPTY
         for member in self.members.values():

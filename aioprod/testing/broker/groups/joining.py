@@ -1,4 +1,6 @@
-"""A request to join a group: by a new member, by one that comes back, by a static member that was started again."""
+"""A request to join a group: by a new member, by one that comes back, by a static member that was
+started again.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,36 @@ from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from aioprod.protocol.messages.sync_group import SyncGroupResponse
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.member import Caller, JoinReply, Member, protocols_of
-from aioprod.testing.broker.groups.rebalance import answer_join, begin_rebalance, end_joining_if_complete, rebalance_or_go_on
+from aioprod.testing.broker.groups.rebalance import (
+    answer_join,
+    begin_rebalance,
+    end_joining_if_complete,
+    rebalance_or_go_on,
+)
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.store_error import StoreError
 
-_KNOWN_ID_FROM = 4  # KIP-394: clients of older versions do not come back with the id that they are given
+_KNOWN_ID_FROM = (
+    4  # KIP-394: clients of older versions do not come back with the id that they are given
+)
 _SKIPS_FROM = 9  # KIP-814: the leader may be told to leave the assignment as it is
-_NEW_MEMBER_TIMEOUT_MS = 300_000  # how long somebody who can't send heartbeats yet may wait for the others
+_NEW_MEMBER_TIMEOUT_MS = (
+    300_000  # how long somebody who can't send heartbeats yet may wait for the others
+)
 
 
 class Joining:
     """One request to join, on its way into the group."""
 
-    def __init__(self, group: Group, request: JoinGroupRequest, caller: Caller, settings: GroupSettings, now: float, reply: JoinReply) -> None:
+    def __init__(
+        self,
+        group: Group,
+        request: JoinGroupRequest,
+        caller: Caller,
+        settings: GroupSettings,
+        now: float,
+        reply: JoinReply,
+    ) -> None:
         self._group = group
         self._request = request
         self._caller = caller
@@ -28,7 +47,9 @@ class Joining:
         self._reply = reply
 
     def run(self, new_member_id: str) -> None:
-        """Answer at once, or have the request wait for the other members; ``new_member_id`` is for who has none."""
+        """Answer at once, or have the request wait for the other members; ``new_member_id`` is for
+        who has none.
+        """
         group, request = self._group, self._request
         if not self._has_room():
             group.remove(request.member_id)
@@ -42,7 +63,9 @@ class Joining:
         elif self._caller.api_version >= _KNOWN_ID_FROM:
             group.pending_joins[new_member_id] = None
             group.start_session(new_member_id, request.session_timeout_ms, self._now)
-            self._reply(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id))
+            self._reply(
+                JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id)
+            )
         else:
             self._add(new_member_id)
 
@@ -51,7 +74,9 @@ class Joining:
         if group.state is GroupState.EMPTY:
             return True
         member = group.members.get(self._request.member_id)
-        if group.state is GroupState.PREPARING_REBALANCE:  # who joins again last finds no room, if the limit is too low for all
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+        ):  # who joins again last finds no room, if the limit is too low for all
             waiting = sum(1 for each in group.members.values() if each.joins)
             return (member is not None and bool(member.joins)) or waiting < limit
         return member is not None or len(group.members) < limit
@@ -81,7 +106,9 @@ class Joining:
             return
         is_leader = group.leader_id == member.member_id
         is_same = list(member.protocols.items()) == list(protocols_of(request).items())
-        if (group.state is GroupState.COMPLETING_REBALANCE and is_same) or (group.state is GroupState.STABLE and is_same and not is_leader):
+        if (group.state is GroupState.COMPLETING_REBALANCE and is_same) or (
+            group.state is GroupState.STABLE and is_same and not is_leader
+        ):
             member.joins.append(self._reply)  # perhaps its answer was lost: the same again
             answer_join(group, member, with_members=is_leader)
             return
@@ -89,7 +116,7 @@ class Joining:
         member.joins.append(self._reply)
         rebalance_or_go_on(group, self._settings, self._now)
 
-    # -- static members (KIP-345) ----------------------------------------------------------------------------------
+    # -- static members (KIP-345) ------------------------------------------------------------------
 
     def _join_as_instance(self, instance_id: str, member_id: str) -> None:
         group = self._group

@@ -30,7 +30,8 @@ class Member:
         protocols: names and metadata, the preferred one first.
         assignment: what the leader gave it.
         is_new: it has not been in a generation yet, so that it may not know its id.
-        joins: requests to join that wait for the other members; a client that lost patience has several.
+        joins: requests to join that wait for the other members; a client that lost patience has
+            several.
         syncs: requests that wait for the leader's assignment.
     """
 
@@ -61,7 +62,9 @@ class Member:
 
     @property
     def may_be_silent(self) -> bool:
-        """Whether it waits for an answer, and can't send heartbeats meanwhile. New members are given no such grace."""
+        """Whether it waits for an answer, and can't send heartbeats meanwhile. New members are
+        given no such grace.
+        """
         return not self.is_new and bool(self.joins or self.syncs)
 
     def update(self, request: JoinGroupRequest) -> None:

@@ -28,11 +28,19 @@ from aioprod.testing.broker.store_error import StoreError
 
 
 def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) -> None:
-    """Answer with the assignment, or have the request wait for the leader's. Raises StoreError for who is no member of this generation."""
+    """Answer with the assignment, or have the request wait for the leader's. Raises StoreError for
+    who is no member of this generation.
+    """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
-    if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, group.protocol_name):
-        raise StoreError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group's protocol is {group.protocol_type}/{group.protocol_name}")
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (
+        None,
+        group.protocol_name,
+    ):
+        raise StoreError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the group's protocol is {group.protocol_type}/{group.protocol_name}",
+        )
     if group.state is GroupState.PREPARING_REBALANCE:
         raise StoreError(ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
     group.pending_syncs.pop(member.member_id, None)
@@ -43,22 +51,40 @@ def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) 
         return
     member.syncs.append(reply)
     if group.leader_id == member.member_id:
-        hand_out(group, {each.member_id: each.assignment for each in request.assignments}, ErrorCode.NONE, now)
+        hand_out(
+            group,
+            {each.member_id: each.assignment for each in request.assignments},
+            ErrorCode.NONE,
+            now,
+        )
         group.move_to(GroupState.STABLE)
         group.store()
 
 
 def heartbeat(group: Group, request: HeartbeatRequest, now: float) -> ErrorCode:
-    """Keep a member's session; tell whether it has to join again. Raises StoreError for who is no member of this generation."""
+    """Keep a member's session; tell whether it has to join again. Raises StoreError for who is no
+    member of this generation.
+    """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
     group.renew_session(member, now)
-    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
+    return (
+        ErrorCode.REBALANCE_IN_PROGRESS
+        if group.state is GroupState.PREPARING_REBALANCE
+        else ErrorCode.NONE
+    )
 
 
-def leave(group: Group, leaving: list[MemberIdentity], settings: GroupSettings, now: float) -> list[MemberResponse]:
-    """Remove members, each with its own result; an administrator names static members by their instance only."""
-    results = [MemberResponse(each.member_id, each.group_instance_id, _leave(group, each)) for each in leaving]
+def leave(
+    group: Group, leaving: list[MemberIdentity], settings: GroupSettings, now: float
+) -> list[MemberResponse]:
+    """Remove members, each with its own result; an administrator names static members by their
+    instance only.
+    """
+    results = [
+        MemberResponse(each.member_id, each.group_instance_id, _leave(group, each))
+        for each in leaving
+    ]
     if any(not result.error_code for result in results):
         _go_on_without(group, settings, now)
     return results
@@ -86,11 +112,13 @@ def _go_on_without(group: Group, settings: GroupSettings, now: float) -> None:
         rebalance_or_go_on(group, settings, now)
 
 
-# -- offsets -----------------------------------------------------------------------------------------------------
+# -- offsets ---------------------------------------------------------------------------------------
 
 
 def check_commit(group: Group, committer: Committer, *, in_transaction: bool) -> None:
-    """Raise StoreError unless this member may commit offsets; whoever is none may while the group is empty, or in a transaction."""
+    """Raise StoreError unless this member may commit offsets; whoever is none may while the group
+    is empty, or in a transaction.
+    """
     if committer.generation_id < 0 and group.state is GroupState.EMPTY:
         return
     if committer.is_member:
@@ -99,7 +127,9 @@ def check_commit(group: Group, committer: Committer, *, in_transaction: bool) ->
     elif not in_transaction:
         raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and this is none")
     if not in_transaction and group.state is GroupState.COMPLETING_REBALANCE:
-        raise StoreError(ErrorCode.REBALANCE_IN_PROGRESS, "the members of this generation have no partitions yet")
+        raise StoreError(
+            ErrorCode.REBALANCE_IN_PROGRESS, "the members of this generation have no partitions yet"
+        )
 
 
 def commit_keeps_session(group: Group, committer: Committer, now: float) -> None:
@@ -109,12 +139,14 @@ def commit_keeps_session(group: Group, committer: Committer, now: float) -> None
         group.renew_session(member, now)
 
 
-# -- time --------------------------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------
 
 
 def expire(group: Group, settings: GroupSettings, now: float) -> None:
     """Do what is due by now, the oldest first."""
-    while due := sorted((when, deadline) for deadline, when in group.deadlines.items() if when <= now):
+    while due := sorted(
+        (when, deadline) for deadline, when in group.deadlines.items() if when <= now
+    ):
         deadline = due[0][1]
         del group.deadlines[deadline]
         if deadline == JOIN_DEADLINE:
@@ -161,9 +193,13 @@ def rebalance(group: Group, settings: GroupSettings, now: float) -> None:
 
 
 def move(group: Group, now: float) -> None:
-    """Another node coordinates: who waits has to ask there, where the group begins with what was stored last."""
+    """Another node coordinates: who waits has to ask there, where the group begins with what was
+    stored last.
+    """
     for member in group.members.values():
-        member.answer_join(JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id))
+        member.answer_join(
+            JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id)
+        )
         member.answer_sync(SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
     group.restore(now)
 
@@ -175,6 +211,8 @@ def set_members(group: Group, generation_id: int, members: Mapping[str, str | No
         remove_member(group, member)
     group.generation_id, group.protocol_name = generation_id, "range"
     for member_id, instance_id in members.items():
-        group.add(Member(member_id, instance_id, "", "", {"range": b""}, 0, 0, is_new=False), "consumer")
+        group.add(
+            Member(member_id, instance_id, "", "", {"range": b""}, 0, 0, is_new=False), "consumer"
+        )
     group.move_to(GroupState.STABLE if members else GroupState.EMPTY)
     group.store()

@@ -1,6 +1,8 @@
-"""The way from one generation to the next: all members join again, the leader is told of them, and hands out the assignment.
+"""The way from one generation to the next: all members join again, the leader is told of them, and
+hands out the assignment.
 
-The decisions are those of Kafka's group coordinator, so that clients meet the same codes at the same moments.
+The decisions are those of Kafka's group coordinator, so that clients meet the same codes at the
+same moments.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ _REBALANCES_FROM = (GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_R
 
 
 def rebalance_or_go_on(group: Group, settings: GroupSettings, now: float) -> None:
-    """Something about the members has changed: begin a rebalance, or see whether the present one can end."""
+    """Something about the members has changed: begin a rebalance, or see whether the present one
+    can end.
+    """
     if group.state in _REBALANCES_FROM:
         begin_rebalance(group, settings, now)
     else:
@@ -46,12 +50,18 @@ def begin_rebalance(group: Group, settings: GroupSettings, now: float) -> None:
 
 def end_joining_if_complete(group: Group, now: float) -> None:
     """Go on to the next generation if nobody is waited for any more."""
-    if group.state is GroupState.PREPARING_REBALANCE and group.all_joined and not group.is_rebalancing_from_empty:
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and group.all_joined
+        and not group.is_rebalancing_from_empty
+    ):
         end_joining(group, now)
 
 
 def joining_timed_out(group: Group, settings: GroupSettings, now: float) -> None:
-    """The time to join is over; only the delay of the first rebalance is extended as long as members arrive."""
+    """The time to join is over; only the delay of the first rebalance is extended as long as
+    members arrive.
+    """
     if not (group.is_rebalancing_from_empty and group.new_member_added and group.initial_left_ms):
         end_joining(group, now)
         return
@@ -62,13 +72,17 @@ def joining_timed_out(group: Group, settings: GroupSettings, now: float) -> None
 
 
 def end_joining(group: Group, now: float) -> None:
-    """Begin the next generation with those who joined. Static members stay, as long as their session lasts."""
+    """Begin the next generation with those who joined. Static members stay, as long as their
+    session lasts.
+    """
     group.deadlines.pop(JOIN_DEADLINE, None)
     for member in list(group.members.values()):
         if not member.joins and member.instance_id is None:
             group.remove(member.member_id)
     if group.members and not _elect_leader(group):
-        group.deadlines[JOIN_DEADLINE] = now + group.rebalance_timeout_ms / 1000  # until the sessions of all static members are over
+        group.deadlines[JOIN_DEADLINE] = (
+            now + group.rebalance_timeout_ms / 1000
+        )  # until the sessions of all static members are over
         return
     group.generation_id += 1
     if not group.members:
@@ -97,8 +111,17 @@ def _elect_leader(group: Group) -> bool:
     return joined is not None
 
 
-def answer_join(group: Group, member: Member, *, with_members: bool = False, skip_assignment: bool = False, leader_id: str | None = None) -> None:
-    """Tell a member of the present generation; ``leader_id`` is the one to be named where it is not the present one."""
+def answer_join(
+    group: Group,
+    member: Member,
+    *,
+    with_members: bool = False,
+    skip_assignment: bool = False,
+    leader_id: str | None = None,
+) -> None:
+    """Tell a member of the present generation; ``leader_id`` is the one to be named where it is not
+    the present one.
+    """
     member.answer_join(
         JoinGroupResponse(
             generation_id=group.generation_id,
@@ -117,13 +140,19 @@ def hand_out(group: Group, assignments: Mapping[str, bytes], code: ErrorCode, no
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
         if member.syncs:
-            member.answer_sync(assignment_of(group, member) if not code else SyncGroupResponse(error_code=code))
+            member.answer_sync(
+                assignment_of(group, member) if not code else SyncGroupResponse(error_code=code)
+            )
             group.renew_session(member, now)
 
 
 def assignment_of(group: Group, member: Member) -> SyncGroupResponse:
     """Tell a member what it is to do."""
-    return SyncGroupResponse(protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment)
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        assignment=member.assignment,
+    )
 
 
 def sync_timed_out(group: Group, settings: GroupSettings, now: float) -> None:

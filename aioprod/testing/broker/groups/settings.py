@@ -9,12 +9,15 @@ from aioprod.errors import ConfigError
 
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
-    """The broker's settings for classic consumer groups, with Kafka's defaults but for the first one.
+    """The broker's settings for classic consumer groups, with Kafka's defaults but for the first
+    one.
 
     Args:
-        initial_rebalance_delay_ms: how long the first rebalance of an empty group waits for further members (group.initial.rebalance.delay.ms;
-            Kafka's default is 3000). With 0 a test's consumer has its partitions at once.
-        min_session_timeout_ms: the shortest session.timeout.ms of a member (group.min.session.timeout.ms); others get INVALID_SESSION_TIMEOUT.
+        initial_rebalance_delay_ms: how long the first rebalance of an empty group waits for further
+            members (group.initial.rebalance.delay.ms; Kafka's default is 3000). With 0 a test's
+            consumer has its partitions at once.
+        min_session_timeout_ms: the shortest session.timeout.ms of a member
+            (group.min.session.timeout.ms); others get INVALID_SESSION_TIMEOUT.
         max_session_timeout_ms: the longest one (group.max.session.timeout.ms).
         max_size: the most members of a group (group.max.size); more get GROUP_MAX_SIZE_REACHED.
 
@@ -28,7 +31,12 @@ class GroupSettings:
     max_size: int = 2**31 - 1
 
     def __post_init__(self) -> None:
-        limits = {"initial_rebalance_delay_ms": 0, "min_session_timeout_ms": 1, "max_session_timeout_ms": self.min_session_timeout_ms, "max_size": 1}
+        limits = {
+            "initial_rebalance_delay_ms": 0,
+            "min_session_timeout_ms": 1,
+            "max_session_timeout_ms": self.min_session_timeout_ms,
+            "max_size": 1,
+        }
         for name, lowest in limits.items():
             value = getattr(self, name)
             if value < lowest:

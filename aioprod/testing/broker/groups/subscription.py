@@ -1,4 +1,6 @@
-"""What consumers tell each other in their groups' bytes: the topics that they read, and the partitions that they are given."""
+"""What consumers tell each other in their groups' bytes: the topics that they read, and the
+partitions that they are given.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def read_topics(metadata: bytes) -> tuple[str, ...] | None:
 
 
 def read_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """The partitions that a consumer is given, none for an empty assignment; None where it can't be read as one."""
+    """The partitions that a consumer is given, none for an empty assignment; None where it can't be
+    read as one.
+    """
     if not assignment:
         return ()
     reader = Reader(assignment)
@@ -27,7 +31,9 @@ def read_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
         found = []
         for _ in range(reader.array_length(False)):
             topic = reader.string()
-            found += [TopicPartition(topic, reader.int32()) for _ in range(reader.array_length(False))]
+            found += [
+                TopicPartition(topic, reader.int32()) for _ in range(reader.array_length(False))
+            ]
     except ProtocolError:
         return None
     return tuple(found)

@@ -39,10 +39,12 @@ class ConsumerGroup:
     """A group as it was at some moment.
 
     Attributes:
-        state: "Empty", "PreparingRebalance" (members join), "CompletingRebalance" (the leader shares out) or "Stable".
+        state: "Empty", "PreparingRebalance" (members join), "CompletingRebalance" (the leader
+            shares out) or "Stable".
         generation_id: grows with each rebalance.
         protocol_type: "consumer" for consumers; None where nobody was a member yet.
-        protocol_name: the strategy that the members agreed on, for example "range"; None where there is none at present.
+        protocol_name: the strategy that the members agreed on, for example "range"; None where
+            there is none at present.
         leader_id: the member that shares out; None without members.
         members: by member id.
         offsets: what is committed.
@@ -59,8 +61,12 @@ class ConsumerGroup:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that are given to any member, sorted; one twice where two members have it."""
-        return sorted(place for member in self.members.values() for place in member.partitions or ())
+        """The partitions that are given to any member, sorted; one twice where two members
+        have it.
+        """
+        return sorted(
+            place for member in self.members.values() for place in member.partitions or ()
+        )
 
 
 def show(group: Group, offsets: Mapping[TopicPartition, int]) -> ConsumerGroup:
@@ -72,7 +78,9 @@ def show(group: Group, offsets: Mapping[TopicPartition, int]) -> ConsumerGroup:
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
         leader_id=group.leader_id,
-        members={member_id: _show_member(group, member) for member_id, member in group.members.items()},
+        members={
+            member_id: _show_member(group, member) for member_id, member in group.members.items()
+        },
         offsets=dict(offsets),
     )
 

@@ -1,4 +1,6 @@
-"""One file per API, each with a coroutine ``handle(request, exchange)`` for all versions of it; this is the list of them."""
+"""One file per API, each with a coroutine ``handle(request, exchange)`` for all versions of it;
+this is the list of them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aioprod.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from aioprod.protocol.messages.alter_configs import AlterConfigsRequest
-from aioprod.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from aioprod.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest
 from aioprod.protocol.messages.create_topics import CreateTopicsRequest
@@ -150,5 +154,11 @@ _ALL = (
     Handler(AlterClientQuotasRequest, alter_client_quotas.handle),
 )
 HANDLERS = {handler.request_type.API_KEY: handler for handler in _ALL}
-SUPPORTED = {key: (handler.request_type.MIN_VERSION, handler.request_type.MAX_VERSION) for key, handler in HANDLERS.items()}
-SUPPORTED[SaslHandshakeRequest.API_KEY] = (1, 1)  # after version 0 the login would go on in bare bytes
+SUPPORTED = {
+    key: (handler.request_type.MIN_VERSION, handler.request_type.MAX_VERSION)
+    for key, handler in HANDLERS.items()
+}
+SUPPORTED[SaslHandshakeRequest.API_KEY] = (
+    1,
+    1,
+)  # after version 0 the login would go on in bare bytes

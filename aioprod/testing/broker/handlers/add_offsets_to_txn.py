@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from aioprod.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_coordinator, fenced_code
 from aioprod.testing.broker.store import StoreError
@@ -20,5 +23,7 @@ async def handle(request: AddOffsetsToTxnRequest, exchange: Exchange) -> AddOffs
         identity = Identity(request.producer_id, request.producer_epoch)
         exchange.store.transactions.add(request.transactional_id, identity, group=request.group_id)
     except StoreError as error:
-        return AddOffsetsToTxnResponse(error_code=fenced_code(error.code, exchange.api_version, _FENCED_CODE_FROM))
+        return AddOffsetsToTxnResponse(
+            error_code=fenced_code(error.code, exchange.api_version, _FENCED_CODE_FROM)
+        )
     return AddOffsetsToTxnResponse()

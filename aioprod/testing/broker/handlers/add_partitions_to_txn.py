@@ -1,4 +1,6 @@
-"""AddPartitionsToTxn: up to version 3 one transaction of a client; from version 4 on several, from other brokers, that may only want to verify."""
+"""AddPartitionsToTxn: up to version 3 one transaction of a client; from version 4 on several, from
+other brokers, that may only want to verify.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,14 @@ _FENCED_CODE_FROM = 2
 _SEVERAL_FROM = 4
 
 
-async def handle(request: AddPartitionsToTxnRequest, exchange: Exchange) -> AddPartitionsToTxnResponse:
+async def handle(
+    request: AddPartitionsToTxnRequest, exchange: Exchange
+) -> AddPartitionsToTxnResponse:
     """Add all partitions of a transaction or none."""
     if exchange.api_version >= _SEVERAL_FROM:
-        return AddPartitionsToTxnResponse(results_by_transaction=[_result(asked, exchange) for asked in request.transactions])
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[_result(asked, exchange) for asked in request.transactions]
+        )
     asked = AddPartitionsToTxnTransaction(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
@@ -35,7 +41,9 @@ async def handle(request: AddPartitionsToTxnRequest, exchange: Exchange) -> AddP
         False,
         request.v3_and_below_topics,
     )
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_result(asked, exchange).topic_results)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_result(asked, exchange).topic_results
+    )
 
 
 def _result(asked: AddPartitionsToTxnTransaction, exchange: Exchange) -> AddPartitionsToTxnResult:
@@ -45,7 +53,9 @@ def _result(asked: AddPartitionsToTxnTransaction, exchange: Exchange) -> AddPart
     elif asked.verify_only:
         codes = {place: _verify(asked, place, exchange) for place in codes}
     else:
-        code = fenced_code(_add(asked, list(codes), exchange), exchange.api_version, _FENCED_CODE_FROM)
+        code = fenced_code(
+            _add(asked, list(codes), exchange), exchange.api_version, _FENCED_CODE_FROM
+        )
         codes = dict.fromkeys(codes, code)
     return AddPartitionsToTxnResult(asked.transactional_id, _topic_results(asked.topics, codes))
 
@@ -62,28 +72,42 @@ def _code_of_place(place: TopicPartition, exchange: Exchange) -> ErrorCode:
     return code
 
 
-def _add(asked: AddPartitionsToTxnTransaction, places: list[TopicPartition], exchange: Exchange) -> ErrorCode:
+def _add(
+    asked: AddPartitionsToTxnTransaction, places: list[TopicPartition], exchange: Exchange
+) -> ErrorCode:
     try:
         check_coordinator(exchange, asked.transactional_id)
-        exchange.store.transactions.add(asked.transactional_id, Identity(asked.producer_id, asked.producer_epoch), places)
+        exchange.store.transactions.add(
+            asked.transactional_id, Identity(asked.producer_id, asked.producer_epoch), places
+        )
     except StoreError as error:
         return error.code
     return ErrorCode.NONE
 
 
-def _verify(asked: AddPartitionsToTxnTransaction, place: TopicPartition, exchange: Exchange) -> ErrorCode:
+def _verify(
+    asked: AddPartitionsToTxnTransaction, place: TopicPartition, exchange: Exchange
+) -> ErrorCode:
     try:
         check_coordinator(exchange, asked.transactional_id)
-        exchange.store.transactions.verify(asked.transactional_id, Identity(asked.producer_id, asked.producer_epoch), place)
+        exchange.store.transactions.verify(
+            asked.transactional_id, Identity(asked.producer_id, asked.producer_epoch), place
+        )
     except StoreError as error:
         return error.code
     return ErrorCode.NONE
 
 
-def _topic_results(topics: Sequence[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+def _topic_results(
+    topics: Sequence[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnTopicResult(
-            topic.name, [AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)]) for index in topic.partitions]
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)])
+                for index in topic.partitions
+            ],
         )
         for topic in topics
     ]

@@ -17,18 +17,31 @@ from aioprod.testing.broker.quotas.limits import Entity
 from aioprod.testing.broker.store import StoreError
 
 
-async def handle(request: AlterClientQuotasRequest, exchange: Exchange) -> AlterClientQuotasResponse:
+async def handle(
+    request: AlterClientQuotasRequest, exchange: Exchange
+) -> AlterClientQuotasResponse:
     """Change each entity's limits."""
-    entities = [frozenset({each.entity_type: each.entity_name for each in entry.entity}.items()) for entry in request.entries]
+    entities = [
+        frozenset({each.entity_type: each.entity_name for each in entry.entity}.items())
+        for entry in request.entries
+    ]
     counts = Counter(entities)
     by_entity = dict(zip(entities, request.entries, strict=True))
     return AlterClientQuotasResponse(
-        entries=[_alter(entity, entry, counts[entity] > 1, request.validate_only, exchange) for entity, entry in by_entity.items()]
+        entries=[
+            _alter(entity, entry, counts[entity] > 1, request.validate_only, exchange)
+            for entity, entry in by_entity.items()
+        ]
     )
 
 
-def _alter(entity: Entity, entry: EntryData, repeated: bool, validate_only: bool, exchange: Exchange) -> ResponseEntryData:
-    result = ResponseEntryData(entity=[ResponseEntityData(kind, name) for kind, name in sorted(entity, key=str)], error_message=None)
+def _alter(
+    entity: Entity, entry: EntryData, repeated: bool, validate_only: bool, exchange: Exchange
+) -> ResponseEntryData:
+    result = ResponseEntryData(
+        entity=[ResponseEntityData(kind, name) for kind, name in sorted(entity, key=str)],
+        error_message=None,
+    )
     try:
         if code := exchange.failure():
             raise StoreError(code, code.description)

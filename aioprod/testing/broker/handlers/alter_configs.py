@@ -1,4 +1,6 @@
-"""AlterConfigs: the settings that a resource has of its own are replaced by those of the request, all of them."""
+"""AlterConfigs: the settings that a resource has of its own are replaced by those of the request,
+all of them.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,21 @@ from aioprod.testing.broker.store import StoreError
 
 async def handle(request: AlterConfigsRequest, exchange: Exchange) -> AlterConfigsResponse:
     """Change what can be changed; each resource has its own result."""
-    results = alter_each(request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange)
-    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
+    results = alter_each(
+        request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange
+    )
+    return AlterConfigsResponse(
+        responses=[AlterConfigsResourceResponse(*result) for result in results]
+    )
 
 
 def _new_overrides(asked: AlterConfigsResource, exchange: Exchange) -> dict[str, str]:
     overrides = {config.name: config.value for config in asked.configs if config.value is not None}
     if len(overrides) < len(asked.configs):
-        raise StoreError(ErrorCode.INVALID_REQUEST, "a setting may be named once, and needs a value")
-    current_overrides(asked.resource_type, asked.resource_name, exchange)  # raises where there can be no such resource
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST, "a setting may be named once, and needs a value"
+        )
+    current_overrides(
+        asked.resource_type, asked.resource_name, exchange
+    )  # raises where there can be no such resource
     return overrides

@@ -1,4 +1,6 @@
-"""AlterPartitionReassignments (KIP-455): partitions move to other nodes, at once, so that no reassignment is ever seen under way."""
+"""AlterPartitionReassignments (KIP-455): partitions move to other nodes, at once, so that no
+reassignment is ever seen under way.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,32 @@ from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.store import StoreError
 
 
-async def handle(request: AlterPartitionReassignmentsRequest, exchange: Exchange) -> AlterPartitionReassignmentsResponse:
+async def handle(
+    request: AlterPartitionReassignmentsRequest, exchange: Exchange
+) -> AlterPartitionReassignmentsResponse:
     """Move each partition that can be moved."""
-    response = AlterPartitionReassignmentsResponse(error_message=None, allow_replication_factor_change=request.allow_replication_factor_change)
+    response = AlterPartitionReassignmentsResponse(
+        error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
+    )
     if code := exchange.failure():
         response.error_code, response.error_message = code, code.description
         return response
     response.responses = [
         ReassignableTopicResponse(
-            topic.name, [_result(topic.name, asked, request.allow_replication_factor_change, exchange) for asked in topic.partitions]
+            topic.name,
+            [
+                _result(topic.name, asked, request.allow_replication_factor_change, exchange)
+                for asked in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
     return response
 
 
-def _result(name: str, asked: ReassignablePartition, may_change_factor: bool, exchange: Exchange) -> ReassignablePartitionResponse:
+def _result(
+    name: str, asked: ReassignablePartition, may_change_factor: bool, exchange: Exchange
+) -> ReassignablePartitionResponse:
     try:
         _reassign(name, asked, may_change_factor, exchange)
     except StoreError as error:
@@ -37,14 +49,22 @@ def _result(name: str, asked: ReassignablePartition, may_change_factor: bool, ex
     return ReassignablePartitionResponse(asked.partition_index, error_message=None)
 
 
-def _reassign(name: str, asked: ReassignablePartition, may_change_factor: bool, exchange: Exchange) -> None:
+def _reassign(
+    name: str, asked: ReassignablePartition, may_change_factor: bool, exchange: Exchange
+) -> None:
     if code := exchange.failure(name, asked.partition_index):
         raise StoreError(code, code.description)
     store = exchange.store
     partition = store.get_partition(name, asked.partition_index)
     if asked.replicas is None:
-        raise StoreError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "a partition moves at once: there is nothing to cancel")
+        raise StoreError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            "a partition moves at once: there is nothing to cancel",
+        )
     replicas = store.check_assignment([asked.replicas])[0]
     if not may_change_factor and len(replicas) != len(partition.leadership.replicas):
-        raise StoreError(ErrorCode.INVALID_REPLICATION_FACTOR, f"the partition has {len(partition.leadership.replicas)} replicas")
+        raise StoreError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"the partition has {len(partition.leadership.replicas)} replicas",
+        )
     store.reassign(partition, replicas)

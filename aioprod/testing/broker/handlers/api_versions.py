@@ -25,21 +25,34 @@ async def handle(request: ApiVersionsRequest, exchange: Exchange) -> ApiVersions
     """Answer with all version ranges."""
     code = exchange.failure()
     if exchange.api_version >= _NAMED_FROM and not (
-        _SOFTWARE_NAME.fullmatch(request.client_software_name) and _SOFTWARE_NAME.fullmatch(request.client_software_version)
+        _SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         code = ErrorCode.INVALID_REQUEST
     if code:
         return ApiVersionsResponse(error_code=code)
     level = exchange.store.transactions.version
     return ApiVersionsResponse(
-        api_keys=[ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())],
-        supported_features=[SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)] if exchange.api_version >= _ZERO_FROM else [],
+        api_keys=[
+            ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())
+        ],
+        supported_features=[
+            SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)
+        ]
+        if exchange.api_version >= _ZERO_FROM
+        else [],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(_TRANSACTION_FEATURE, level, level)] if level else [],
+        finalized_features=[FinalizedFeatureKey(_TRANSACTION_FEATURE, level, level)]
+        if level
+        else [],
     )
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """The answer, in version 0, to an ApiVersions request of an unknown version (KIP-511): the client asks again with one that is named here."""
-    own = ApiVersion(ApiVersionsRequest.API_KEY, ApiVersionsRequest.MIN_VERSION, ApiVersionsRequest.MAX_VERSION)
+    """The answer, in version 0, to an ApiVersions request of an unknown version (KIP-511): the
+    client asks again with one that is named here.
+    """
+    own = ApiVersion(
+        ApiVersionsRequest.API_KEY, ApiVersionsRequest.MIN_VERSION, ApiVersionsRequest.MAX_VERSION
+    )
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

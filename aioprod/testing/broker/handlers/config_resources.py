@@ -1,4 +1,6 @@
-"""What the handlers of configuration requests have in common: which resources there are, and how their settings are changed."""
+"""What the handlers of configuration requests have in common: which resources there are, and how
+their settings are changed.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,15 @@ class Altered(NamedTuple):
 
 
 def alter_each(
-    resources: Sequence[ResourceT], new_overrides: Callable[[ResourceT, Exchange], Mapping[str, str]], *, validate_only: bool, exchange: Exchange
+    resources: Sequence[ResourceT],
+    new_overrides: Callable[[ResourceT, Exchange], Mapping[str, str]],
+    *,
+    validate_only: bool,
+    exchange: Exchange,
 ) -> list[Altered]:
-    """Give each resource the settings of its own that ``new_overrides`` says; each has its own result, and may be named once."""
+    """Give each resource the settings of its own that ``new_overrides`` says; each has its own
+    result, and may be named once.
+    """
     counts = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     results = []
     for asked in resources:
@@ -45,7 +53,13 @@ def alter_each(
         try:
             if counts[place] > 1:
                 raise StoreError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
-            _replace_overrides(kind, name, new_overrides(asked, exchange), validate_only=validate_only, exchange=exchange)
+            _replace_overrides(
+                kind,
+                name,
+                new_overrides(asked, exchange),
+                validate_only=validate_only,
+                exchange=exchange,
+            )
             results.append(Altered(ErrorCode.NONE, None, kind, name))
         except StoreError as error:
             results.append(Altered(error.code, error.text, kind, name))
@@ -53,7 +67,9 @@ def alter_each(
 
 
 def find_topic(name: str, exchange: Exchange) -> Topic:
-    """Return a topic; raise StoreError where there is none, or a test does not want it to be changed or shown."""
+    """Return a topic; raise StoreError where there is none, or a test does not want it to be
+    changed or shown.
+    """
     if code := exchange.failure(name):
         raise StoreError(code, code.description)
     check_topic_name(name)
@@ -61,29 +77,46 @@ def find_topic(name: str, exchange: Exchange) -> Topic:
 
 
 def check_broker_name(name: str, exchange: Exchange) -> None:
-    """Raise StoreError (INVALID_REQUEST) unless this node is asked about itself, or about all brokers ("")."""
+    """Raise StoreError (INVALID_REQUEST) unless this node is asked about itself, or about all
+    brokers ("").
+    """
     if code := exchange.failure():
         raise StoreError(code, code.description)
     if name not in (ALL_BROKERS, str(exchange.node.node_id)):
-        raise StoreError(ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {exchange.node.node_id}")
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {exchange.node.node_id}"
+        )
 
 
 def current_overrides(kind: int, name: str, exchange: Exchange) -> dict[str, str]:
-    """The settings that a resource has of its own; raise StoreError where there can be no such resource."""
+    """The settings that a resource has of its own; raise StoreError where there can be no such
+    resource.
+    """
     if kind == TOPIC:
         if not name:
             raise StoreError(ErrorCode.INVALID_REQUEST, "there are no settings for all topics")
         check_topic_name(name)
         topic = exchange.store.find_topic(name)
-        return {} if topic is None else {setting: value for setting, value in topic.configs.items() if value is not None}
+        return (
+            {}
+            if topic is None
+            else {setting: value for setting, value in topic.configs.items() if value is not None}
+        )
     if kind == BROKER:
         check_broker_name(name, exchange)
         return exchange.store.configs.overrides(name)
-    raise StoreError(ErrorCode.INVALID_REQUEST, f"resource type {kind}: there are topics ({TOPIC}) and brokers ({BROKER})")
+    raise StoreError(
+        ErrorCode.INVALID_REQUEST,
+        f"resource type {kind}: there are topics ({TOPIC}) and brokers ({BROKER})",
+    )
 
 
-def _replace_overrides(kind: int, name: str, overrides: Mapping[str, str], *, validate_only: bool, exchange: Exchange) -> None:
-    """Check the settings that a resource is to have of its own, and let it have them; raise StoreError where it can't."""
+def _replace_overrides(
+    kind: int, name: str, overrides: Mapping[str, str], *, validate_only: bool, exchange: Exchange
+) -> None:
+    """Check the settings that a resource is to have of its own, and let it have them; raise
+    StoreError where it can't.
+    """
     store = exchange.store
     if kind == TOPIC:
         store.configs.parse_topic(overrides)  # before the topic is looked up, as Kafka does

@@ -20,7 +20,9 @@ def check_group_coordinator(exchange: Exchange, group_id: str) -> None:
 
 
 def check_group(exchange: Exchange, group_id: str) -> None:
-    """Raise StoreError where a request of a group's member can't be handled here: a test wants it so, the id is empty, or it is not ours."""
+    """Raise StoreError where a request of a group's member can't be handled here: a test wants it
+    so, the id is empty, or it is not ours.
+    """
     if code := exchange.failure():
         raise StoreError(code, code.description)
     if not group_id:
@@ -34,7 +36,9 @@ def _check(exchange: Exchange, kind: int, key: str) -> None:
 
 
 def check_place(exchange: Exchange, place: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-    """Why no offset is committed for a partition: a test wants it so, there is none such, or the request is refused as a whole; else NONE."""
+    """Why no offset is committed for a partition: a test wants it so, there is none such, or the
+    request is refused as a whole; else NONE.
+    """
     topic = exchange.store.find_topic(place.topic)
     code = exchange.failure(*place)
     if not code and (topic is None or topic.partition(place.partition) is None):
@@ -43,5 +47,11 @@ def check_place(exchange: Exchange, place: TopicPartition, refusal: ErrorCode) -
 
 
 def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
-    """Return the code as clients of this request version know it: PRODUCER_FENCED is younger than the requests (KIP-588)."""
-    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED and version < known_from else code
+    """Return the code as clients of this request version know it: PRODUCER_FENCED is younger than
+    the requests (KIP-588).
+    """
+    return (
+        ErrorCode.INVALID_PRODUCER_EPOCH
+        if code is ErrorCode.PRODUCER_FENCED and version < known_from
+        else code
+    )

@@ -21,11 +21,18 @@ async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> Create
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(
-        results=[_grow(topic, counts[name] > 1, request, exchange) for name, topic in by_name.items()]
+        results=[
+            _grow(topic, counts[name] > 1, request, exchange) for name, topic in by_name.items()
+        ]
     )
 
 
-def _grow(wanted: CreatePartitionsTopic, repeated: bool, request: CreatePartitionsRequest, exchange: Exchange) -> CreatePartitionsTopicResult:
+def _grow(
+    wanted: CreatePartitionsTopic,
+    repeated: bool,
+    request: CreatePartitionsRequest,
+    exchange: Exchange,
+) -> CreatePartitionsTopicResult:
     try:
         if code := exchange.failure(wanted.name):
             raise StoreError(code, code.description)
@@ -41,18 +48,29 @@ def _grow(wanted: CreatePartitionsTopic, repeated: bool, request: CreatePartitio
     return CreatePartitionsTopicResult(wanted.name)
 
 
-def _assignment(wanted: CreatePartitionsTopic, topic: Topic, exchange: Exchange) -> list[tuple[int, ...]]:
+def _assignment(
+    wanted: CreatePartitionsTopic, topic: Topic, exchange: Exchange
+) -> list[tuple[int, ...]]:
     """The nodes of each new partition; StoreError where it can't be had."""
     present = len(topic.partitions)
     if not present < wanted.count <= MAX_PARTITIONS:
-        raise StoreError(ErrorCode.INVALID_PARTITIONS, f"{wanted.count} partitions: must be {present + 1} to {MAX_PARTITIONS}")
+        raise StoreError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{wanted.count} partitions: must be {present + 1} to {MAX_PARTITIONS}",
+        )
     factor = len(topic.partitions[0].leadership.replicas)
     if wanted.assignments is None:
         return exchange.store.choose_replicas(wanted.count, factor)[present:]
     added = wanted.count - present
     if len(wanted.assignments) != added:
-        raise StoreError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(wanted.assignments)} assignments for {added} new partitions")
+        raise StoreError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(wanted.assignments)} assignments for {added} new partitions",
+        )
     placed = exchange.store.check_assignment([each.broker_ids for each in wanted.assignments])
     if len(placed[0]) != factor:
-        raise StoreError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(placed[0])} replicas for each partition: the topic has {factor}")
+        raise StoreError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(placed[0])} replicas for each partition: the topic has {factor}",
+        )
     return placed

@@ -1,4 +1,6 @@
-"""CreateTopics. Any node takes it, as the controller would; more replicas than there are nodes are refused."""
+"""CreateTopics. Any node takes it, as the controller would; more replicas than there are nodes are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,16 @@ async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopi
     """Create what can be created; each topic has its own result."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
-    return CreateTopicsResponse(topics=[_create(topic, counts[name] > 1, request, exchange) for name, topic in by_name.items()])
+    return CreateTopicsResponse(
+        topics=[
+            _create(topic, counts[name] > 1, request, exchange) for name, topic in by_name.items()
+        ]
+    )
 
 
-def _create(wanted: CreatableTopic, repeated: bool, request: CreateTopicsRequest, exchange: Exchange) -> CreatableTopicResult:
+def _create(
+    wanted: CreatableTopic, repeated: bool, request: CreateTopicsRequest, exchange: Exchange
+) -> CreatableTopicResult:
     try:
         if code := exchange.failure(wanted.name):
             raise StoreError(code, code.description)
@@ -34,28 +42,49 @@ def _create(wanted: CreatableTopic, repeated: bool, request: CreateTopicsRequest
         check_timeout(request.timeout_ms)
         return _create_checked(wanted, request.validate_only, exchange)
     except StoreError as error:
-        return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=error.text)
+        return CreatableTopicResult(
+            name=wanted.name, error_code=error.code, error_message=error.text
+        )
 
 
-def _create_checked(wanted: CreatableTopic, validate_only: bool, exchange: Exchange) -> CreatableTopicResult:
+def _create_checked(
+    wanted: CreatableTopic, validate_only: bool, exchange: Exchange
+) -> CreatableTopicResult:
     store = exchange.store
     assignment = _manual_assignment(wanted, exchange)
-    count = len(assignment) if assignment else store.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    count = (
+        len(assignment)
+        if assignment
+        else store.num_partitions
+        if wanted.num_partitions == -1
+        else wanted.num_partitions
+    )
     configs = {config.name: config.value for config in wanted.configs}
     store.check_new_topic(wanted.name, count, configs)
-    placed = assignment or store.choose_replicas(count, None if wanted.replication_factor == -1 else wanted.replication_factor)
+    placed = assignment or store.choose_replicas(
+        count, None if wanted.replication_factor == -1 else wanted.replication_factor
+    )
     result = CreatableTopicResult(
         name=wanted.name,
         num_partitions=count,
         replication_factor=len(placed[0]),
-        configs=[_config(described) for described in store.configs.describe_topic(configs, None, exchange.node.node_id)],
+        configs=[
+            _config(described)
+            for described in store.configs.describe_topic(configs, None, exchange.node.node_id)
+        ],
     )
-    result.topic_id = store.new_uuid() if validate_only else store.create_topic(wanted.name, configs=configs, assignment=placed).topic_id
+    result.topic_id = (
+        store.new_uuid()
+        if validate_only
+        else store.create_topic(wanted.name, configs=configs, assignment=placed).topic_id
+    )
     return result
 
 
 def _config(described: Described) -> CreatableTopicConfigs:
-    return CreatableTopicConfigs(described.setting.name, described.value, read_only=False, config_source=described.source)
+    return CreatableTopicConfigs(
+        described.setting.name, described.value, read_only=False, config_source=described.source
+    )
 
 
 def _manual_assignment(wanted: CreatableTopic, exchange: Exchange) -> list[tuple[int, ...]]:
@@ -63,8 +92,18 @@ def _manual_assignment(wanted: CreatableTopic, exchange: Exchange) -> list[tuple
     if not wanted.assignments:
         return []
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-        raise StoreError(ErrorCode.INVALID_REQUEST, "A manual partition assignment excludes a number of partitions and a replication factor.")
-    by_index = {assignment.partition_index: assignment.broker_ids for assignment in wanted.assignments}
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST,
+            (
+                "A manual partition assignment excludes a number of partitions and a replication "
+                "factor."
+            ),
+        )
+    by_index = {
+        assignment.partition_index: assignment.broker_ids for assignment in wanted.assignments
+    }
     if len(by_index) != len(wanted.assignments) or sorted(by_index) != list(range(len(by_index))):
-        raise StoreError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be 0, 1, ... and each named once")
+        raise StoreError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be 0, 1, ... and each named once"
+        )
     return exchange.store.check_assignment([by_index[index] for index in range(len(by_index))])

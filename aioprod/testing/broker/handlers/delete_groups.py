@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from aioprod.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
 from aioprod.testing.broker.store import StoreError
@@ -11,7 +15,12 @@ from aioprod.testing.broker.store import StoreError
 
 async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
     """Delete each by itself."""
-    return DeleteGroupsResponse(results=[DeletableGroupResult(group_id, _delete(group_id, exchange)) for group_id in request.groups_names])
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id, _delete(group_id, exchange))
+            for group_id in request.groups_names
+        ]
+    )
 
 
 def _delete(group_id: str, exchange: Exchange) -> ErrorCode:

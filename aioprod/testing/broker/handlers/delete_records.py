@@ -1,4 +1,6 @@
-"""DeleteRecords (KIP-107): the log begins at a later offset from now on, and the memory of what is before is free."""
+"""DeleteRecords (KIP-107): the log begins at a later offset from now on, and the memory of what is
+before is free.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,17 @@ async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRec
     """Delete in each partition."""
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(topic.name, [_result(topic.name, asked, exchange) for asked in topic.partitions]) for topic in request.topics
+            DeleteRecordsTopicResult(
+                topic.name, [_result(topic.name, asked, exchange) for asked in topic.partitions]
+            )
+            for topic in request.topics
         ]
     )
 
 
-def _result(name: str, asked: DeleteRecordsPartition, exchange: Exchange) -> DeleteRecordsPartitionResult:
+def _result(
+    name: str, asked: DeleteRecordsPartition, exchange: Exchange
+) -> DeleteRecordsPartitionResult:
     try:
         return DeleteRecordsPartitionResult(asked.partition_index, _delete(name, asked, exchange))
     except StoreError as error:

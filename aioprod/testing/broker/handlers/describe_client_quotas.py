@@ -18,17 +18,24 @@ from aioprod.testing.broker.store import StoreError
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
-async def handle(request: DescribeClientQuotasRequest, exchange: Exchange) -> DescribeClientQuotasResponse:
+async def handle(
+    request: DescribeClientQuotasRequest, exchange: Exchange
+) -> DescribeClientQuotasResponse:
     """Describe what meets all conditions."""
     try:
         if code := exchange.failure():
             raise StoreError(code, code.description)
         matches = _matches(request.components)
     except StoreError as error:
-        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.text, entries=None)
+        return DescribeClientQuotasResponse(
+            error_code=error.code, error_message=error.text, entries=None
+        )
     entries = [
         EntryData(
-            [EntityData(kind, name) for kind, name in sorted(entity, key=lambda each: each[0], reverse=True)],
+            [
+                EntityData(kind, name)
+                for kind, name in sorted(entity, key=lambda each: each[0], reverse=True)
+            ],
             [ValueData(key, value) for key, value in values.items()],
         )
         for entity, values in exchange.store.quotas.find(matches, strict=request.strict)
@@ -38,15 +45,33 @@ async def handle(request: DescribeClientQuotasRequest, exchange: Exchange) -> De
 
 def _matches(components: list[ComponentData]) -> list[Match]:
     types = [component.entity_type for component in components]
-    if len(set(types)) < len(types) or "" in types or (IP in types and {USER, CLIENT_ID} & set(types)):
-        raise StoreError(ErrorCode.INVALID_REQUEST, "a filter names each entity type once, and no ip together with others")
+    if (
+        len(set(types)) < len(types)
+        or "" in types
+        or (IP in types and {USER, CLIENT_ID} & set(types))
+    ):
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST,
+            "a filter names each entity type once, and no ip together with others",
+        )
     return [_match(component) for component in components]
 
 
 def _match(component: ComponentData) -> Match:
     kind = component.entity_type
     if kind not in (USER, CLIENT_ID, IP):
-        raise StoreError(ErrorCode.UNSUPPORTED_VERSION, f"entity type {kind!r}: there are {USER}, {CLIENT_ID} and {IP}")
-    if component.match_type not in (_EXACT, _DEFAULT, _ANY) or (component.match is None) is (component.match_type == _EXACT):
-        raise StoreError(ErrorCode.INVALID_REQUEST, f"match type {component.match_type} with {component.match!r}: only an exact match has a name")
+        raise StoreError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"entity type {kind!r}: there are {USER}, {CLIENT_ID} and {IP}",
+        )
+    if component.match_type not in (_EXACT, _DEFAULT, _ANY) or (component.match is None) is (
+        component.match_type == _EXACT
+    ):
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST,
+            (
+                f"match type {component.match_type} with {component.match!r}: only an exact "
+                "match has a name"
+            ),
+        )
     return Match(kind, component.match_type != _ANY, component.match)

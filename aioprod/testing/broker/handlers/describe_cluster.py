@@ -1,9 +1,15 @@
-"""DescribeCluster (KIP-700, KIP-919): the nodes that run, asked for as brokers. There are no controllers to connect to."""
+"""DescribeCluster (KIP-700, KIP-919): the nodes that run, asked for as brokers. There are no
+controllers to connect to.
+"""
 
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from aioprod.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, operations
 
@@ -15,13 +21,21 @@ async def handle(request: DescribeClusterRequest, exchange: Exchange) -> Describ
     """Name all nodes that run."""
     code = exchange.failure()
     if not code and request.endpoint_type != _BROKERS:
-        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if request.endpoint_type == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        code = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == _CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        )
     if code:
         return DescribeClusterResponse(error_code=code, error_message=code.description)
     cluster = exchange.store.cluster
     return DescribeClusterResponse(
         cluster_id=exchange.node.cluster_id,
         controller_id=cluster.controller_id,
-        brokers=[DescribeClusterBroker(node.node_id, node.host, node.port) for node in cluster.running],
-        cluster_authorized_operations=operations(CLUSTER_OPERATIONS, wanted=request.include_cluster_authorized_operations),
+        brokers=[
+            DescribeClusterBroker(node.node_id, node.host, node.port) for node in cluster.running
+        ],
+        cluster_authorized_operations=operations(
+            CLUSTER_OPERATIONS, wanted=request.include_cluster_authorized_operations
+        ),
     )

@@ -1,4 +1,6 @@
-"""DescribeConfigs of topics and brokers, with the places that a value can come from. Settings have no documentation here."""
+"""DescribeConfigs of topics and brokers, with the places that a value can come from. Settings have
+no documentation here.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,33 @@ from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers.config_resources import BROKER, TOPIC, check_broker_name, find_topic
+from aioprod.testing.broker.handlers.config_resources import (
+    BROKER,
+    TOPIC,
+    check_broker_name,
+    find_topic,
+)
 from aioprod.testing.broker.settings.configs import ALL_BROKERS, Described
 from aioprod.testing.broker.store import StoreError
 
 
 async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
     """Describe each resource; no list of names, or an empty one, means all settings."""
-    return DescribeConfigsResponse(results=[_result(asked, request.include_synonyms, exchange) for asked in request.resources])
+    return DescribeConfigsResponse(
+        results=[_result(asked, request.include_synonyms, exchange) for asked in request.resources]
+    )
 
 
-def _result(asked: DescribeConfigsResource, with_synonyms: bool, exchange: Exchange) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message="")
+def _result(
+    asked: DescribeConfigsResource, with_synonyms: bool, exchange: Exchange
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=""
+    )
     try:
-        result.configs = [_entry(described, with_synonyms) for described in _describe(asked, exchange)]
+        result.configs = [
+            _entry(described, with_synonyms) for described in _describe(asked, exchange)
+        ]
     except StoreError as error:
         result.error_code, result.error_message = error.code, error.text
     return result
@@ -34,11 +49,23 @@ def _result(asked: DescribeConfigsResource, with_synonyms: bool, exchange: Excha
 def _describe(asked: DescribeConfigsResource, exchange: Exchange) -> list[Described]:
     configs, names = exchange.store.configs, asked.configuration_keys or None
     if asked.resource_type == TOPIC:
-        return configs.describe_topic(find_topic(asked.resource_name, exchange).configs, names, exchange.node.node_id)
+        return configs.describe_topic(
+            find_topic(asked.resource_name, exchange).configs, names, exchange.node.node_id
+        )
     if asked.resource_type != BROKER:
-        raise StoreError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type}: there are topics ({TOPIC}) and brokers ({BROKER})")
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST,
+            (
+                f"resource type {asked.resource_type}: there are topics ({TOPIC}) and brokers "
+                f"({BROKER})"
+            ),
+        )
     check_broker_name(asked.resource_name, exchange)
-    return configs.describe_all_brokers(names) if asked.resource_name == ALL_BROKERS else configs.describe_broker(exchange.node, names)
+    return (
+        configs.describe_all_brokers(names)
+        if asked.resource_name == ALL_BROKERS
+        else configs.describe_broker(exchange.node, names)
+    )
 
 
 def _entry(described: Described, with_synonyms: bool) -> DescribeConfigsResourceResult:
@@ -49,7 +76,9 @@ def _entry(described: Described, with_synonyms: bool) -> DescribeConfigsResource
         read_only=not setting.dynamic,
         config_source=described.source,
         is_sensitive=setting.is_sensitive,
-        synonyms=[DescribeConfigsSynonym(*synonym) for synonym in described.synonyms] if with_synonyms else [],
+        synonyms=[DescribeConfigsSynonym(*synonym) for synonym in described.synonyms]
+        if with_synonyms
+        else [],
         config_type=setting.type,
         documentation=None,
     )

@@ -1,9 +1,16 @@
-"""DescribeGroups: a group's state and members. What members say of themselves is told only while the group is stable."""
+"""DescribeGroups: a group's state and members. What members say of themselves is told only while
+the group is stable.
+"""
 
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
+from aioprod.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.member import Member
@@ -17,7 +24,12 @@ _NOT_FOUND_FROM = 6  # KIP-1043: before, a group that is not there was described
 
 async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
     """Describe each group."""
-    return DescribeGroupsResponse(groups=[_describe(group_id, request.include_authorized_operations, exchange) for group_id in request.groups])
+    return DescribeGroupsResponse(
+        groups=[
+            _describe(group_id, request.include_authorized_operations, exchange)
+            for group_id in request.groups
+        ]
+    )
 
 
 def _describe(group_id: str, with_operations: bool, exchange: Exchange) -> DescribedGroup:
@@ -31,9 +43,14 @@ def _describe(group_id: str, with_operations: bool, exchange: Exchange) -> Descr
     allowed = operations(GROUP_OPERATIONS, wanted=with_operations)
     group = exchange.store.groups.groups.get(group_id)
     if group is None:
-        dead = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD, authorized_operations=allowed)
+        dead = DescribedGroup(
+            group_id=group_id, group_state=GroupState.DEAD, authorized_operations=allowed
+        )
         if exchange.api_version >= _NOT_FOUND_FROM:
-            dead.error_code, dead.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+            dead.error_code, dead.error_message = (
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Group {group_id} not found.",
+            )
         return dead
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -41,14 +58,21 @@ def _describe(group_id: str, with_operations: bool, exchange: Exchange) -> Descr
         group_state=group.state,
         protocol_type=group.protocol_type or "",
         protocol_data=group.protocol_name or "" if is_stable else "",
-        members=[_describe_member(group, member, is_stable, exchange.api_version) for member in group.members.values()],
+        members=[
+            _describe_member(group, member, is_stable, exchange.api_version)
+            for member in group.members.values()
+        ],
         authorized_operations=allowed,
     )
 
 
-def _describe_member(group: Group, member: Member, is_stable: bool, version: int) -> DescribedGroupMember:
+def _describe_member(
+    group: Group, member: Member, is_stable: bool, version: int
+) -> DescribedGroupMember:
     metadata = group.metadata_of(member) if is_stable else b""
-    described = DescribedGroupMember(member.member_id, None, member.client_id, member.client_host, metadata, member.assignment)
+    described = DescribedGroupMember(
+        member.member_id, None, member.client_id, member.client_host, metadata, member.assignment
+    )
     if version >= _INSTANCES_FROM:
         described.group_instance_id = member.instance_id
     return described

@@ -15,10 +15,18 @@ from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.store import StoreError
 
 
-async def handle(request: DescribeProducersRequest, exchange: Exchange) -> DescribeProducersResponse:
+async def handle(
+    request: DescribeProducersRequest, exchange: Exchange
+) -> DescribeProducersResponse:
     """Describe each partition."""
     return DescribeProducersResponse(
-        topics=[TopicResponse(topic.name, [_describe(topic.name, index, exchange) for index in topic.partition_indexes]) for topic in request.topics]
+        topics=[
+            TopicResponse(
+                topic.name,
+                [_describe(topic.name, index, exchange) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
     )
 
 

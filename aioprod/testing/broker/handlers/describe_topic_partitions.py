@@ -21,15 +21,21 @@ _MOST_PARTITIONS = 2000  # broker setting max.request.partition.size.limit
 _NO_CURSOR = Cursor("", 0)
 
 
-async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) -> DescribeTopicPartitionsResponse:
+async def handle(
+    request: DescribeTopicPartitionsRequest, exchange: Exchange
+) -> DescribeTopicPartitionsResponse:
     """Describe from the cursor on, as many partitions as are wanted; no names mean all topics."""
     cursor = request.cursor or _NO_CURSOR
     wanted = {topic.name for topic in request.topics}
-    if cursor.partition_index < 0 or (wanted and request.cursor is not None and cursor.topic_name not in wanted):
+    if cursor.partition_index < 0 or (
+        wanted and request.cursor is not None and cursor.topic_name not in wanted
+    ):
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     response = DescribeTopicPartitionsResponse()
     left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
-    for name in sorted(name for name in wanted or exchange.store.topics if name >= cursor.topic_name):
+    for name in sorted(
+        name for name in wanted or exchange.store.topics if name >= cursor.topic_name
+    ):
         start = cursor.partition_index if name == cursor.topic_name else 0
         if left <= 0:
             response.next_cursor = ResponseCursor(name, start)
@@ -45,11 +51,17 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
     return response
 
 
-def _refuse(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(topics=[DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in request.topics])
+def _refuse(
+    request: DescribeTopicPartitionsRequest, code: ErrorCode
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in request.topics]
+    )
 
 
-def _describe(name: str, start: int, limit: int, exchange: Exchange) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    name: str, start: int, limit: int, exchange: Exchange
+) -> DescribeTopicPartitionsResponseTopic:
     topic = exchange.store.find_topic(name)
     allowed = operations(TOPIC_OPERATIONS, wanted=True)
     code = exchange.failure(name)
@@ -77,6 +89,10 @@ def _why_unknown(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _describe_partition(topic: Topic, index: int, exchange: Exchange) -> DescribeTopicPartitionsResponsePartition:
+def _describe_partition(
+    topic: Topic, index: int, exchange: Exchange
+) -> DescribeTopicPartitionsResponsePartition:
     described = describe_partition(topic, index, exchange)
-    return DescribeTopicPartitionsResponsePartition(**described, eligible_leader_replicas=[], last_known_elr=[])
+    return DescribeTopicPartitionsResponsePartition(
+        **described, eligible_leader_replicas=[], last_known_elr=[]
+    )

@@ -14,9 +14,13 @@ from aioprod.testing.broker.handlers.coordination import check_coordinator
 from aioprod.testing.broker.store import StoreError
 
 
-async def handle(request: DescribeTransactionsRequest, exchange: Exchange) -> DescribeTransactionsResponse:
+async def handle(
+    request: DescribeTransactionsRequest, exchange: Exchange
+) -> DescribeTransactionsResponse:
     """Describe each transactional id."""
-    return DescribeTransactionsResponse(transaction_states=[_describe(name, exchange) for name in request.transactional_ids])
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(name, exchange) for name in request.transactional_ids]
+    )
 
 
 def _describe(name: str, exchange: Exchange) -> TransactionState:
@@ -28,7 +32,9 @@ def _describe(name: str, exchange: Exchange) -> TransactionState:
         check_coordinator(exchange, name)
         transaction = exchange.store.transactions.transactions.get(name)
         if transaction is None:
-            raise StoreError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {name!r} is not known")
+            raise StoreError(
+                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {name!r} is not known"
+            )
     except StoreError as error:
         return TransactionState(error_code=error.code, transactional_id=name)
     partitions: dict[str, list[int]] = {}

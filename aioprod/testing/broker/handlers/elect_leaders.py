@@ -1,9 +1,17 @@
-"""ElectLeaders (KIP-460): preferred replicas lead again, or any replica that runs where nobody leads."""
+"""ElectLeaders (KIP-460): preferred replicas lead again, or any replica that runs where nobody
+leads.
+"""
 
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult, TopicPartitions
+from aioprod.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
 from aioprod.testing.broker.cluster import NOBODY
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.partition import Partition
@@ -15,27 +23,42 @@ _ERROR_FROM = 1
 
 
 async def handle(request: ElectLeadersRequest, exchange: Exchange) -> ElectLeadersResponse:
-    """Elect in each partition; of all partitions (null) only those are named where something was to be done."""
+    """Elect in each partition; of all partitions (null) only those are named where something was to
+    be done.
+    """
     code = exchange.failure()
     if not code and request.election_type not in (_PREFERRED, _UNCLEAN):
         return _refuse(request)
     if code and exchange.api_version >= _ERROR_FROM:  # before it the partitions tell
         return ElectLeadersResponse(error_code=code)
     names_all = request.topic_partitions is None
-    everything = [TopicPartitions(topic.name, list(range(len(topic.partitions)))) for topic in exchange.store.topics.values()]
+    everything = [
+        TopicPartitions(topic.name, list(range(len(topic.partitions))))
+        for topic in exchange.store.topics.values()
+    ]
     results = []
     for asked in everything if request.topic_partitions is None else request.topic_partitions:
-        partitions = [_elect(asked.topic, index, request.election_type, exchange) for index in asked.partitions]
+        partitions = [
+            _elect(asked.topic, index, request.election_type, exchange)
+            for index in asked.partitions
+        ]
         if names_all:
-            partitions = [each for each in partitions if each.error_code != ErrorCode.ELECTION_NOT_NEEDED]
+            partitions = [
+                each for each in partitions if each.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            ]
         results.append(ReplicaElectionResult(asked.topic, partitions))
     return ElectLeadersResponse(replica_election_results=results)
 
 
 def _refuse(request: ElectLeadersRequest) -> ElectLeadersResponse:
-    code, text = ErrorCode.INVALID_REQUEST, f"election type {request.election_type}: there are {_PREFERRED} and {_UNCLEAN}"
+    code, text = (
+        ErrorCode.INVALID_REQUEST,
+        f"election type {request.election_type}: there are {_PREFERRED} and {_UNCLEAN}",
+    )
     results = [
-        ReplicaElectionResult(asked.topic, [PartitionResult(index, code, text) for index in asked.partitions])
+        ReplicaElectionResult(
+            asked.topic, [PartitionResult(index, code, text) for index in asked.partitions]
+        )
         for asked in request.topic_partitions or ()
     ]
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
@@ -60,9 +83,14 @@ def _choose(partition: Partition, kind: int, exchange: Exchange) -> int:
         raise StoreError(ErrorCode.ELECTION_NOT_NEEDED, f"node {leadership.leader} leads already")
     if kind == _PREFERRED:
         if cluster.find_address(preferred) is None or preferred not in leadership.in_sync:
-            raise StoreError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"node {preferred} is down or lacks records")
+            raise StoreError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"node {preferred} is down or lacks records",
+            )
         return preferred
-    running = [node_id for node_id in leadership.replicas if cluster.find_address(node_id) is not None]
+    running = [
+        node_id for node_id in leadership.replicas if cluster.find_address(node_id) is not None
+    ]
     if not running:
         raise StoreError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica runs")
     return running[0]

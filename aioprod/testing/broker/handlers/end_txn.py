@@ -1,4 +1,6 @@
-"""EndTxn: commit or abort. From version 5 on the producer gets a new epoch with each transaction (KIP-890, transaction protocol v2)."""
+"""EndTxn: commit or abort. From version 5 on the producer gets a new epoch with each transaction
+(KIP-890, transaction protocol v2).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,17 @@ async def handle(request: EndTxnRequest, exchange: Exchange) -> EndTxnResponse:
             raise StoreError(code, code.description)
         check_coordinator(exchange, request.transactional_id)
         following = exchange.store.transactions.end(
-            request.transactional_id, Identity(request.producer_id, request.producer_epoch), commit=request.committed, bump=bump
+            request.transactional_id,
+            Identity(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+            bump=bump,
         )
     except StoreError as error:
-        return EndTxnResponse(error_code=fenced_code(error.code, exchange.api_version, _FENCED_CODE_FROM))
-    return EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.epoch) if bump else EndTxnResponse()
+        return EndTxnResponse(
+            error_code=fenced_code(error.code, exchange.api_version, _FENCED_CODE_FROM)
+        )
+    return (
+        EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.epoch)
+        if bump
+        else EndTxnResponse()
+    )

@@ -1,6 +1,7 @@
 """Fetch: whole batches from an offset on, waiting (without polling) until there are enough.
 
-Consumers see what all replicas in sync have (the high watermark); with read_committed not further than the last stable offset.
+Consumers see what all replicas in sync have (the high watermark); with read_committed not further
+than the last stable offset.
 """
 
 from __future__ import annotations
@@ -54,52 +55,88 @@ class _Wanted:
 
 
 async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
-    """Answer when min_bytes are there, max_wait_ms is over, a partition is in error or the client is gone."""
+    """Answer when min_bytes are there, max_wait_ms is over, a partition is in error or the client
+    is gone.
+    """
     loop = asyncio.get_running_loop()
     now = loop.time()
     deadline = now + max(request.max_wait_ms, 0) / 1000
     try:
-        context = exchange.store.fetch_sessions(exchange.node.node_id).begin(request, exchange.api_version, now)
+        context = exchange.store.fetch_sessions(exchange.node.node_id).begin(
+            request, exchange.api_version, now
+        )
     except StoreError as error:
         return FetchResponse(error_code=error.code)
     while True:
-        wanted = {place: _look_up(place, asked, request, exchange) for place, asked in context.asked.items()}
+        wanted = {
+            place: _look_up(place, asked, request, exchange)
+            for place, asked in context.asked.items()
+        }
         left = deadline - loop.time()
         if left <= 0 or exchange.disconnected.done() or _is_enough(wanted.values(), request):
             break
-        await wait_for_append([each.partition.log for each in wanted.values() if each.partition is not None], left, exchange.disconnected)
+        await wait_for_append(
+            [each.partition.log for each in wanted.values() if each.partition is not None],
+            left,
+            exchange.disconnected,
+        )
     try:
         session_id, answers = context.finish(_read_all(wanted, request), loop.time())
     except StoreError as error:
         return FetchResponse(error_code=error.code, session_id=request.session_id)
-    hints = leader_addresses((answer.current_leader.leader_id for answer in answers.values()), exchange)
+    hints = leader_addresses(
+        (answer.current_leader.leader_id for answer in answers.values()), exchange
+    )
     endpoints = [NodeEndpoint(node.node_id, node.host, node.port) for node in hints]
-    return FetchResponse(session_id=session_id, responses=_by_topic(answers), node_endpoints=endpoints)
+    return FetchResponse(
+        session_id=session_id, responses=_by_topic(answers), node_endpoints=endpoints
+    )
 
 
-def _look_up(place: Place, asked: FetchPartition, request: FetchRequest, exchange: Exchange) -> _Wanted:
+def _look_up(
+    place: Place, asked: FetchPartition, request: FetchRequest, exchange: Exchange
+) -> _Wanted:
     topic = exchange.store.find_topic(place.topic, place.topic_id)
     code = exchange.failure(place.topic if topic is None else topic.name, place.partition)
     partition = topic.partition(place.partition) if topic is not None else None
     if code or partition is None:
         by_id = topic is None and exchange.api_version >= _TOPIC_IDS_FROM
-        return _Wanted(asked, code or (ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return _Wanted(
+            asked,
+            code or (ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        )
     code = judge_leader(partition, asked.current_leader_epoch, exchange)
-    if code and code is not ErrorCode.UNKNOWN_LEADER_EPOCH and exchange.api_version >= _LEADERS_FROM:
-        return _Wanted(asked, code, leader=LeaderIdAndEpoch(partition.leadership.leader, partition.log.leader_epoch))
+    if (
+        code
+        and code is not ErrorCode.UNKNOWN_LEADER_EPOCH
+        and exchange.api_version >= _LEADERS_FROM
+    ):
+        return _Wanted(
+            asked,
+            code,
+            leader=LeaderIdAndEpoch(partition.leadership.leader, partition.log.leader_epoch),
+        )
     if code:
         return _Wanted(asked, code)
-    end = partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
+    end = (
+        partition.last_stable_offset
+        if request.isolation_level == _READ_COMMITTED
+        else partition.high_watermark
+    )
     return _compare(_Wanted(asked, partition=partition, end=end), partition)
 
 
 def _compare(wanted: _Wanted, partition: Partition) -> _Wanted:
-    """Find out whether the offset is one of the log's, and whether the log is still the one that the reader has read from."""
+    """Find out whether the offset is one of the log's, and whether the log is still the one that
+    the reader has read from.
+    """
     asked, log = wanted.asked, partition.log
     is_known = log.start_offset <= asked.fetch_offset <= log.end_offset
     if asked.last_fetched_epoch >= 0 and asked.fetch_offset >= log.start_offset:
         found = partition.find_epoch_end(asked.last_fetched_epoch)
-        if found.end_offset >= 0 and (found.epoch < asked.last_fetched_epoch or found.end_offset < asked.fetch_offset):
+        if found.end_offset >= 0 and (
+            found.epoch < asked.last_fetched_epoch or found.end_offset < asked.fetch_offset
+        ):
             wanted.diverging = found
             return wanted
         is_known = is_known and found.end_offset >= 0
@@ -114,13 +151,17 @@ def _is_enough(every: Collection[_Wanted], request: FetchRequest) -> bool:
         if wanted.partition is None or wanted.code or wanted.diverging:
             return True
         if missing > 0:
-            available = wanted.partition.log.available_bytes(wanted.asked.fetch_offset, missing, wanted.end)
+            available = wanted.partition.log.available_bytes(
+                wanted.asked.fetch_offset, missing, wanted.end
+            )
             missing -= min(available, max(wanted.asked.partition_max_bytes, 1))
     return missing <= 0 or not every
 
 
 def _read_all(every: Mapping[Place, _Wanted], request: FetchRequest) -> dict[Place, PartitionData]:
-    """Read up to the limits of the request and of each partition; the very first batch comes whatever its size (KIP-74)."""
+    """Read up to the limits of the request and of each partition; the very first batch comes
+    whatever its size (KIP-74).
+    """
     left = request.max_bytes
     nothing_yet = True
     answers = {}
@@ -131,8 +172,12 @@ def _read_all(every: Mapping[Place, _Wanted], request: FetchRequest) -> dict[Pla
         batches: list[bytes] = []
         if not wanted.diverging:
             limit = min(left, wanted.asked.partition_max_bytes)
-            batches = wanted.partition.log.read(wanted.asked.fetch_offset, limit, at_least_one=nothing_yet, end=wanted.end)
-        answer = answers[place] = _answer(wanted, wanted.partition, batches, request.isolation_level)
+            batches = wanted.partition.log.read(
+                wanted.asked.fetch_offset, limit, at_least_one=nothing_yet, end=wanted.end
+            )
+        answer = answers[place] = _answer(
+            wanted, wanted.partition, batches, request.isolation_level
+        )
         left -= len(answer.records or b"")
         nothing_yet = nothing_yet and not answer.records
     return answers
@@ -149,14 +194,18 @@ def _refuse(wanted: _Wanted) -> PartitionData:
     )
 
 
-def _answer(wanted: _Wanted, partition: Partition, batches: list[bytes], isolation_level: int) -> PartitionData:
+def _answer(
+    wanted: _Wanted, partition: Partition, batches: list[bytes], isolation_level: int
+) -> PartitionData:
     wants_aborted = isolation_level == _READ_COMMITTED and not wanted.diverging
     answer = PartitionData(
         partition_index=wanted.asked.partition,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
         log_start_offset=partition.log.start_offset,
-        aborted_transactions=_aborted(partition, wanted.asked.fetch_offset, batches) if wants_aborted else None,
+        aborted_transactions=_aborted(partition, wanted.asked.fetch_offset, batches)
+        if wants_aborted
+        else None,
         records=batches[0] if len(batches) == 1 else b"".join(batches),
     )
     if wanted.diverging:
@@ -164,16 +213,25 @@ def _answer(wanted: _Wanted, partition: Partition, batches: list[bytes], isolati
     return answer
 
 
-def _aborted(partition: Partition, fetch_offset: int, batches: list[bytes]) -> list[AbortedTransaction]:
+def _aborted(
+    partition: Partition, fetch_offset: int, batches: list[bytes]
+) -> list[AbortedTransaction]:
     """What a reader has to drop of these batches."""
     if not batches:
         return []
     end = read_header(batches[-1]).last_offset + 1
-    return [AbortedTransaction(each.producer_id, each.first_offset) for each in partition.transactions.aborted_between(fetch_offset, end)]
+    return [
+        AbortedTransaction(each.producer_id, each.first_offset)
+        for each in partition.transactions.aborted_between(fetch_offset, end)
+    ]
 
 
 def _by_topic(answers: Mapping[Place, PartitionData]) -> list[FetchableTopicResponse]:
     return [
-        FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=[answers[place] for place in places])
-        for (topic, topic_id), places in groupby(answers, key=lambda place: (place.topic, place.topic_id))
+        FetchableTopicResponse(
+            topic=topic, topic_id=topic_id, partitions=[answers[place] for place in places]
+        )
+        for (topic, topic_id), places in groupby(
+            answers, key=lambda place: (place.topic, place.topic_id)
+        )
     ]

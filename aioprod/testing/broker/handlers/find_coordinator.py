@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from aioprod.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.internal_topics import create_for_coordinator
 
@@ -20,10 +24,18 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
     if not code:
         create_for_coordinator(exchange.store, request.key_type)
     if exchange.api_version >= _SEVERAL_KEYS_FROM:
-        return FindCoordinatorResponse(coordinators=[_find(request.key_type, key, code, exchange) for key in request.coordinator_keys])
+        return FindCoordinatorResponse(
+            coordinators=[
+                _find(request.key_type, key, code, exchange) for key in request.coordinator_keys
+            ]
+        )
     found = _find(request.key_type, request.key, code, exchange)
     return FindCoordinatorResponse(
-        error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
 
 
@@ -32,5 +44,7 @@ def _find(kind: int, key: str, code: ErrorCode, exchange: Exchange) -> Coordinat
     node = None if code else store.cluster.find_address(store.coordinator_node(kind, key))
     if node is None:
         code = code or ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return Coordinator(key=key, error_code=code, error_message=code.description, node_id=-1, host="", port=-1)
+        return Coordinator(
+            key=key, error_code=code, error_message=code.description, node_id=-1, host="", port=-1
+        )
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)

@@ -1,4 +1,6 @@
-"""IncrementalAlterConfigs (KIP-339): single settings are set or deleted, or items put to or taken from a list."""
+"""IncrementalAlterConfigs (KIP-339): single settings are set or deleted, or items put to or taken
+from a list.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,16 @@ from aioprod.testing.broker.store import StoreError
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
-async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
+async def handle(
+    request: IncrementalAlterConfigsRequest, exchange: Exchange
+) -> IncrementalAlterConfigsResponse:
     """Change what can be changed; each resource has its own result."""
-    results = alter_each(request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange)
-    return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
+    results = alter_each(
+        request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange
+    )
+    return IncrementalAlterConfigsResponse(
+        responses=[AlterConfigsResourceResponse(*result) for result in results]
+    )
 
 
 def _new_overrides(asked: AlterConfigsResource, exchange: Exchange) -> dict[str, str]:
@@ -48,10 +56,15 @@ def _change(kind: int, config: AlterableConfig, current: str | None) -> str | No
         return None
     setting = (topic_settings() if kind == TOPIC else broker_settings()).get(config.name)
     if config.config_operation not in (_APPEND, _SUBTRACT):
-        raise StoreError(ErrorCode.INVALID_REQUEST, f"{config.name}: there is no operation {config.config_operation}")
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST,
+            f"{config.name}: there is no operation {config.config_operation}",
+        )
     if setting is None or setting.type is not SettingType.LIST:
         raise StoreError(ErrorCode.INVALID_CONFIG, f"{config.name}: is no list")
-    items = [item for item in (setting.default or "" if current is None else current).split(",") if item]
+    items = [
+        item for item in (setting.default or "" if current is None else current).split(",") if item
+    ]
     wanted = (config.value or "").split(",")
     if config.config_operation == _APPEND:
         items += [item for item in dict.fromkeys(wanted) if item not in items]

@@ -1,4 +1,6 @@
-"""InitProducerId: an identity for an idempotent producer, or the next epoch of a transactional id."""
+"""InitProducerId: an identity for an idempotent producer, or the next epoch of a
+transactional id.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,25 @@ async def handle(request: InitProducerIdRequest, exchange: Exchange) -> InitProd
         producer_id, epoch = _identity(request, exchange)
     except StoreError as error:
         code = fenced_code(error.code, exchange.api_version, _FENCED_CODE_FROM)
-        return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+        return InitProducerIdResponse(
+            error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH
+        )
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
 def _identity(request: InitProducerIdRequest, exchange: Exchange) -> Identity:
     expected = Identity(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_EPOCH):
-        raise StoreError(ErrorCode.INVALID_REQUEST, "producer id and epoch come together, or neither")
+        raise StoreError(
+            ErrorCode.INVALID_REQUEST, "producer id and epoch come together, or neither"
+        )
     if request.transactional_id is None:
-        return Identity(exchange.store.new_producer_id(), 0)  # whatever identity the client had: Kafka makes a new one as well
+        return Identity(
+            exchange.store.new_producer_id(), 0
+        )  # whatever identity the client had: Kafka makes a new one as well
     check_coordinator(exchange, request.transactional_id)
     return exchange.store.transactions.init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, None if expected.epoch == NO_EPOCH else expected
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        None if expected.epoch == NO_EPOCH else expected,
     )

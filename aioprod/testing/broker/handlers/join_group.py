@@ -1,4 +1,6 @@
-"""JoinGroup: become a member of a group, or stay one in its next generation. The answer comes when all members have joined."""
+"""JoinGroup: become a member of a group, or stay one in its next generation. The answer comes when
+all members have joined.
+"""
 
 from __future__ import annotations
 
@@ -27,5 +29,7 @@ async def _join(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupRespo
         check_group(exchange, request.group_id)
     except StoreError as error:
         return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
-    caller = Caller(exchange.client_id, f"/{exchange.node.host}", exchange.api_version)  # clients are on this machine, too
+    caller = Caller(
+        exchange.client_id, f"/{exchange.node.host}", exchange.api_version
+    )  # clients are on this machine, too
     return await exchange.wait_for(exchange.store.groups.join(request, caller))

@@ -1,9 +1,16 @@
-"""LeaveGroup: members go, or an administrator sends them away; from version 3 on several at once."""
+"""LeaveGroup: members go, or an administrator sends them away; from version 3 on several at
+once.
+"""
 
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from aioprod.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group
 from aioprod.testing.broker.store import StoreError
@@ -13,14 +20,20 @@ _SEVERAL_FROM = 3
 
 async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
     """Remove members, each with its own result."""
-    leaving = request.members if exchange.api_version >= _SEVERAL_FROM else [MemberIdentity(request.member_id)]
+    leaving = (
+        request.members
+        if exchange.api_version >= _SEVERAL_FROM
+        else [MemberIdentity(request.member_id)]
+    )
     try:
         check_group(exchange, request.group_id)
         results = exchange.store.groups.leave(request.group_id, leaving)
     except StoreError as error:
         if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
             return LeaveGroupResponse(error_code=error.code)
-        results = [MemberResponse(each.member_id, each.group_instance_id, error.code) for each in leaving]
+        results = [
+            MemberResponse(each.member_id, each.group_instance_id, error.code) for each in leaving
+        ]
     if exchange.api_version >= _SEVERAL_FROM:
         return LeaveGroupResponse(members=results)
     return LeaveGroupResponse(error_code=results[0].error_code)

@@ -1,4 +1,6 @@
-"""ListGroups: the groups that this node coordinates, of these states and types if any are named (KIP-518, KIP-848)."""
+"""ListGroups: the groups that this node coordinates, of these states and types if any are named
+(KIP-518, KIP-848).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""ListOffsets: first, next, newest and by timestamp. Readers see nothing behind the high watermark, or behind the last stable offset."""
+"""ListOffsets: first, next, newest and by timestamp. Readers see nothing behind the high watermark,
+or behind the last stable offset.
+"""
 
 from __future__ import annotations
 
@@ -36,29 +38,51 @@ class _Found(NamedTuple):
 
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Answer for every partition by itself."""
-    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    counts = Counter(
+        (topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
     twice = {place for place, count in counts.items() if count > 1}
     topics = [
-        ListOffsetsTopicResponse(name=topic.name, partitions=[_answer(topic.name, asked, request, twice, exchange) for asked in topic.partitions])
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                _answer(topic.name, asked, request, twice, exchange) for asked in topic.partitions
+            ],
+        )
         for topic in request.topics
     ]
     return ListOffsetsResponse(topics=topics)
 
 
 def _answer(
-    name: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, twice: set[tuple[str, int]], exchange: Exchange
+    name: str,
+    asked: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    twice: set[tuple[str, int]],
+    exchange: Exchange,
 ) -> ListOffsetsPartitionResponse:
     try:
         if (name, asked.partition_index) in twice:
             raise _refusal(ErrorCode.INVALID_REQUEST)
         offset, timestamp, epoch = _look_up(name, asked, request.isolation_level, exchange)
     except StoreError as error:
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=error.code
+        )
     epoch = epoch if exchange.api_version >= _LEADER_EPOCH_FROM else -1
-    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch,
+    )
 
 
-def _look_up(name: str, asked: ListOffsetsPartition, isolation_level: int, exchange: Exchange) -> _Found:
+def _look_up(
+    name: str, asked: ListOffsetsPartition, isolation_level: int, exchange: Exchange
+) -> _Found:
     """Find what was asked for; raise StoreError where it can't be said."""
     if code := exchange.failure(name, asked.partition_index):
         raise _refusal(code)
@@ -68,8 +92,14 @@ def _look_up(name: str, asked: ListOffsetsPartition, isolation_level: int, excha
     if not _is_known(asked.timestamp, exchange.api_version):
         raise _refusal(ErrorCode.UNSUPPORTED_VERSION)
     if asked.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return _Found(partition.log.start_offset, -1, partition.log.epochs.find(partition.log.start_offset))
-    end = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
+        return _Found(
+            partition.log.start_offset, -1, partition.log.epochs.find(partition.log.start_offset)
+        )
+    end = (
+        partition.last_stable_offset
+        if isolation_level == _READ_COMMITTED
+        else partition.high_watermark
+    )
     found = _find(partition, asked.timestamp, end)
     if found.offset < 0 or asked.timestamp == _LATEST:
         _check_new_leader(partition, exchange)
@@ -94,9 +124,15 @@ def _find(partition: Partition, timestamp: int, end: int) -> _Found:
 
 
 def _check_new_leader(partition: Partition, exchange: Exchange) -> None:
-    """Refuse to name the end while the high watermark has not reached the records that the leader began with: it might go back (KIP-207)."""
+    """Refuse to name the end while the high watermark has not reached the records that the leader
+    began with: it might go back (KIP-207).
+    """
     if partition.high_watermark < partition.log.epochs.latest_start:
-        raise _refusal(ErrorCode.OFFSET_NOT_AVAILABLE if exchange.api_version >= _NOT_AVAILABLE_FROM else ErrorCode.LEADER_NOT_AVAILABLE)
+        raise _refusal(
+            ErrorCode.OFFSET_NOT_AVAILABLE
+            if exchange.api_version >= _NOT_AVAILABLE_FROM
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
 
 
 def _refusal(code: ErrorCode) -> StoreError:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from aioprod.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 
 
-async def handle(request: ListPartitionReassignmentsRequest, exchange: Exchange) -> ListPartitionReassignmentsResponse:
+async def handle(
+    request: ListPartitionReassignmentsRequest, exchange: Exchange
+) -> ListPartitionReassignmentsResponse:
     """Say that nothing moves."""
     code = exchange.failure()
-    return ListPartitionReassignmentsResponse(error_code=code, error_message=code.description if code else None)
+    return ListPartitionReassignmentsResponse(
+        error_code=code, error_message=code.description if code else None
+    )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from aioprod.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from aioprod.protocol.messages.list_transactions import TransactionState as Listed
 from aioprod.testing.broker.cluster import TRANSACTION
 from aioprod.testing.broker.exchange import Exchange
@@ -15,7 +18,9 @@ _STATES = {state.value for state in TransactionState} | {"PrepareEpochFence", "D
 
 
 async def handle(request: ListTransactionsRequest, exchange: Exchange) -> ListTransactionsResponse:
-    """List those that all filters let through. A state that there is none of is named in the answer, and filters nothing."""
+    """List those that all filters let through. A state that there is none of is named in the
+    answer, and filters nothing.
+    """
     if code := exchange.failure():
         return ListTransactionsResponse(error_code=code)
     try:
@@ -32,7 +37,15 @@ async def handle(request: ListTransactionsRequest, exchange: Exchange) -> ListTr
         if exchange.store.coordinator_node(TRANSACTION, name) == exchange.node.node_id
         and pattern.fullmatch(name)
         and (not states or transaction.state.value in states)
-        and (not request.producer_id_filters or transaction.producer_id in request.producer_id_filters)
-        and (request.duration_filter < 0 or now_ms - transaction.start_time_ms > request.duration_filter)  # as in Kafka, no start is 1970
+        and (
+            not request.producer_id_filters
+            or transaction.producer_id in request.producer_id_filters
+        )
+        and (
+            request.duration_filter < 0
+            or now_ms - transaction.start_time_ms > request.duration_filter
+        )  # as in Kafka, no start is 1970
     ]
-    return ListTransactionsResponse(unknown_state_filters=sorted(states - _STATES), transaction_states=listed)
+    return ListTransactionsResponse(
+        unknown_state_filters=sorted(states - _STATES), transaction_states=listed
+    )

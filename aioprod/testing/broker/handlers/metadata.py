@@ -1,4 +1,6 @@
-"""Metadata: the nodes that run, and topics with their partitions; may create topics that were asked for."""
+"""Metadata: the nodes that run, and topics with their partitions; may create topics that were asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.handlers.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    operations,
+)
 from aioprod.testing.broker.internal_topics import create_by_use, is_internal
 from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.store import StoreError, Topic
@@ -24,7 +30,9 @@ _NULL_NAME_FROM = 12
 
 async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     """Describe the cluster and the topics that were asked for, or all of them."""
-    wants_all = request.topics is None or (exchange.api_version < _NULL_MEANS_ALL_FROM and not request.topics)
+    wants_all = request.topics is None or (
+        exchange.api_version < _NULL_MEANS_ALL_FROM and not request.topics
+    )
     if wants_all:
         topics = [_describe(topic, exchange) for topic in exchange.store.topics.values()]
     else:
@@ -32,18 +40,27 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
         topics = [_answer(wanted, create, exchange) for wanted in request.topics or ()]
     for topic in topics:
         topic.is_internal = is_internal(topic.name)
-        topic.topic_authorized_operations = operations(TOPIC_OPERATIONS, wanted=request.include_topic_authorized_operations)
+        topic.topic_authorized_operations = operations(
+            TOPIC_OPERATIONS, wanted=request.include_topic_authorized_operations
+        )
     cluster = exchange.store.cluster
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in cluster.running],
+        brokers=[
+            MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
+            for node in cluster.running
+        ],
         cluster_id=exchange.node.cluster_id,
         controller_id=cluster.controller_id,
         topics=topics,
-        cluster_authorized_operations=operations(CLUSTER_OPERATIONS, wanted=request.include_cluster_authorized_operations),
+        cluster_authorized_operations=operations(
+            CLUSTER_OPERATIONS, wanted=request.include_cluster_authorized_operations
+        ),
     )
 
 
-def _answer(wanted: MetadataRequestTopic, create: bool, exchange: Exchange) -> MetadataResponseTopic:
+def _answer(
+    wanted: MetadataRequestTopic, create: bool, exchange: Exchange
+) -> MetadataResponseTopic:
     store = exchange.store
     by_id = wanted.topic_id.int != 0
     topic = store.find_topic(wanted.name or "", wanted.topic_id)
@@ -68,5 +85,8 @@ def _describe(topic: Topic, exchange: Exchange) -> MetadataResponseTopic:
     code = exchange.failure(topic.name)
     if code:
         return MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
-    partitions = [MetadataResponsePartition(**describe_partition(topic, index, exchange)) for index in range(len(topic.partitions))]
+    partitions = [
+        MetadataResponsePartition(**describe_partition(topic, index, exchange))
+        for index in range(len(topic.partitions))
+    ]
     return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)

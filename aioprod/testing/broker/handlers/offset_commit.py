@@ -1,4 +1,6 @@
-"""OffsetCommit: the positions of a consumer group, from its members or, while it has none, from anybody."""
+"""OffsetCommit: the positions of a consumer group, from its members or, while it has none, from
+anybody.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
         OffsetCommitResponseTopic(
             topic.name,
             [
-                OffsetCommitResponsePartition(asked.partition_index, _commit(topic.name, asked, refusal, request, exchange))
+                OffsetCommitResponsePartition(
+                    asked.partition_index, _commit(topic.name, asked, refusal, request, exchange)
+                )
                 for asked in topic.partitions
             ],
         )
@@ -36,25 +40,44 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
 
 
 def _refusal(request: OffsetCommitRequest, exchange: Exchange) -> ErrorCode:
-    committer = Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
+    committer = Committer(
+        request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
+    )
     try:
         check_group_coordinator(exchange, request.group_id)
         exchange.store.groups.check_commit(request.group_id, committer, in_transaction=False)
     except StoreError as error:
-        is_unknown = request.group_id not in exchange.store.groups.groups and error.code is ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.GROUP_ID_NOT_FOUND if is_unknown and exchange.api_version >= _UNKNOWN_GROUP_FROM else error.code
+        is_unknown = (
+            request.group_id not in exchange.store.groups.groups
+            and error.code is ErrorCode.ILLEGAL_GENERATION
+        )
+        return (
+            ErrorCode.GROUP_ID_NOT_FOUND
+            if is_unknown and exchange.api_version >= _UNKNOWN_GROUP_FROM
+            else error.code
+        )
     return ErrorCode.NONE
 
 
 def _commit(
-    topic_name: str, asked: OffsetCommitRequestPartition, refusal: ErrorCode, request: OffsetCommitRequest, exchange: Exchange
+    topic_name: str,
+    asked: OffsetCommitRequestPartition,
+    refusal: ErrorCode,
+    request: OffsetCommitRequest,
+    exchange: Exchange,
 ) -> ErrorCode:
     place = TopicPartition(topic_name, asked.partition_index)
     code = check_place(exchange, place, refusal)
     if code:
         return code
     try:
-        exchange.store.offsets.commit(request.group_id, place, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata)
+        exchange.store.offsets.commit(
+            request.group_id,
+            place,
+            asked.committed_offset,
+            asked.committed_leader_epoch,
+            asked.committed_metadata,
+        )
     except StoreError as error:
         return error.code
     return ErrorCode.NONE

@@ -28,7 +28,13 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
             topic.name,
             [
                 OffsetDeleteResponsePartition(
-                    asked.partition_index, _delete(request.group_id, TopicPartition(topic.name, asked.partition_index), read, exchange)
+                    asked.partition_index,
+                    _delete(
+                        request.group_id,
+                        TopicPartition(topic.name, asked.partition_index),
+                        read,
+                        exchange,
+                    ),
                 )
                 for asked in topic.partitions
             ],
@@ -46,7 +52,9 @@ def _topics_in_use(group: Group | None) -> frozenset[str]:
     return group.subscribed_topics
 
 
-def _delete(group_id: str, place: TopicPartition, read: frozenset[str], exchange: Exchange) -> ErrorCode:
+def _delete(
+    group_id: str, place: TopicPartition, read: frozenset[str], exchange: Exchange
+) -> ErrorCode:
     refusal = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place.topic in read else ErrorCode.NONE
     code = check_place(exchange, place, refusal)
     if not code:

@@ -1,4 +1,6 @@
-"""OffsetFetch: what a consumer group has committed; from version 8 on for several groups at once."""
+"""OffsetFetch: what a consumer group has committed; from version 8 on for several groups at
+once.
+"""
 
 from __future__ import annotations
 
@@ -29,31 +31,55 @@ _SEVERAL_FROM = 8
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Answer for every group by itself."""
     if exchange.api_version >= _SEVERAL_FROM:
-        return OffsetFetchResponse(groups=[_answer_group(group, request.require_stable, exchange) for group in request.groups])
+        return OffsetFetchResponse(
+            groups=[
+                _answer_group(group, request.require_stable, exchange) for group in request.groups
+            ]
+        )
     code = _refusal(request.group_id, exchange)
     if code and exchange.api_version >= _GROUP_CODE_FROM:
         return OffsetFetchResponse(error_code=code)
-    wanted = None if request.topics is None else [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    wanted = (
+        None
+        if request.topics is None
+        else [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    )
     by_topic = _by_topic(_places(request.group_id, wanted, exchange))
     topics = [
         OffsetFetchResponseTopic(
             name,
-            [OffsetFetchResponsePartition(*_position(request.group_id, place, code, request.require_stable, exchange)) for place in places],
+            [
+                OffsetFetchResponsePartition(
+                    *_position(request.group_id, place, code, request.require_stable, exchange)
+                )
+                for place in places
+            ],
         )
         for name, places in by_topic.items()
     ]
     return OffsetFetchResponse(topics=topics)
 
 
-def _answer_group(asked: OffsetFetchRequestGroup, require_stable: bool, exchange: Exchange) -> OffsetFetchResponseGroup:
+def _answer_group(
+    asked: OffsetFetchRequestGroup, require_stable: bool, exchange: Exchange
+) -> OffsetFetchResponseGroup:
     code = _refusal(asked.group_id, exchange)
     if code:
         return OffsetFetchResponseGroup(asked.group_id, error_code=code)
-    wanted = None if asked.topics is None else [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    wanted = (
+        None
+        if asked.topics is None
+        else [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    )
     topics = [
         OffsetFetchResponseTopics(
             name,
-            [OffsetFetchResponsePartitions(*_position(asked.group_id, place, ErrorCode.NONE, require_stable, exchange)) for place in places],
+            [
+                OffsetFetchResponsePartitions(
+                    *_position(asked.group_id, place, ErrorCode.NONE, require_stable, exchange)
+                )
+                for place in places
+            ],
         )
         for name, places in _by_topic(_places(asked.group_id, wanted, exchange)).items()
     ]
@@ -68,8 +94,12 @@ def _refusal(group_id: str, exchange: Exchange) -> ErrorCode:
     return exchange.failure()
 
 
-def _places(group_id: str, wanted: Iterable[tuple[str, int]] | None, exchange: Exchange) -> Iterable[TopicPartition]:
-    """The partitions that were asked for; all that the group has an offset of where none were named."""
+def _places(
+    group_id: str, wanted: Iterable[tuple[str, int]] | None, exchange: Exchange
+) -> Iterable[TopicPartition]:
+    """The partitions that were asked for; all that the group has an offset of where none were
+    named.
+    """
     if wanted is None:
         return _group(group_id, exchange).committed
     return [TopicPartition(*each) for each in wanted]
@@ -82,7 +112,9 @@ def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition
     return topics
 
 
-def _position(group_id: str, place: TopicPartition, code: ErrorCode, require_stable: bool, exchange: Exchange) -> tuple[int, int, int, str, int]:
+def _position(
+    group_id: str, place: TopicPartition, code: ErrorCode, require_stable: bool, exchange: Exchange
+) -> tuple[int, int, int, str, int]:
     """The fields of a partition's answer: number, offset, leader epoch, note, error code."""
     group = _group(group_id, exchange)
     code = code or exchange.failure(*place)
@@ -91,7 +123,13 @@ def _position(group_id: str, place: TopicPartition, code: ErrorCode, require_sta
     committed = group.committed.get(place)
     if code or committed is None:
         return place.partition, -1, -1, "", code
-    return place.partition, committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE
+    return (
+        place.partition,
+        committed.offset,
+        committed.leader_epoch,
+        committed.metadata,
+        ErrorCode.NONE,
+    )
 
 
 def _group(group_id: str, exchange: Exchange) -> GroupOffsets:

@@ -1,4 +1,6 @@
-"""OffsetForLeaderEpoch (KIP-101, KIP-320): where the records of a leader epoch end, so that a client finds out whether it read lost ones."""
+"""OffsetForLeaderEpoch (KIP-101, KIP-320): where the records of a leader epoch end, so that a
+client finds out whether it read lost ones.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,15 @@ from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.leaders import judge_leader
 
 
-async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
+async def handle(
+    request: OffsetForLeaderEpochRequest, exchange: Exchange
+) -> OffsetForLeaderEpochResponse:
     """Answer for every partition by itself."""
     topics = [
-        OffsetForLeaderTopicResult(topic=topic.topic, partitions=[_answer(topic.topic, asked, exchange) for asked in topic.partitions])
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[_answer(topic.topic, asked, exchange) for asked in topic.partitions],
+        )
         for topic in request.topics
     ]
     return OffsetForLeaderEpochResponse(topics=topics)
@@ -33,4 +40,6 @@ def _answer(name: str, asked: OffsetForLeaderPartition, exchange: Exchange) -> E
         code = judge_leader(partition, asked.current_leader_epoch, exchange)
     if code or partition is None:
         return EpochEndOffset(error_code=code, partition=asked.partition)
-    return EpochEndOffset(ErrorCode.NONE, asked.partition, *partition.find_epoch_end(asked.leader_epoch))
+    return EpochEndOffset(
+        ErrorCode.NONE, asked.partition, *partition.find_epoch_end(asked.leader_epoch)
+    )

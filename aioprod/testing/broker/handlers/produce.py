@@ -1,4 +1,6 @@
-"""Produce: check one batch per partition as Kafka does, without decoding a record, append it, and with acks=all wait for the replicas."""
+"""Produce: check one batch per partition as Kafka does, without decoding a record, append it, and
+with acks=all wait for the replicas.
+"""
 
 from __future__ import annotations
 
@@ -54,18 +56,34 @@ class _Pending:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.partition.high_watermark < self.next_offset:
             return None
-        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.partition.is_short_of_replicas else ErrorCode.NONE
+        return (
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            if self.partition.is_short_of_replicas
+            else ErrorCode.NONE
+        )
 
 
 async def handle(request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
     """Append the batches; None (no answer) for acks=0."""
     pending: list[_Pending] = []
-    responses = [_append_topic(topic_data, request, exchange, pending) for topic_data in request.topic_data]
+    responses = [
+        _append_topic(topic_data, request, exchange, pending) for topic_data in request.topic_data
+    ]
     if pending:
         await _wait_for_replicas(pending, request.timeout_ms, exchange)
     if request.acks:
-        hints = leader_addresses((part.current_leader.leader_id for topic in responses for part in topic.partition_responses), exchange)
-        return ProduceResponse(responses=responses, node_endpoints=[NodeEndpoint(node.node_id, node.host, node.port) for node in hints])
+        hints = leader_addresses(
+            (
+                part.current_leader.leader_id
+                for topic in responses
+                for part in topic.partition_responses
+            ),
+            exchange,
+        )
+        return ProduceResponse(
+            responses=responses,
+            node_endpoints=[NodeEndpoint(node.node_id, node.host, node.port) for node in hints],
+        )
     if any(partition.error_code for topic in responses for partition in topic.partition_responses):
         raise exchange.drop_connection()  # the only way to tell a client that does not read answers
     return None
@@ -86,25 +104,41 @@ async def _wait_for_replicas(pending: list[_Pending], timeout_ms: int, exchange:
             break
         await wait_for_append([each.partition.log for each in pending], left, exchange.disconnected)
     for each in pending:
-        each.answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is stored, and its offset stays in the answer, as in Kafka
+        each.answer.error_code = (
+            ErrorCode.REQUEST_TIMED_OUT
+        )  # it is stored, and its offset stays in the answer, as in Kafka
 
 
 def _settle(pending: _Pending, code: ErrorCode, exchange: Exchange) -> None:
     pending.answer.error_code = code
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        pending.answer.current_leader = _leader_hint(pending.partition.leadership.leader, pending.partition.log.leader_epoch, exchange)
+        pending.answer.current_leader = _leader_hint(
+            pending.partition.leadership.leader, pending.partition.log.leader_epoch, exchange
+        )
 
 
 def _leader_hint(leader: int, epoch: int, exchange: Exchange) -> LeaderIdAndEpoch:
-    return LeaderIdAndEpoch(leader, epoch) if exchange.api_version >= _LEADERS_FROM else LeaderIdAndEpoch()
+    return (
+        LeaderIdAndEpoch(leader, epoch)
+        if exchange.api_version >= _LEADERS_FROM
+        else LeaderIdAndEpoch()
+    )
 
 
 def _append_topic(
-    topic_data: TopicProduceData, request: ProduceRequest, exchange: Exchange, pending: list[_Pending]
+    topic_data: TopicProduceData,
+    request: ProduceRequest,
+    exchange: Exchange,
+    pending: list[_Pending],
 ) -> TopicProduceResponse:
     topic = exchange.store.find_topic(topic_data.name, topic_data.topic_id)
-    partitions = [_append_or_refuse(topic, topic_data, data, request, exchange, pending) for data in topic_data.partition_data]
-    return TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=partitions)
+    partitions = [
+        _append_or_refuse(topic, topic_data, data, request, exchange, pending)
+        for data in topic_data.partition_data
+    ]
+    return TopicProduceResponse(
+        name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=partitions
+    )
 
 
 def _append_or_refuse(
@@ -122,16 +156,36 @@ def _append_or_refuse(
         partition, appended = _append(topic, data, request, exchange)
     except NotLeaderError as error:
         leader = _leader_hint(error.leader, error.epoch, exchange)
-        return PartitionProduceResponse(index=data.index, error_code=error.code, base_offset=-1, error_message=error.text, current_leader=leader)
+        return PartitionProduceResponse(
+            index=data.index,
+            error_code=error.code,
+            base_offset=-1,
+            error_message=error.text,
+            current_leader=leader,
+        )
     except RecordsRefusedError as error:
         assert topic is not None, "records are looked at only where there is a topic"
         errors = [BatchIndexAndErrorMessage(index, error.text) for index in error.indexes]
         start = topic.partitions[data.index].log.start_offset
-        return PartitionProduceResponse(data.index, error.code, -1, log_start_offset=start, record_errors=errors, error_message=error.text)
+        return PartitionProduceResponse(
+            data.index,
+            error.code,
+            -1,
+            log_start_offset=start,
+            record_errors=errors,
+            error_message=error.text,
+        )
     except StoreError as error:
-        return PartitionProduceResponse(index=data.index, error_code=error.code, base_offset=-1, error_message=error.text)
+        return PartitionProduceResponse(
+            index=data.index, error_code=error.code, base_offset=-1, error_message=error.text
+        )
     except CorruptRecordError as error:
-        return PartitionProduceResponse(index=data.index, error_code=ErrorCode.CORRUPT_MESSAGE, base_offset=-1, error_message=str(error))
+        return PartitionProduceResponse(
+            index=data.index,
+            error_code=ErrorCode.CORRUPT_MESSAGE,
+            base_offset=-1,
+            error_message=str(error),
+        )
     log = partition.log
     answer = PartitionProduceResponse(
         index=data.index,
@@ -148,7 +202,9 @@ def _append(
     topic: Topic | None, data: PartitionProduceData, request: ProduceRequest, exchange: Exchange
 ) -> tuple[Partition, Appended]:
     if request.acks not in (-1, 0, 1):
-        raise StoreError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: must be -1, 0 or 1")
+        raise StoreError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: must be -1, 0 or 1"
+        )
     partition = topic.partition(data.index) if topic is not None else None
     if topic is None or partition is None:
         by_id = exchange.api_version >= _TOPIC_IDS_FROM and topic is None
@@ -165,26 +221,50 @@ def _append(
     if header.is_transactional:
         _enlist(topic, data.index, partition, header, request.transactional_id, exchange)
     begins_at_zero = header.is_transactional and exchange.api_version >= _ADDS_FROM
-    return partition, exchange.store.append(topic, partition, header, records, begins_at_zero=begins_at_zero)
+    return partition, exchange.store.append(
+        topic, partition, header, records, begins_at_zero=begins_at_zero
+    )
 
 
-def _enlist(topic: Topic, index: int, partition: Partition, header: BatchHeader, name: str | None, exchange: Exchange) -> None:
-    """Make sure that the partition is part of the producer's transaction; nobody is asked where it is known to be."""
+def _enlist(
+    topic: Topic,
+    index: int,
+    partition: Partition,
+    header: BatchHeader,
+    name: str | None,
+    exchange: Exchange,
+) -> None:
+    """Make sure that the partition is part of the producer's transaction; nobody is asked where it
+    is known to be.
+    """
     if name is None:
-        raise StoreError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch in a request without a transactional id")
+        raise StoreError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional id",
+        )
     identity = Identity(header.producer_id, header.producer_epoch)
     if identity.epoch < partition.producers.epoch(identity.producer_id):
-        raise StoreError(ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {identity.epoch} of producer {identity.producer_id} is over")
+        raise StoreError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"epoch {identity.epoch} of producer {identity.producer_id} is over",
+        )
     if not partition.has_open_transaction(*identity):
-        support = Support.of(exchange.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM)
-        enlist_partition(exchange.store.transactions, support, name, identity, TopicPartition(topic.name, index))
+        support = Support.of(
+            exchange.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM
+        )
+        enlist_partition(
+            exchange.store.transactions, support, name, identity, TopicPartition(topic.name, index)
+        )
 
 
 def _check_in_sync(partition: Partition) -> None:
     """Refuse acks=all while too few replicas are in sync."""
     if partition.is_short_of_replicas:
         wanted, present = partition.config.min_insync_replicas, list(partition.leadership.in_sync)
-        raise StoreError(ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={wanted}, and in sync are {present}")
+        raise StoreError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"min.insync.replicas={wanted}, and in sync are {present}",
+        )
 
 
 def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeader:
@@ -192,14 +272,22 @@ def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeade
     if not records:
         raise _invalid("a produce request needs a record batch for each partition")
     if len(records) >= HEADER_SIZE and records[_MAGIC_AT] in _OLD_FORMATS:
-        raise _invalid(f"record batch of format (magic) {records[_MAGIC_AT]}: only format 2 is taken")
+        raise _invalid(
+            f"record batch of format (magic) {records[_MAGIC_AT]}: only format 2 is taken"
+        )
     header = read_header(records)
     if len(records) != header.size_in_bytes:
-        raise _invalid(f"{len(records)} bytes for a batch of {header.size_in_bytes}: exactly one whole record batch per partition is taken")
+        raise _invalid(
+            f"{len(records)} bytes for a batch of {header.size_in_bytes}: exactly one whole "
+            "record batch per partition is taken"
+        )
     if len(records) > topic.config.max_message_bytes:
         raise StoreError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size is {len(records)} bytes which exceeds the maximum of {topic.config.max_message_bytes}.",
+            (
+                f"The record batch size is {len(records)} bytes which exceeds the maximum of "
+                f"{topic.config.max_message_bytes}."
+            ),
         )
     check_crc(records, 0, header)
     _check_header(header, exchange)
@@ -211,13 +299,21 @@ def _check_header(header: BatchHeader, exchange: Exchange) -> None:
     if header.base_offset != 0:
         raise _invalid(f"the batch's base offset is {header.base_offset}: a client has to send 0")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
-        raise _invalid(f"{header.record_count} records do not fit the last offset delta of {header.last_offset_delta}")
+        raise _invalid(
+            f"{header.record_count} records do not fit the last offset delta of "
+            f"{header.last_offset_delta}"
+        )
     if header.is_control:
         raise _invalid("control batches are written by brokers only")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise _invalid(f"producer {header.producer_id} sends epoch {header.producer_epoch} and sequence {header.base_sequence}")
+        raise _invalid(
+            f"producer {header.producer_id} sends epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}"
+        )
     if header.codec is Codec.ZSTD and exchange.api_version < _ZSTD_FROM:
-        raise StoreError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}")
+        raise StoreError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"
+        )
 
 
 def _invalid(text: str) -> StoreError:

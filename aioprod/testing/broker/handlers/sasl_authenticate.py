@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError
-from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from aioprod.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from aioprod.testing.broker.exchange import Exchange
 
 
@@ -17,9 +20,13 @@ async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAu
             session.refused = True
         return SaslAuthenticateResponse(code, code.description)
     if session is None or not session.choosing:
-        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate without a SaslHandshake before it")
+        return SaslAuthenticateResponse(
+            ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate without a SaslHandshake before it"
+        )
     try:
         answer, lifetime_ms = session.respond(request.auth_bytes)
     except AuthenticationError as error:
         return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
-    return SaslAuthenticateResponse(auth_bytes=answer, error_message=None, session_lifetime_ms=lifetime_ms)
+    return SaslAuthenticateResponse(
+        auth_bytes=answer, error_message=None, session_lifetime_ms=lifetime_ms
+    )

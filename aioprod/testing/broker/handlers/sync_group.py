@@ -13,7 +13,9 @@ _PROTOCOL_FROM = 5
 
 async def handle(request: SyncGroupRequest, exchange: Exchange) -> SyncGroupResponse:
     """Sync, and wait for the leader."""
-    if exchange.api_version >= _PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):
+    if exchange.api_version >= _PROTOCOL_FROM and (
+        request.protocol_type is None or request.protocol_name is None
+    ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
         check_group(exchange, request.group_id)

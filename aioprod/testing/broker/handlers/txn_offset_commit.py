@@ -1,4 +1,6 @@
-"""TxnOffsetCommit: offsets that a consumer group gets when the transaction is committed (KIP-98, KIP-447)."""
+"""TxnOffsetCommit: offsets that a consumer group gets when the transaction is committed (KIP-98,
+KIP-447).
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ _ADDS_FROM = 5
 
 async def handle(request: TxnOffsetCommitRequest, exchange: Exchange) -> TxnOffsetCommitResponse:
     """Check once for all partitions, then keep each offset for the end of the transaction."""
-    # A request of which a test lets some partitions fail is applied elsewhere; one that fails as a whole changes nothing.
+    # A request of which a test lets some partitions fail is applied elsewhere; one that fails as a
+    # whole changes nothing.
     refusal = exchange.failure() or _refusal(request, exchange)
     topics = [
         TxnOffsetCommitResponseTopic(
             topic.name,
             [
-                TxnOffsetCommitResponsePartition(asked.partition_index, _commit(topic.name, asked, refusal, request, exchange))
+                TxnOffsetCommitResponsePartition(
+                    asked.partition_index, _commit(topic.name, asked, refusal, request, exchange)
+                )
                 for asked in topic.partitions
             ],
         )
@@ -59,7 +64,11 @@ def _refusal(request: TxnOffsetCommitRequest, exchange: Exchange) -> ErrorCode:
 
 
 def _commit(
-    topic_name: str, asked: TxnOffsetCommitRequestPartition, refusal: ErrorCode, request: TxnOffsetCommitRequest, exchange: Exchange
+    topic_name: str,
+    asked: TxnOffsetCommitRequestPartition,
+    refusal: ErrorCode,
+    request: TxnOffsetCommitRequest,
+    exchange: Exchange,
 ) -> ErrorCode:
     place = TopicPartition(topic_name, asked.partition_index)
     code = check_place(exchange, place, refusal)
@@ -67,7 +76,12 @@ def _commit(
         return code
     try:
         exchange.store.offsets.commit_in_transaction(
-            request.group_id, request.producer_id, place, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata
+            request.group_id,
+            request.producer_id,
+            place,
+            asked.committed_offset,
+            asked.committed_leader_epoch,
+            asked.committed_metadata,
         )
     except StoreError as error:
         return error.code

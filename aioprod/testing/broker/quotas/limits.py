@@ -13,15 +13,28 @@ from aioprod.testing.broker.store_error import StoreError
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
 ANONYMOUS = "ANONYMOUS"  # Kafka's name for whoever has not logged in
-_HIGHEST = {PRODUCER_BYTE_RATE: 2**63 - 1, CONSUMER_BYTE_RATE: 2**63 - 1, "connection_creation_rate": 2**31 - 1}  # of the whole numbers
-_CLIENT_KEYS = {PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, "request_percentage", "controller_mutation_rate"}
+_HIGHEST = {
+    PRODUCER_BYTE_RATE: 2**63 - 1,
+    CONSUMER_BYTE_RATE: 2**63 - 1,
+    "connection_creation_rate": 2**31 - 1,
+}  # of the whole numbers
+_CLIENT_KEYS = {
+    PRODUCER_BYTE_RATE,
+    CONSUMER_BYTE_RATE,
+    "request_percentage",
+    "controller_mutation_rate",
+}
 _IP_KEYS = {"connection_creation_rate"}
 
-Entity = frozenset[tuple[str, str | None]]  # types with names; None stands for all names that have no limit of their own
+Entity = frozenset[
+    tuple[str, str | None]
+]  # types with names; None stands for all names that have no limit of their own
 
 
 class Metered(NamedTuple):
-    """A limit that counts for a client, and whom it shares it with: an empty user or client id stands for all."""
+    """A limit that counts for a client, and whom it shares it with: an empty user or client id
+    stands for all.
+    """
 
     limit: float
     user: str
@@ -30,7 +43,9 @@ class Metered(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Match:
-    """One condition of a filter: the entity has this type, and this name where ``exact`` (None: the default entity)."""
+    """One condition of a filter: the entity has this type, and this name where ``exact`` (None: the
+    default entity).
+    """
 
     entity_type: str
     exact: bool
@@ -38,7 +53,11 @@ class Match:
 
     def fits(self, entity: Entity) -> bool:
         """Tell whether the entity meets it."""
-        return (self.entity_type, self.name) in entity if self.exact else any(each == self.entity_type for each, _ in entity)
+        return (
+            (self.entity_type, self.name) in entity
+            if self.exact
+            else any(each == self.entity_type for each, _ in entity)
+        )
 
 
 class Limits:
@@ -50,15 +69,25 @@ class Limits:
     def __bool__(self) -> bool:
         return bool(self._values)
 
-    def find(self, matches: Iterable[Match], *, strict: bool) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-        """The entities that meet all conditions; with ``strict`` without those that have a type which no condition names."""
+    def find(
+        self, matches: Iterable[Match], *, strict: bool
+    ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
+        """The entities that meet all conditions; with ``strict`` without those that have a type
+        which no condition names.
+        """
         conditions = list(matches)
         for entity, values in self._values.items():
-            if all(match.fits(entity) for match in conditions) and not (strict and len(entity) != len(conditions)):
+            if all(match.fits(entity) for match in conditions) and not (
+                strict and len(entity) != len(conditions)
+            ):
                 yield entity, values
 
-    def alter(self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False) -> None:
-        """Set limits, or remove them (None); raise StoreError (INVALID_REQUEST) for what can't be."""
+    def alter(
+        self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        """Set limits, or remove them (None); raise StoreError (INVALID_REQUEST) for what
+        can't be.
+        """
         _check_entity(entity)
         for key, value in changes.items():
             _check_value(entity, key, value)
@@ -72,20 +101,40 @@ class Limits:
             self._values.pop(entity, None)
 
     def limit(self, key: str, user: str, client_id: str) -> Metered | None:
-        """The limit that counts for a client, None where there is none. The more precise one goes first, users before client ids."""
+        """The limit that counts for a client, None where there is none. The more precise one goes
+        first, users before client ids.
+        """
         for user_name, client_name in (
-            (user, client_id), (user, None), (user, ""), (None, client_id), (None, None), (None, ""), ("", client_id), ("", None),
-        ):  # fmt: skip
-            entity = frozenset((kind, name) for kind, name in ((USER, user_name), (CLIENT_ID, client_name)) if name != "")
+            (user, client_id),
+            (user, None),
+            (user, ""),
+            (None, client_id),
+            (None, None),
+            (None, ""),
+            ("", client_id),
+            ("", None),
+        ):
+            entity = frozenset(
+                (kind, name)
+                for kind, name in ((USER, user_name), (CLIENT_ID, client_name))
+                if name != ""
+            )
             limit = self._values.get(entity, {}).get(key)
             if limit is not None:
-                return Metered(limit, "" if user_name == "" else user, "" if client_name == "" else client_id)
+                return Metered(
+                    limit, "" if user_name == "" else user, "" if client_name == "" else client_id
+                )
         return None
 
 
 def _check_entity(entity: Entity) -> None:
     types = {kind for kind, _ in entity}
-    if not types or not types <= {USER, CLIENT_ID, IP} or len(types) < len(entity) or (IP in types and len(types) > 1):
+    if (
+        not types
+        or not types <= {USER, CLIENT_ID, IP}
+        or len(types) < len(entity)
+        or (IP in types and len(types) > 1)
+    ):
         raise _invalid(f"{_text(entity)}: a quota is for a user, a client-id, both, or an ip")
     for kind, name in entity:
         if name == "":
@@ -105,11 +154,17 @@ def _check_value(entity: Entity, key: str, value: float | None) -> None:
         raise _invalid(f"{key}: must be one of {', '.join(sorted(keys))}")
     highest = _HIGHEST.get(key)
     if not value > 0 or (highest is not None and not (value <= highest and value == int(value))):
-        raise _invalid(f"{key}={value}: must be above 0{'' if highest is None else f', whole, and at most {highest}'}")
+        raise _invalid(
+            f"{key}={value}: must be above "
+            f"0{'' if highest is None else f', whole, and at most {highest}'}"
+        )
 
 
 def _text(entity: Entity) -> str:
-    return ", ".join(f"{kind} {name or '(default)'}" for kind, name in sorted(entity, key=str)) or "nobody"
+    return (
+        ", ".join(f"{kind} {name or '(default)'}" for kind, name in sorted(entity, key=str))
+        or "nobody"
+    )
 
 
 def _invalid(text: str) -> StoreError:

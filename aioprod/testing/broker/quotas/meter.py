@@ -1,4 +1,6 @@
-"""How fast something flows, as Kafka's brokers measure it: sums over eleven windows of one second."""
+"""How fast something flows, as Kafka's brokers measure it: sums over eleven windows of one
+second.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ BURST_SECONDS = (_WINDOWS - 1) * _WINDOW_SECONDS  # who did nothing before may t
 class Meter:
     """The rate of one entity.
 
-    A client that has just begun counts as one that did nothing before: what it sends at once is spread over ten seconds.
+    A client that has just begun counts as one that did nothing before: what it sends at once is
+    spread over ten seconds.
     """
 
     def __init__(self) -> None:
@@ -27,7 +30,9 @@ class Meter:
             self._samples.popleft()
 
     def excess_seconds(self, limit: float, now: float) -> float:
-        """How long to pause, so that the rate is not above ``limit`` a second; 0 where it is not."""
+        """How long to pause, so that the rate is not above ``limit`` a second; 0 where it is
+        not.
+        """
         total, elapsed = sum(amount for _, amount in self._samples), self._elapsed(now)
         rate = total / elapsed
         return (rate - limit) / limit * elapsed if rate > limit else 0.0

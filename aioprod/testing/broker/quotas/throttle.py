@@ -1,4 +1,6 @@
-"""Makes clients pause that produce or fetch more than their quota: they are told for how long, and not listened to meanwhile (KIP-219)."""
+"""Makes clients pause that produce or fetch more than their quota: they are told for how long, and
+not listened to meanwhile (KIP-219).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,22 @@ from weakref import WeakKeyDictionary
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
-from aioprod.testing.broker.quotas.limits import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limits, Metered
+from aioprod.testing.broker.quotas.limits import (
+    ANONYMOUS,
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    Limits,
+    Metered,
+)
 from aioprod.testing.broker.quotas.meter import BURST_SECONDS, Meter
 
 _MOST_METERS = 10_000  # the oldest is forgotten then
 
 
 class Client(NamedTuple):
-    """Who sent a request to which node. ``connection`` is done when he is gone; it tells his connection from others."""
+    """Who sent a request to which node. ``connection`` is done when he is gone; it tells his
+    connection from others.
+    """
 
     node_id: int
     user: str | None
@@ -25,7 +35,9 @@ class Client(NamedTuple):
 
 
 class Throttle:
-    """Counts the bytes of all clients of a cluster, on each node by itself, as Kafka's brokers do."""
+    """Counts the bytes of all clients of a cluster, on each node by itself, as Kafka's
+    brokers do.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -41,14 +53,22 @@ class Throttle:
                 await asyncio.wait((connection,), timeout=left)
 
     def narrow(self, request: Message, client: Client) -> None:
-        """Have a fetch ask for no more than its client can ever get at once; he would be refused for ever."""
+        """Have a fetch ask for no more than its client can ever get at once; he would be refused
+        for ever.
+        """
         if self._limits and isinstance(request, FetchRequest):
-            found = self._limits.limit(CONSUMER_BYTE_RATE, client.user or ANONYMOUS, client.client_id)
+            found = self._limits.limit(
+                CONSUMER_BYTE_RATE, client.user or ANONYMOUS, client.client_id
+            )
             if found is not None:
                 request.max_bytes = min(request.max_bytes, int(found.limit * BURST_SECONDS))
 
-    def apply(self, request: Message, request_size: int, response: Message | None, client: Client) -> None:
-        """Count a request and its answer; where that is too much, have the answer ask for a pause, and mute the connection."""
+    def apply(
+        self, request: Message, request_size: int, response: Message | None, client: Client
+    ) -> None:
+        """Count a request and its answer; where that is too much, have the answer ask for a pause,
+        and mute the connection.
+        """
         if not self._limits:
             return
         if isinstance(request, ProduceRequest):
@@ -56,18 +76,28 @@ class Throttle:
             if pause and isinstance(response, ProduceResponse):
                 response.throttle_time_ms = max(response.throttle_time_ms, int(pause * 1000))
         elif isinstance(request, FetchRequest) and isinstance(response, FetchResponse):
-            size = sum(len(partition.records or b"") for topic in response.responses for partition in topic.partitions)
+            size = sum(
+                len(partition.records or b"")
+                for topic in response.responses
+                for partition in topic.partitions
+            )
             pause = self._charge(CONSUMER_BYTE_RATE, size, client, keeps_excess=False)
             if pause:
                 response.throttle_time_ms = max(response.throttle_time_ms, int(pause * 1000))
-                response.responses, response.node_endpoints, response.session_id = [], [], request.session_id  # he gets nothing this time
+                response.responses, response.node_endpoints, response.session_id = (
+                    [],
+                    [],
+                    request.session_id,
+                )  # he gets nothing this time
         else:
             return
         if pause:
             self._muted[client.connection] = asyncio.get_running_loop().time() + pause
 
     def _charge(self, key: str, size: int, client: Client, *, keeps_excess: bool) -> float:
-        """Count ``size`` bytes; return the pause in seconds. What is over the limit counts where it ``keeps_excess``."""
+        """Count ``size`` bytes; return the pause in seconds. What is over the limit counts where it
+        ``keeps_excess``.
+        """
         found = self._limits.limit(key, client.user or ANONYMOUS, client.client_id)
         if found is None:
             return 0.0

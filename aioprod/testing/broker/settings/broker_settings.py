@@ -1,6 +1,8 @@
-"""The settings of a broker, as Kafka 4.1 describes them: names, types and defaults. Most of them mean nothing to a broker in memory; they are shown.
+"""The settings of a broker, as Kafka 4.1 describes them: names, types and defaults. Most of them
+mean nothing to a broker in memory; they are shown.
 
-One a line: name, type, default (- for none, "" for an empty text), and ``dynamic`` where it can be changed while the broker runs.
+One a line: name, type, default (- for none, "" for an empty text), and ``dynamic`` where it can be
+    changed while the broker runs.
 ``tests/testing/test_broker_admin_differential.py`` compares the table with a real broker's.
 """
 

@@ -1,4 +1,6 @@
-"""Who has set what: the start of the broker, somebody for all brokers, for one broker, or for a topic (KIP-226), and what it comes to."""
+"""Who has set what: the start of the broker, somebody for all brokers, for one broker, or for a
+topic (KIP-226), and what it comes to.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,23 @@ from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.settings.broker_settings import broker_settings
 from aioprod.testing.broker.settings.setting import Setting, SettingType, Source
-from aioprod.testing.broker.settings.topic_settings import TopicConfig, check_together, check_values, topic_settings
+from aioprod.testing.broker.settings.topic_settings import (
+    TopicConfig,
+    check_together,
+    check_values,
+    topic_settings,
+)
 from aioprod.testing.broker.store_error import StoreError
 
 ALL_BROKERS = ""
-_OF_ONE_BROKER = ("ssl.", "sasl.", "listener", "principal.builder.class")  # how names begin that can't be set for all brokers
-# What stands behind settings that have no default of their own. Kafka names it only where they have a value.
+_OF_ONE_BROKER = (
+    "ssl.",
+    "sasl.",
+    "listener",
+    "principal.builder.class",
+)  # how names begin that can't be set for all brokers
+# What stands behind settings that have no default of their own. Kafka names it only where they have
+# a value.
 _IN_OTHER_UNITS = {
     "log.flush.interval.ms": "log.flush.scheduler.interval.ms",
     "log.retention.ms": "log.retention.hours",
@@ -23,7 +36,9 @@ _IN_OTHER_UNITS = {
     "log.roll.ms": "log.roll.hours",
 }
 # How a topic's value is checked is how the broker's value behind it is checked.
-_CHECKED_AS = {setting.broker_name: setting for setting in topic_settings().values() if setting.broker_name}
+_CHECKED_AS = {
+    setting.broker_name: setting for setting in topic_settings().values() if setting.broker_name
+}
 
 
 class Synonym(NamedTuple):
@@ -36,7 +51,9 @@ class Synonym(NamedTuple):
 
 @dataclass(slots=True)
 class Described:
-    """A setting with the value that counts, and all values that were to be had, the one that counts first."""
+    """A setting with the value that counts, and all values that were to be had, the one that counts
+    first.
+    """
 
     setting: Setting
     value: str | None
@@ -53,16 +70,25 @@ class Configs:
     """
 
     def __init__(self, static: Mapping[str, str], changed: Callable[[], None]) -> None:
-        self._static = {name: value for name, value in static.items() if value != broker_settings()[name].default}
+        self._static = {
+            name: value
+            for name, value in static.items()
+            if value != broker_settings()[name].default
+        }
         self._dynamic: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all brokers
         self._changed = changed
         self._config_without_overrides: TopicConfig | None = None  # of most topics
 
-    # -- topics --------------------------------------------------------------------------------------------------
+    # -- topics ------------------------------------------------------------------------------------
 
-    def topic_values(self, overrides: Mapping[str, str | None], node_id: int | None = None) -> dict[str, str]:
+    def topic_values(
+        self, overrides: Mapping[str, str | None], node_id: int | None = None
+    ) -> dict[str, str]:
         """What a topic's settings come to."""
-        return {setting.name: self._describe_topic_setting(setting, overrides, node_id).value or "" for setting in topic_settings().values()}
+        return {
+            setting.name: self._describe_topic_setting(setting, overrides, node_id).value or ""
+            for setting in topic_settings().values()
+        }
 
     def topic_config(self, overrides: Mapping[str, str | None]) -> TopicConfig:
         """What the settings that change what the broker does come to."""
@@ -73,18 +99,28 @@ class Configs:
         return self._config_without_overrides
 
     def parse_topic(self, overrides: Mapping[str, str | None]) -> TopicConfig:
-        """The same for settings that somebody wants; raise StoreError (INVALID_CONFIG) where one is not allowed."""
+        """The same for settings that somebody wants; raise StoreError (INVALID_CONFIG) where one is
+        not allowed.
+        """
         if overrides:
             check_values(overrides)
             check_together(self.topic_values(overrides))
         return self.topic_config(overrides)
 
-    def describe_topic(self, overrides: Mapping[str, str | None], names: Collection[str] | None, node_id: int) -> list[Described]:
+    def describe_topic(
+        self, overrides: Mapping[str, str | None], names: Collection[str] | None, node_id: int
+    ) -> list[Described]:
         """All settings of a topic, or those of ``names``, as one broker sees them."""
-        chosen = (setting for setting in topic_settings().values() if names is None or setting.name in names)
+        chosen = (
+            setting
+            for setting in topic_settings().values()
+            if names is None or setting.name in names
+        )
         return [self._describe_topic_setting(setting, overrides, node_id) for setting in chosen]
 
-    def _describe_topic_setting(self, setting: Setting, overrides: Mapping[str, str | None], node_id: int | None) -> Described:
+    def _describe_topic_setting(
+        self, setting: Setting, overrides: Mapping[str, str | None], node_id: int | None
+    ) -> Described:
         synonyms = self._synonyms(setting.broker_name, {}, node_id) if setting.broker_name else []
         own = overrides.get(setting.name)
         if own is not None:
@@ -93,19 +129,29 @@ class Configs:
             return Described(setting, setting.default, Source.DEFAULT)
         return Described(setting, synonyms[0].value, synonyms[0].source, synonyms)
 
-    # -- brokers -------------------------------------------------------------------------------------------------
+    # -- brokers -----------------------------------------------------------------------------------
 
     def describe_broker(self, node: NodeAddress, names: Collection[str] | None) -> list[Described]:
         """All settings of a broker, or those of ``names``."""
         own = _settings_of_node(node)
-        chosen = (setting for setting in self._known(str(node.node_id)).values() if names is None or setting.name in names)
-        return [_describe(setting, self._synonyms(setting.name, own, node.node_id)) for setting in chosen]
+        chosen = (
+            setting
+            for setting in self._known(str(node.node_id)).values()
+            if names is None or setting.name in names
+        )
+        return [
+            _describe(setting, self._synonyms(setting.name, own, node.node_id))
+            for setting in chosen
+        ]
 
     def describe_all_brokers(self, names: Collection[str] | None) -> list[Described]:
         """What somebody has set for all brokers, and nothing else."""
         values, known = self.overrides(ALL_BROKERS), self._known(ALL_BROKERS)
         chosen = (name for name in values if names is None or name in names)
-        return [_describe(known[name], [Synonym(name, values[name], Source.ALL_BROKERS)]) for name in chosen]
+        return [
+            _describe(known[name], [Synonym(name, values[name], Source.ALL_BROKERS)])
+            for name in chosen
+        ]
 
     def overrides(self, broker: str) -> dict[str, str]:
         """What was set for a broker (its id as text), or for all ("")."""
@@ -118,9 +164,13 @@ class Configs:
             if setting is None:
                 continue  # as Kafka does: it may be meant for a plugin
             if not setting.dynamic:
-                raise StoreError(ErrorCode.INVALID_REQUEST, f"{name}: can't be changed while the broker runs")
+                raise StoreError(
+                    ErrorCode.INVALID_REQUEST, f"{name}: can't be changed while the broker runs"
+                )
             if broker == ALL_BROKERS and name.startswith(_OF_ONE_BROKER):
-                raise StoreError(ErrorCode.INVALID_REQUEST, f"{name}: is set for each broker by itself")
+                raise StoreError(
+                    ErrorCode.INVALID_REQUEST, f"{name}: is set for each broker by itself"
+                )
             try:
                 setting.check(text)
                 if name in _CHECKED_AS:
@@ -137,7 +187,10 @@ class Configs:
     def _known(self, broker: str) -> dict[str, Setting]:
         """Kafka's settings, and what somebody has set besides."""
         names = [*self._dynamic.get(broker, {}), *self._dynamic.get(ALL_BROKERS, {})]
-        return {**{name: Setting(name, SettingType.UNKNOWN, None, dynamic=False) for name in names}, **broker_settings()}
+        return {
+            **{name: Setting(name, SettingType.UNKNOWN, None, dynamic=False) for name in names},
+            **broker_settings(),
+        }
 
     def _synonyms(self, name: str, own: Mapping[str, str], node_id: int | None) -> list[Synonym]:
         """The values of a broker's setting, the one that counts first."""
@@ -166,4 +219,10 @@ def _describe(setting: Setting, synonyms: list[Synonym]) -> Described:
 def _settings_of_node(node: NodeAddress) -> dict[str, str]:
     address = f"PLAINTEXT://{node.host}:{node.port}"
     number = str(node.node_id)
-    return {"broker.id": number, "node.id": number, "listeners": address, "advertised.listeners": address, "process.roles": "broker,controller"}
+    return {
+        "broker.id": number,
+        "node.id": number,
+        "listeners": address,
+        "advertised.listeners": address,
+        "process.roles": "broker,controller",
+    }

@@ -49,7 +49,8 @@ class Setting:
     Attributes:
         default: None where it has no value by itself.
         dynamic: whether it can be changed while the broker runs.
-        broker_name: of a topic's setting, the broker's setting that stands for it where the topic has none; "" for none such.
+        broker_name: of a topic's setting, the broker's setting that stands for it where the topic
+            has none; "" for none such.
         allowed: values, or ranges of numbers from low to high; nothing where only the type counts.
     """
 
@@ -74,29 +75,47 @@ class Setting:
         elif self.type is SettingType.DOUBLE or self.type in _BITS:
             self._check_range(self.parse_number(text), text)
         elif self.allowed:
-            self._check_that(text.strip() in self.allowed, text, f"one of {', '.join(map(str, self.allowed))}")
+            self._check_that(
+                text.strip() in self.allowed, text, f"one of {', '.join(map(str, self.allowed))}"
+            )
 
     def parse_number(self, text: str) -> float:
-        """The number that a text stands for; raise StoreError (INVALID_CONFIG) where it is none of this type."""
+        """The number that a text stands for; raise StoreError (INVALID_CONFIG) where it is none of
+        this type.
+        """
         text = text.strip()
         if self.type is SettingType.DOUBLE:
             self._check_that(_DECIMAL_NUMBER.fullmatch(text) is not None, text, "a number")
             return float(text)
         bits = _BITS[self.type]
         self._check_that(_WHOLE_NUMBER.fullmatch(text) is not None, text, "a whole number")
-        self._check_that(-(1 << (bits - 1)) <= int(text) < 1 << (bits - 1), text, f"a whole number of {bits} bits")
+        self._check_that(
+            -(1 << (bits - 1)) <= int(text) < 1 << (bits - 1),
+            text,
+            f"a whole number of {bits} bits",
+        )
         return int(text)
 
     def _check_range(self, number: float, text: str) -> None:
         ranges = [each for each in self.allowed if not isinstance(each, str)]
         wanted = " or ".join(f"{low:g} to {high:g}" for low, high in ranges)
-        self._check_that(not ranges or any(low <= number <= high for low, high in ranges), text, wanted)
+        self._check_that(
+            not ranges or any(low <= number <= high for low, high in ranges), text, wanted
+        )
 
     def _check_items(self, items: list[str]) -> None:
         if self.name.endswith(".throttled.replicas"):
-            self._check_that(items in ([], ["*"]) or all(map(_THROTTLED.fullmatch, items)), ",".join(items), "* or partition:broker,...")
+            self._check_that(
+                items in ([], ["*"]) or all(map(_THROTTLED.fullmatch, items)),
+                ",".join(items),
+                "* or partition:broker,...",
+            )
         elif self.allowed:
-            self._check_that(set(items) <= set(self.allowed), ",".join(items), f"some of {', '.join(map(str, self.allowed))}")
+            self._check_that(
+                set(items) <= set(self.allowed),
+                ",".join(items),
+                f"some of {', '.join(map(str, self.allowed))}",
+            )
 
     def _check_that(self, is_right: bool, text: str, wanted: str) -> None:
         if not is_right:

@@ -10,7 +10,8 @@ from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.settings.setting import Setting, SettingType
 from aioprod.testing.broker.store_error import StoreError
 
-# Name, type, default, the broker's setting behind it, values allowed: words, or ranges low..high. A dash stands for none.
+# Name, type, default, the broker's setting behind it, values allowed: words, or ranges low..high. A
+# dash stands for none.
 _TABLE = """
 cleanup.policy                          list    delete              log.cleanup.policy                    compact|delete
 compression.gzip.level                  int     -1                  compression.gzip.level                -1..-1|1..9
@@ -57,7 +58,13 @@ def topic_settings() -> dict[str, Setting]:
 def _parse(line: str) -> Setting:
     name, kind, default, broker_name, allowed = line.split()
     values = () if allowed == "-" else tuple(map(_range_or_word, allowed.split("|")))
-    return Setting(name, SettingType[kind.upper()], default.strip('"'), broker_name=broker_name.strip("-"), allowed=values)
+    return Setting(
+        name,
+        SettingType[kind.upper()],
+        default.strip('"'),
+        broker_name=broker_name.strip("-"),
+        allowed=values,
+    )
 
 
 def _range_or_word(text: str) -> str | tuple[float, float]:
@@ -67,7 +74,9 @@ def _range_or_word(text: str) -> str | tuple[float, float]:
 
 @dataclass(slots=True, frozen=True)
 class TopicConfig:
-    """The topic settings that change what the broker does; all others are kept and shown, but do nothing."""
+    """The topic settings that change what the broker does; all others are kept and shown, but do
+    nothing.
+    """
 
     max_message_bytes: int
     log_append_time: bool = False
@@ -95,11 +104,15 @@ class TopicConfig:
 
 
 def check_values(overrides: Mapping[str, str | None]) -> None:
-    """Raise StoreError (INVALID_CONFIG) for settings that a topic does not have, and for values that they can't have."""
+    """Raise StoreError (INVALID_CONFIG) for settings that a topic does not have, and for values
+    that they can't have.
+    """
     for name, text in overrides.items():
         setting = topic_settings().get(name)
         if setting is None:
-            raise StoreError(ErrorCode.INVALID_CONFIG, f"{name}: there is no topic setting of that name")
+            raise StoreError(
+                ErrorCode.INVALID_CONFIG, f"{name}: there is no topic setting of that name"
+            )
         if text is None:
             raise StoreError(ErrorCode.INVALID_CONFIG, f"{name}: a value is wanted, not null")
         setting.check(text)
@@ -108,9 +121,14 @@ def check_values(overrides: Mapping[str, str | None]) -> None:
 def check_together(values: Mapping[str, str]) -> None:
     """Raise StoreError (INVALID_CONFIG) for values that contradict each other or the broker."""
     if int(values["min.compaction.lag.ms"]) > int(values["max.compaction.lag.ms"]):
-        raise StoreError(ErrorCode.INVALID_CONFIG, "min.compaction.lag.ms must not be above max.compaction.lag.ms")
+        raise StoreError(
+            ErrorCode.INVALID_CONFIG,
+            "min.compaction.lag.ms must not be above max.compaction.lag.ms",
+        )
     if _is_true(values["remote.storage.enable"]):
-        raise StoreError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: this broker has no remote storage")
+        raise StoreError(
+            ErrorCode.INVALID_CONFIG, "remote.storage.enable: this broker has no remote storage"
+        )
 
 
 def _is_true(text: str) -> bool:
