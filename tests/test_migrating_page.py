@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import aiokafka
 import confluent_kafka
 import pytest
-from doc_blocks import python_blocks, table_rows
 
 import aioprod
 from aioprod.config import ClientConfig
 from aioprod.consumer_config import ConsumerConfig
 from aioprod.producer_config import ProducerConfig
 from aioprod.testing import EmbeddedCluster
+from tests.testing.doc_blocks import python_blocks, table_rows
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it reads its schemas by a function that is deprecated

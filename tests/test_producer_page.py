@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from doc_blocks import python_blocks, run_block, table_rows
 
 import aioprod
 from aioprod import (
@@ -26,6 +25,7 @@ from aioprod import (
 from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster, fail, hold
+from tests.testing.doc_blocks import python_blocks, run_block, table_rows
 
 PAGE = (Path(__file__).parent.parent / "docs" / "producer.md").read_text()
 # The texts by which the tests below choose the page's blocks.

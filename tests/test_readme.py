@@ -10,13 +10,13 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import doc_blocks
 import httpx
 import pytest
-from doc_blocks import python_blocks
 
 from aioprod import Producer, RecordMetadata, TopicPartition
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from tests.testing import doc_blocks
+from tests.testing.doc_blocks import python_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

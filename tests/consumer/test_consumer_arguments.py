@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from number_topics import TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 from aioprod import ConfigError, Consumer, ConsumerClosedError, OffsetAndMetadata
 from aioprod.testing import EmbeddedCluster
+from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 Call = Callable[[Any], Awaitable[object] | object]
 

@@ -8,11 +8,11 @@ import asyncio
 import gc
 
 import pytest
-from number_topics import TOPIC, TP, consumer_of, fill, numbers, reading
 
 from aioprod import Consumer, ConsumerStatus
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, hold
+from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, reading
 
 
 async def assert_no_task_left(before: set[asyncio.Task[object]], number: int) -> None:

@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from fault_proxy import FaultProxy
 
 from aioprod import Admin, Consumer, ConsumerRecord, LogTruncationError, Producer, TopicPartition
 from aioprod.admin import NewTopic
@@ -22,6 +21,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
+from tests.testing.fault_proxy import FaultProxy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(240)]
 

@@ -8,7 +8,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from number_topics import TOPIC, TP, consumer_of, fill, numbers, take
 
 from aioprod import (
     ConfigError,
@@ -23,6 +22,7 @@ from aioprod import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail, hold
+from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, take
 
 GROUP: dict[str, Any] = {"group_id": "g", "session_timeout_ms": 6_000, "heartbeat_interval_ms": 50}
 

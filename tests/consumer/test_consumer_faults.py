@@ -11,7 +11,6 @@ import time
 from typing import Any, cast
 
 import pytest
-from number_topics import FAST, TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 from aioprod import (
     BrokerConnectionError,
@@ -38,6 +37,7 @@ from aioprod.testing import (
     fail,
     throttle,
 )
+from tests.consumer.number_topics import FAST, TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
     cast("ErrorCode", number) for number in (134, 999, -7)

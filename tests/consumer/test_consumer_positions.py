@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from number_topics import TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 from aioprod import (
     ConfigError,
@@ -21,6 +20,7 @@ from aioprod import (
 from aioprod.consumer_config import OffsetReset
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer, hold
+from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 OTHER = TopicPartition(TOPIC, 1)
 

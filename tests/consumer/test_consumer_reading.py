@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import pytest
-from number_topics import FAST, TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 from aioprod import (
     ConcurrentUseError,
@@ -34,6 +33,7 @@ from aioprod.consumer.requests import Requests
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.testing import EmbeddedCluster, hold
+from tests.consumer.number_topics import FAST, TOPIC, TP, consumer_of, fill, numbers, reading, take
 
 
 async def test_async_for_getone_and_getmany_hand_out_every_record_once(

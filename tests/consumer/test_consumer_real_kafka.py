@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from number_topics import FAST, numbers, take
 
 from aioprod import (
     Admin,
@@ -20,6 +19,7 @@ from aioprod import (
     Producer,
     TopicPartition,
 )
+from tests.consumer.number_topics import FAST, numbers, take
 
 pytestmark = pytest.mark.kafka
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from number_topics import TOPIC, consumer_of, fill, numbers, take
 
 from aioprod import AuthenticationError
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from tests.consumer.number_topics import TOPIC, consumer_of, fill, numbers, take
 
 LOGIN: dict[str, Any] = {
     "security_protocol": "SASL_PLAINTEXT",

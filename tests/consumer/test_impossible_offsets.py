@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from number_topics import TOPIC, consumer_of, fill, numbers, reading
 
 from aioprod import (
     BrokerError,
@@ -23,6 +22,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import EARLIEST, LATEST, list_offsets
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer
+from tests.consumer.number_topics import TOPIC, consumer_of, fill, numbers, reading
 
 BAD, GOOD = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 LARGEST = (1 << 63) - 1

@@ -12,12 +12,12 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from number_topics import TOPIC
 
 from aioprod import Consumer, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, delay, drop_after, drop_before, hold, throttle
 from aioprod.testing.simulation import SimulatedLoop
+from tests.consumer.number_topics import TOPIC
 
 PARTITIONS = 4
 RECORDS = 400

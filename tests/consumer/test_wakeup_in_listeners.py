@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from number_topics import TOPIC, TP, consumer_of, fill, numbers, take
 
 from aioprod import RebalanceListener, TopicPartition
 from aioprod.errors import WakeupError
 from aioprod.testing import EmbeddedCluster
+from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, take
 
 LIMIT_S = 5.0
 GROUP: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_report import Report
-from fault_stage import Stage, running_stage
+
+from tests.faults.harness.fault_report import Report
+from tests.faults.harness.fault_stage import Stage, running_stage
 
 _rows = pytest.StashKey[list[dict[str, Any]]]()
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import fault_courses as courses
 import pytest
-from fault_load import AioprodLoad
-from fault_planted import PLANTED_BUGS, PlantedBug
-from fault_report import Report
-from fault_stage import SESSION_SECONDS, Outcome, Stage, led_by
-from fault_timeline import Failure
-from fault_transactions import TransactionLoad
+
+from tests.faults.harness import fault_courses as courses
+from tests.faults.harness.fault_load import AioprodLoad
+from tests.faults.harness.fault_planted import PLANTED_BUGS, PlantedBug
+from tests.faults.harness.fault_report import Report
+from tests.faults.harness.fault_stage import SESSION_SECONDS, Outcome, Stage, led_by
+from tests.faults.harness.fault_timeline import Failure
+from tests.faults.harness.fault_transactions import TransactionLoad
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(600)]
 

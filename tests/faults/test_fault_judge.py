@@ -8,15 +8,15 @@ import asyncio
 from collections import defaultdict
 
 import pytest
-from fault_load import PARTITIONS, AioprodLoad
-from fault_planted import PLANTED_BUGS, PlantedBug
-from fault_timeline import Timeline, middle
 
 from aioprod import TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, close, delay, drop_after, drop_before
 from aioprod.testing.simulation.checkers import Finding, check
 from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
+from tests.faults.harness.fault_load import PARTITIONS, AioprodLoad
+from tests.faults.harness.fault_planted import PLANTED_BUGS, PlantedBug
+from tests.faults.harness.fault_timeline import Timeline, middle
 
 SECONDS = 0.6
 

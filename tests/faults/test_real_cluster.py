@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from fault_stage import NODES, Stage
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.testing.real_cluster import RealCluster
+from tests.faults.harness.fault_stage import NODES, Stage
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from foreign_cluster import ForeignCluster
-from go_programs import build_client_tests, build_kfake
-from kfake_cluster import KfakeCluster, kfake_cluster
-from librdkafka_mock import LibrdkafkaMock, librdkafka_mock
+
+from tests.judges.programs.foreign_cluster import ForeignCluster
+from tests.judges.programs.go_programs import build_client_tests, build_kfake
+from tests.judges.programs.kfake_cluster import KfakeCluster, kfake_cluster
+from tests.judges.programs.librdkafka_mock import LibrdkafkaMock, librdkafka_mock
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from java_tools import run_tool
 
 from aioprod import Producer
 from aioprod.testing import EmbeddedCluster
+from tests.judges.programs.java_tools import run_tool
 
 pytestmark = [pytest.mark.kafka, pytest.mark.judges]
 

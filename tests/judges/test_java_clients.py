@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import trustme
-from java_tools import properties_file, run_tool, running_tool
 
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from tests.judges.programs.java_tools import properties_file, run_tool, running_tool
 
 pytestmark = [pytest.mark.kafka, pytest.mark.judges]
 

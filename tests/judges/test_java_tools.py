@@ -11,13 +11,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from java_tools import Event, Finished, RunningTool, properties_file, run_tool, running_tool
 
 from aioprod import ErrorCode, Producer, TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, drop_after, fail
+from tests.judges.programs.java_tools import (
+    Event,
+    Finished,
+    RunningTool,
+    properties_file,
+    run_tool,
+    running_tool,
+)
 
 pytestmark = pytest.mark.kafka  # it needs Java and Kafka's jars
 

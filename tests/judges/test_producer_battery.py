@@ -14,11 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bounded_producer import running
-from foreign_cluster import ForeignCluster
-from kfake_cluster import KfakeCluster
-from librdkafka_mock import LibrdkafkaMock
-from reading import Stored, read_all
 
 from aioprod import (
     Delivery,
@@ -29,6 +24,11 @@ from aioprod import (
     RecordTooLargeError,
 )
 from aioprod.protocol.api_keys import ApiKey
+from tests.judges.programs.foreign_cluster import ForeignCluster
+from tests.judges.programs.kfake_cluster import KfakeCluster
+from tests.judges.programs.librdkafka_mock import LibrdkafkaMock
+from tests.judges.programs.reading import Stored, read_all
+from tests.testing.bounded_producer import running
 
 LIMIT_SECONDS = 20.0
 COUNT = 300

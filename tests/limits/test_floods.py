@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from bad_servers import coordinate
 
 from aioprod import Consumer, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from aioprod.testing import EmbeddedCluster, fail
 from aioprod.testing.simulation import run
+from tests.testing.bad_servers import coordinate
 
 SECONDS = 5
 # Back-off from 100 ms to a second gives some ten; retry_backoff_ms alone, which some waits begin

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from bad_servers import GRACE_S, KINDS, ORDERS, Row, time_of
 
 from aioprod import Admin, Consumer, Producer, TopicPartition
 from aioprod.admin import (
@@ -25,6 +24,7 @@ from aioprod.admin import (
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.testing import EmbeddedCluster
+from tests.testing.bad_servers import GRACE_S, KINDS, ORDERS, Row, time_of
 
 TP = TopicPartition(ORDERS, 0)
 BLOCK_MS, REQUEST_MS, DELIVERY_MS, API_MS, CLOSE_MS = 7_000, 3_000, 11_000, 9_000, 30_000

@@ -6,10 +6,11 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-import leaks
 import pytest
 import trustme
-from certificates import Certificates
+
+from tests.net.certificates import Certificates
+from tests.testing import leaks
 
 
 @pytest.fixture(scope="session")

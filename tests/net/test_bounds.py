@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from bad_servers import coordinate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +34,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.registry import REQUESTS
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer, throttle
 from aioprod.testing.simulation import run
+from tests.testing.bad_servers import coordinate
 
 ANY_INT = st.one_of(
     st.integers(-(2**31), 2**31 - 1), st.sampled_from([-(2**31), -1, 0, 1, 99, 2**31 - 1])

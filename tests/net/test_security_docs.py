@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Certificates
 
 import aioprod
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from tests.net.certificates import Certificates
 
 TEXT = (Path(aioprod.__file__).parents[1] / "docs" / "security.md").read_text()
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from certificates import Certificates
 
 from aioprod import Admin, Consumer, OAuthToken, Producer
 from aioprod.security import SASL_MECHANISMS
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from tests.net.certificates import Certificates
 
 SECRET = "hunter2"
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import trustme
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from certificates import Certificates, private_key
 
 from aioprod import Producer
 from aioprod.config import ClientConfig
@@ -28,6 +27,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.security import OAuthToken
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
+from tests.net.certificates import Certificates, private_key
 
 pytestmark = pytest.mark.kafka
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from certificates import Certificates
 
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
@@ -28,6 +27,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.security import OAuthToken
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
+from tests.net.certificates import Certificates
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 USER = "alice, of =2C"

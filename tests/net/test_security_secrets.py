@@ -10,7 +10,6 @@ import io
 from collections.abc import AsyncIterator
 from typing import Any
 
-import leaks
 import pytest
 
 from aioprod import Producer
@@ -23,6 +22,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.security import OAuthToken
 from aioprod.testing import Action, BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
+from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
 SHORT = "hunter2"  # also cut short it must not appear

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import KEY_PASSWORD, Certificates, private_key
 
 from aioprod.config import ClientConfig
 from aioprod.errors import ConfigError
 from aioprod.net.tls import tls_context
 from aioprod.security import OAuthToken, new_tls_context
+from tests.net.certificates import KEY_PASSWORD, Certificates, private_key
 
 SECRET = "very secret"
 SCRAM: dict[str, Any] = {

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import trustme
-from certificates import KEY_PASSWORD, Certificates
 
 from aioprod.config import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
@@ -20,6 +19,7 @@ from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from tests.net.certificates import KEY_PASSWORD, Certificates
 
 
 def config(**settings: Any) -> ClientConfig:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import leaks
 import pytest
 import trustme
-from certificates import Certificates, private_key
 
 from aioprod import AuthenticationError, ConfigError, Producer
 from aioprod.net.tls import tls_context
 from aioprod.security import SecurityConfig, new_tls_context
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from tests.net.certificates import Certificates, private_key
+from tests.testing import leaks
 
 #: The context itself is used as it is: nothing is made from it.
 OWN = "ssl_context"

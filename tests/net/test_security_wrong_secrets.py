@@ -8,7 +8,6 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-import leaks
 import pytest
 
 import aioprod
@@ -22,6 +21,7 @@ from aioprod.net.handshake import connect
 from aioprod.producer_config import ProducerConfig
 from aioprod.security import OAuthToken, SecurityConfig, is_secret
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
 NUMBER = 48_151_623_421

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bounded_producer import running
 
 from aioprod import (
     BufferExhaustedError,
@@ -35,6 +34,7 @@ from aioprod.protocol.message import Message
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, fail, hold, hold_answer
+from tests.testing.bounded_producer import running
 
 LIMIT_SECONDS = 10.0
 FAST: dict[str, Any] = {

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bounded_producer import running
 
 from aioprod import DeliveryTimeoutError, ErrorCode, Producer
 from aioprod.metrics import BatchSent, ProducerObserver
@@ -29,6 +28,7 @@ from aioprod.testing import (
     hold_answer,
     throttle,
 )
+from tests.testing.bounded_producer import running
 
 LIMIT_SECONDS = 10.0
 FAST = {

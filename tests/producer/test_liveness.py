@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bounded_producer import running
 
 from aioprod import DeliveryTimeoutError, KafkaError, Producer, ProducerClosedError
 from aioprod.cluster import coordinators
@@ -23,6 +22,7 @@ from aioprod.net import brokers, silence
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.testing import EmbeddedCluster, change_answer, hold_answer
+from tests.testing.bounded_producer import running
 
 LIMIT_SECONDS = 5.0
 SILENCE_SECONDS = 0.05

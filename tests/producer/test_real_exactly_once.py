@@ -26,19 +26,6 @@ from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from fault_proxy import (
-    CutAnswer,
-    CutRequest,
-    Fault,
-    FaultProxy,
-    Hold,
-    Plan,
-    RandomFaults,
-    SingleBytes,
-    Stall,
-)
-from raw_client import RawClient
-from raw_transactions import V1, TransactionalClient, ask_until
 
 from aioprod import (
     AbortableTransactionError,
@@ -56,6 +43,19 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
+from tests.testing.fault_proxy import (
+    CutAnswer,
+    CutRequest,
+    Fault,
+    FaultProxy,
+    Hold,
+    Plan,
+    RandomFaults,
+    SingleBytes,
+    Stall,
+)
+from tests.testing.raw_client import RawClient
+from tests.testing.raw_transactions import V1, TransactionalClient, ask_until
 
 pytestmark = pytest.mark.kafka
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from arrow_rows import assert_nothing_held, number_of, numbered, where
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -42,6 +41,7 @@ from aioprod import (
 from aioprod.producer import arrow, arrow_partitions
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
+from tests.producer.arrow_rows import assert_nothing_held, number_of, numbered, where
 
 NOW = 1_700_000_000_000
 LIMIT_S = 30.0

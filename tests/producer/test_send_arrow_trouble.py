@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from arrow_rows import assert_nothing_held, number_of, numbered, where
 
 from aioprod import (
     AbortableTransactionError,
@@ -27,6 +26,7 @@ from aioprod import (
 from aioprod.producer.batch import ProducerBatch
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, drop_after, fail, hold
+from tests.producer.arrow_rows import assert_nothing_held, number_of, numbered, where
 
 NOW = 1_700_000_000_000
 LIMIT_S = 30.0

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol import arrow_reader
@@ -21,6 +20,7 @@ from aioprod.protocol.compression import Codec, compress
 from aioprod.protocol.record_batch import read_header
 from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records
+from tests.protocol.record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 records = st.tuples(
     timestamps,

@@ -16,7 +16,6 @@ import cramjam
 import lz4.frame  # type: ignore[import-untyped]
 import pytest
 import zstandard
-from codec_backends import BACKENDS, using
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from aioprod.protocol.compression import (
     compress,
     decompress,
 )
+from tests.protocol.codec_backends import BACKENDS, using
 
 
 @pytest.fixture(scope="module", autouse=True, params=BACKENDS)

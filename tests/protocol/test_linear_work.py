@@ -12,17 +12,17 @@ from functools import partial
 
 import pytest
 import zstandard
-from codec_backends import BACKENDS, using
-from counted_work import counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_bytes import BASE, record
 
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.protocol.compression import Codec, compress, decompress
 from aioprod.protocol.record_batch import build_batch
 from aioprod.protocol.record_reader import iter_batches, read_columns
+from tests.protocol.codec_backends import BACKENDS, using
+from tests.protocol.counted_work import counted
+from tests.protocol.record_bytes import BASE, record
 
 #: Lines and bytes for each byte of a batch and of what it holds decompressed. Records alike, which
 #: are most, cost 2 as rows and 9 as columns, and no batch here costs more than 5 and 10.

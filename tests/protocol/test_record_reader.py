@@ -11,7 +11,6 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
-from record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.compression import Codec, compress
@@ -24,6 +23,7 @@ from aioprod.protocol.record_reader import (
     read_columns,
     read_records,
 )
+from tests.protocol.record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 entries = st.lists(
     st.tuples(

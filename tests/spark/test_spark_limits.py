@@ -12,7 +12,6 @@ import pkgutil
 from typing import Any
 
 import pytest
-from bad_servers import GRACE_S, KINDS, ORDERS, Row, time_of
 
 import aioprod.spark
 from aioprod import Producer, TopicPartition
@@ -47,6 +46,7 @@ from aioprod.spark.source_options import parse_source_options
 from aioprod.spark.starting import start_patiently, start_producer
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import PreparedTransaction
+from tests.testing.bad_servers import GRACE_S, KINDS, ORDERS, Row, time_of
 
 TP = TopicPartition(ORDERS, 0)
 BLOCK_MS, REQUEST_MS, DELIVERY_MS, API_MS, CONNECT_MS = 7_000, 3_000, 11_000, 9_000, 5_000

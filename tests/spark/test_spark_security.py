@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import leaks
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
@@ -33,6 +32,7 @@ from aioprod.spark.sink_options import SinkOptions, parse_sink_options
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.source_options import parse_source_options
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
+from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
 SHORT = "hunter2"

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from raw_client import RawClient
-
 from aioprod.protocol.message import Message, Request
+from tests.testing.raw_client import RawClient
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 _SETTLE_SECONDS = 10.0

@@ -10,9 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-from raw_client import LIMIT_SECONDS, RawClient
-from raw_transactions import ask_until, name
-
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message, Request
@@ -35,6 +32,8 @@ from aioprod.protocol.messages.offset_delete import (
 )
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.testing.raw_client import LIMIT_SECONDS, RawClient
+from tests.testing.raw_transactions import ask_until, name
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")

@@ -9,8 +9,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from raw_client import RawClient, fetch_request, make_batch, produce_request
-
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import (
@@ -47,6 +45,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from aioprod.protocol.record_reader import iter_batches, read_batch_records
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 V1 = {"produce": 11, "end": 4, "offsets": 4}
 V2 = {"produce": 12, "end": 5, "offsets": 5}

@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from raw_admin import BROKER, TOPIC
-from raw_client import RawClient, fetch_request, make_batch, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError
@@ -48,6 +46,8 @@ from aioprod.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_admin import BROKER, TOPIC
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, until
 
 SET, DELETE = 0, 1
 PREFERRED, UNCLEAN = 0, 1

@@ -15,9 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from both_brokers import BothBrokers, comparable
-from raw_admin import BROKER, TOPIC
-from raw_client import RawClient, fetch_request, make_batch, produce_request
 
 from aioprod.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -95,6 +92,9 @@ from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.handlers import SUPPORTED
 from aioprod.testing.broker.settings.topic_settings import topic_settings
+from tests.testing.both_brokers import BothBrokers, comparable
+from tests.testing.raw_admin import BROKER, TOPIC
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 VALUES = [

@@ -7,9 +7,6 @@ import uuid
 from typing import Any
 
 import pytest
-from raw_admin import admin_requests
-from raw_client import RawClient, make_batch
-from raw_group import group_requests
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
@@ -64,6 +61,9 @@ from aioprod.protocol.messages.txn_offset_commit import (
 )
 from aioprod.testing import EmbeddedCluster, fail
 from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
+from tests.testing.raw_admin import admin_requests
+from tests.testing.raw_client import RawClient, make_batch
+from tests.testing.raw_group import group_requests
 
 EVERY_VERSION = [
     (key, version)

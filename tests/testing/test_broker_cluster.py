@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError
@@ -29,6 +28,7 @@ from aioprod.protocol.messages.list_offsets import (
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
 from aioprod.testing import EmbeddedCluster, change_answer, fail
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 BATCH = make_batch([b"x"])
 NOBODY = -1

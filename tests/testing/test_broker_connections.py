@@ -10,7 +10,6 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 from aioprod.errors import ConfigError, KafkaTimeoutError, ProtocolError
 from aioprod.protocol.framing import encode_request
@@ -19,6 +18,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.connection import MAX_FRAME_BYTES, FrameAssembler
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 
 @given(frames=st.lists(st.binary(min_size=1, max_size=50), max_size=10), data=st.data())

@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import pytest
-from raw_client import RawClient, make_batch, produce_request, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaTimeoutError
@@ -28,6 +27,7 @@ from aioprod.testing import (
     split,
     throttle,
 )
+from tests.testing.raw_client import RawClient, make_batch, produce_request, until
 
 BATCH = make_batch([b"x"])
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, produce_request
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
@@ -31,6 +30,7 @@ from aioprod.protocol.messages.list_offsets import (
 )
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 Conversation = Callable[[RawClient, str], Coroutine[Any, Any, list[object]]]
 HOUR_MS = 3_600_000

@@ -7,13 +7,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.fetch_sessions import FetchSessions, Place
 from aioprod.testing.broker.store_error import StoreError
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, until
 
 VERSION = 12
 

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from raw_client import RawClient, until
-from raw_group import RawMember, Scene, assignment, open_scene, subscription
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaTimeoutError
@@ -19,6 +17,8 @@ from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail
 from aioprod.testing.broker.groups.coordinator import GroupCoordinator
 from aioprod.types import TopicPartition
+from tests.testing.raw_client import RawClient, until
+from tests.testing.raw_group import RawMember, Scene, assignment, open_scene, subscription
 
 QUICK = GroupSettings(min_session_timeout_ms=50)
 

@@ -14,9 +14,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from raw_client import RawClient, make_batch
-from raw_group import Scene, open_scene, subscription
-from raw_transactions import ask_until
 
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.protocol.messages.describe_configs import (
@@ -30,6 +27,9 @@ from aioprod.protocol.messages.describe_topic_partitions import (
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_client import RawClient, make_batch
+from tests.testing.raw_group import Scene, open_scene, subscription
+from tests.testing.raw_transactions import ask_until
 
 Conversation = Callable[[Scene], Coroutine[Any, Any, list[object]]]
 TWO_WAYS = [("range", b"r"), ("roundrobin", b"rr")]

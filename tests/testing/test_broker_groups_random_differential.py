@@ -16,11 +16,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from raw_client import LIMIT_SECONDS, RawClient
-from raw_group import RawMember, Scene, open_scene
 
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_client import LIMIT_SECONDS, RawClient
+from tests.testing.raw_group import RawMember, Scene, open_scene
 
 Action = Callable[[RawMember], Coroutine[Any, Any, object]]
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from raw_client import RawClient
-from raw_group import RawMember, Scene, open_scene, subscription
 
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.testing import EmbeddedCluster, GroupSettings
 from aioprod.testing.real_kafka import RealKafka
+from tests.testing.raw_client import RawClient
+from tests.testing.raw_group import RawMember, Scene, open_scene, subscription
 
 UNIT_MS = 500
 # Sessions and timeouts that begin before their time is taken: between two whole numbers of units.

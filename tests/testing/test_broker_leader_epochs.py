@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import PartitionData
@@ -25,6 +24,7 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.leader_epochs import LeaderEpochs
+from tests.testing.raw_client import RawClient, fetch_request, make_batch
 
 NONE = (-1, -1)
 

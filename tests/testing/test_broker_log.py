@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from raw_client import make_batch
-
 from aioprod.protocol.record_batch import check_crc, read_header
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing.broker.log import (
@@ -14,6 +12,7 @@ from aioprod.testing.broker.log import (
     stamp_log_append_time,
     wait_for_append,
 )
+from tests.testing.raw_client import make_batch
 
 
 def append(log: PartitionLog, *timestamps: int) -> int:

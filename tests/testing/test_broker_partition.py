@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_client import make_batch
 
 from aioprod.protocol.record_batch import read_header
 from aioprod.testing.broker.cluster import NOBODY, Leadership
@@ -18,6 +17,7 @@ from aioprod.testing.broker.markers import build_marker
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import ProducerStates
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
+from tests.testing.raw_client import make_batch
 
 NODES = (1, 2, 3)
 PID = 7

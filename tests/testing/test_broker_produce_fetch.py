@@ -8,7 +8,6 @@ import asyncio
 import time
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -22,6 +21,7 @@ from aioprod.protocol.messages.produce import PartitionProduceData, ProduceReque
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.handlers import SUPPORTED
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 PRODUCE_BY_NAME = range(SUPPORTED[0][0], 13)
 FETCH_BY_NAME = range(SUPPORTED[1][0], 13)

@@ -9,7 +9,6 @@ import math
 import uuid
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, produce_request
 
 from aioprod.errors import BrokerError
 from aioprod.protocol.framing import encode_request
@@ -29,6 +28,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.quotas.limits import Limits
 from aioprod.testing.broker.quotas.meter import Meter
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 RAW = "raw"  # the client id of RawClient

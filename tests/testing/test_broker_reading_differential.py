@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -40,6 +39,7 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_client import RawClient, fetch_request, make_batch
 
 Conversation = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
 ZERO = uuid.UUID(int=0)

@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, produce_request, until
-from raw_transactions import V1, V2, TransactionalClient
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError
@@ -22,6 +20,8 @@ from aioprod.protocol.messages.list_offsets import (
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_transactions import V1, V2, TransactionalClient
 
 BATCH = make_batch([b"x"])
 NOBODY = -1

@@ -18,7 +18,6 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import KafkaError as LibrdkafkaError
 from confluent_kafka import Producer as LibrdkafkaProducer
-from raw_client import RawClient
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
@@ -32,6 +31,7 @@ from aioprod.protocol.messages.sasl_authenticate import (
 )
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
+from tests.testing.raw_client import RawClient
 
 PASSWORD = "pencil"
 LIMIT_S = 20.0

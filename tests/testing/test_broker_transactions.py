@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from raw_client import RawClient, fetch_request, make_batch, produce_request, until
-from raw_transactions import V1, V2, Member, TransactionalClient
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
@@ -27,6 +25,8 @@ from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, drop_b
 from aioprod.testing.broker.transaction_timers import TransactionTimers
 from aioprod.testing.broker.transactions import TransactionState
 from aioprod.types import TopicPartition
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_transactions import V1, V2, Member, TransactionalClient
 
 LAST_EPOCH = 2**15 - 2
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,10 +7,16 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from raw_transactions import V1
-from test_broker_transactions_differential import CONVERSATIONS, Conversation, expiry, hold, members
 
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_transactions import V1
+from tests.testing.test_broker_transactions_differential import (
+    CONVERSATIONS,
+    Conversation,
+    expiry,
+    hold,
+    members,
+)
 
 # Requests that 3.9 does not know; groups that have no members, of which its coordinator says other
 # things than that of 4.1.

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
-from raw_client import RawClient, fetch_request
-from raw_transactions import GROUP, TRANSACTION, V1, V2, Member, TransactionalClient
 
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_client import RawClient, fetch_request
+from tests.testing.raw_transactions import GROUP, TRANSACTION, V1, V2, Member, TransactionalClient
 
 Conversation = Callable[[TransactionalClient], Coroutine[Any, Any, list[object]]]
 PARTITIONS = 2

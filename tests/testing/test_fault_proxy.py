@@ -9,11 +9,19 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from fault_proxy import CutAnswer, CutRequest, Fault, FaultProxy, RandomFaults, SingleBytes, Stall
-from raw_client import RawClient, make_batch, produce_request, until
 
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster
+from tests.testing.fault_proxy import (
+    CutAnswer,
+    CutRequest,
+    Fault,
+    FaultProxy,
+    RandomFaults,
+    SingleBytes,
+    Stall,
+)
+from tests.testing.raw_client import RawClient, make_batch, produce_request, until
 
 
 @pytest.fixture

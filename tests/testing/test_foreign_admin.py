@@ -16,9 +16,9 @@ from aiokafka.admin import NewTopic as AiokafkaTopic
 from aiokafka.admin.config_resource import ConfigResource as AiokafkaResource
 from aiokafka.admin.config_resource import ConfigResourceType as AiokafkaResourceType
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from java_client import JavaClients, java_clients
 
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from tests.testing.java_client import JavaClients, java_clients
 
 with warnings.catch_warnings():
     warnings.simplefilter(

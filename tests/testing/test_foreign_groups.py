@@ -19,10 +19,10 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener as AiokafkaListener
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
-from raw_client import RawClient, make_batch, until
 
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import TopicPartition as Place
+from tests.testing.raw_client import RawClient, make_batch, until
 
 with warnings.catch_warnings():
     warnings.simplefilter(

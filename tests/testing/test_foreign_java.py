@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from java_client import JavaClients, java_clients
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from aioprod.error_codes import ErrorCode
@@ -16,6 +15,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
 from aioprod.testing.broker.transactions import TransactionState
 from aioprod.types import TopicPartition as Place
+from tests.testing.java_client import JavaClients, java_clients
 
 pytestmark = pytest.mark.kafka  # it needs Java and Kafka's jars
 

@@ -13,11 +13,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener as AiokafkaListener
 from confluent_kafka import Consumer as ConfluentConsumer
-from raw_client import until
 
 from aioprod import Consumer
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.broker.groups.view import ConsumerGroup
+from tests.testing.raw_client import until
 
 LIMIT_SECONDS = 20.0
 ROUNDS = 12

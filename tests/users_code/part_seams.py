@@ -9,14 +9,20 @@ import random
 from functools import partial
 from typing import Any
 
-import users_part
-from producer_seams import QUICK, cluster, expect_next, expect_six, send_six, sending
-from seams import Run, Seam, absorbed, caused, logged, provided
-
 from aioprod import Producer, ProducerInterceptor
 from aioprod.errors import AuthenticationError, ConfigError
 from aioprod.security import OAuthToken
 from aioprod.testing import BrokerSecurity
+from tests.users_code import users_part
+from tests.users_code.producer_seams import (
+    QUICK,
+    cluster,
+    expect_next,
+    expect_six,
+    send_six,
+    sending,
+)
+from tests.users_code.seams import Run, Seam, absorbed, caused, logged, provided
 
 # -- tokens ---------------------------------------------------------------------------------------
 
@@ -131,7 +137,9 @@ async def import_part(run: Run) -> None:
     closed = Part.closed
 
     async def from_config() -> Producer:
-        return Producer.from_config({"interceptor.classes": [Part, "users_part.on_import.Part"]})
+        return Producer.from_config(
+            {"interceptor.classes": [Part, "tests.users_code.users_part.on_import.Part"]}
+        )
 
     users_part.fail = run.fail
     await run.note(from_config())

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from seams import Run, Seam, caused, logged, passed
-
 from aioprod import (
     Delivery,
     JsonSerializer,
@@ -26,6 +24,7 @@ from aioprod.errors import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
+from tests.users_code.seams import Run, Seam, caused, logged, passed
 
 PARTITIONS = 3
 QUICK: dict[str, Any] = {

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from seams import Run, Seam, logged_in_thread
-
 from aioprod.spark import ProgressListener, QueryProgress
+from tests.users_code.seams import Run, Seam, logged_in_thread
 
 
 async def progress(run: Run) -> None:

@@ -6,12 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from consumer_seams import CONSUMER_SEAMS, GROUP, ZERO, cluster, consumer_of, read, reading
-from discovery import optional_attributes, seams_of_parameters, seams_of_settings
-from part_seams import OAUTH, PART_SEAMS, SECURITY, good_token
-from producer_seams import PRODUCER_SEAMS, QUICK
-from seams import ENDS_PROGRAM, KINDS, Seam, run_seam
-from spark_seams import SPARK_SEAMS
 
 from aioprod import Assignor, ConsumerInterceptor, ConsumerRecord, Producer, RebalanceListener
 from aioprod.config import ClientConfig
@@ -19,6 +13,20 @@ from aioprod.errors import DeserializationError
 from aioprod.net.authentication import new_mechanism
 from aioprod.security import OAuthToken
 from aioprod.testing import EmbeddedCluster
+from tests.users_code.consumer_seams import (
+    CONSUMER_SEAMS,
+    GROUP,
+    ZERO,
+    cluster,
+    consumer_of,
+    read,
+    reading,
+)
+from tests.users_code.discovery import optional_attributes, seams_of_parameters, seams_of_settings
+from tests.users_code.part_seams import OAUTH, PART_SEAMS, SECURITY, good_token
+from tests.users_code.producer_seams import PRODUCER_SEAMS, QUICK
+from tests.users_code.seams import ENDS_PROGRAM, KINDS, Seam, run_seam
+from tests.users_code.spark_seams import SPARK_SEAMS
 
 SEAMS = [*PRODUCER_SEAMS, *PART_SEAMS, *CONSUMER_SEAMS, *SPARK_SEAMS]
 # Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver.

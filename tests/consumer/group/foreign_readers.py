@@ -14,7 +14,8 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from group_readers import LIMIT_S
+
+from tests.consumer.group.group_readers import LIMIT_S
 
 _ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 

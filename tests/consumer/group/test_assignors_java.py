@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from java_client import JavaClients, java_clients
 
 from aioprod.consumer.group.assignors import (
     Assignor,
@@ -26,6 +25,7 @@ from aioprod.protocol.consumer_protocol import (
     encode_subscription,
 )
 from aioprod.types import TopicPartition
+from tests.testing.java_client import JavaClients, java_clients
 
 pytestmark = pytest.mark.kafka
 

@@ -9,13 +9,13 @@ import re
 from typing import Any
 
 import pytest
-from group_driver import Driver, Listener, shared_out
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail, hold_answer
 from aioprod.types import OffsetAndMetadata, TopicPartition
+from tests.consumer.group.group_driver import Driver, Listener, shared_out
 
 EAGER: dict[str, Any] = {"partition_assignment_strategy": ("range",)}
 COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": ("cooperative-sticky",)}

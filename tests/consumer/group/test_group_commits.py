@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
-from group_driver import Driver, shared_out
 
 from aioprod import Producer
 from aioprod.consumer.group.assignors import MemberSubscription, RebalanceProtocol
@@ -19,6 +18,7 @@ from aioprod.interceptors import ConsumerInterceptor
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail, hold
 from aioprod.types import OffsetAndMetadata, TopicPartition
+from tests.consumer.group.group_driver import Driver, shared_out
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

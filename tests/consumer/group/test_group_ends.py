@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from group_readers import make_topic
 
 from aioprod import (
     BrokerError,
@@ -28,6 +27,7 @@ from aioprod import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail, hold_answer
+from tests.consumer.group.group_readers import make_topic
 
 QUICK: dict[str, Any] = {
     "auto_offset_reset": "earliest",

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from group_readers import Reader, check_once, come_and_go, make_topic
 
 from aioprod.testing import EmbeddedCluster, GroupSettings
+from tests.consumer.group.group_readers import Reader, check_once, come_and_go, make_topic
 
 PARTITIONS = 6
 EAGER = {"partition_assignment_strategy": ("range",)}

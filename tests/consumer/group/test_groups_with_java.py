@@ -15,13 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from group_readers import check_once, make_topic
-from process_members import LIMIT_S, ProcessMember, compile_java_member, java_command, our_command
 
 from aioprod import Admin, Producer, TopicPartition
 from aioprod.testing import EmbeddedCluster, GroupSettings
 from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.real_kafka import RealKafka
+from tests.consumer.group.group_readers import check_once, make_topic
+from tests.consumer.group.process_members import (
+    LIMIT_S,
+    ProcessMember,
+    compile_java_member,
+    java_command,
+    our_command,
+)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.judges, pytest.mark.timeout(240)]
 

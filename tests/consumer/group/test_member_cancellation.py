@@ -8,13 +8,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from group_driver import Driver, Listener, shared_out
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, fail, hold
 from aioprod.types import TopicPartition
+from tests.consumer.group.group_driver import Driver, Listener, shared_out
 
 EAGER: dict[str, Any] = {"partition_assignment_strategy": ("range",)}
 COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": ("cooperative-sticky",)}

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from foreign_readers import AiokafkaReader, ConfluentReader
-from group_readers import Reader, check_once, come_and_go, make_topic
+
+from tests.consumer.group.foreign_readers import AiokafkaReader, ConfluentReader
+from tests.consumer.group.group_readers import Reader, check_once, come_and_go, make_topic
 
 PARTITIONS = 6
 PAIRS = [

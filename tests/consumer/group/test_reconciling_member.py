@@ -7,8 +7,6 @@ import uuid
 from typing import Any
 
 import pytest
-from group_driver import Driver, Listener, shared_out
-from group_readers import make_topic
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.error_codes import ErrorCode
@@ -24,6 +22,8 @@ from aioprod.protocol.messages.create_partitions import (
 )
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from tests.consumer.group.group_driver import Driver, Listener, shared_out
+from tests.consumer.group.group_readers import make_topic
 
 NEW: dict[str, Any] = {"group_protocol": "consumer"}
 

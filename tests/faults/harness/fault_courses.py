@@ -6,10 +6,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from fault_proxy import CutAnswer, CutRequest, Fault, Plan, SingleBytes, Stall
-from fault_stage import NODES, SECONDS, SESSION_SECONDS, Stage
-
 from aioprod.protocol.api_keys import ApiKey
+from tests.faults.harness.fault_stage import NODES, SECONDS, SESSION_SECONDS, Stage
+from tests.testing.fault_proxy import CutAnswer, CutRequest, Fault, Plan, SingleBytes, Stall
 
 #: A freeze that a cluster does not sit out.
 FREEZE_SECONDS = 12.0

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import confluent_kafka
 from aiokafka import AIOKafkaProducer
-from fault_timeline import Failure, Timeline
 
 from aioprod import Delivery, KafkaError, Producer, TopicPartition
 from aioprod.testing.simulation.checkers import Finding
@@ -31,6 +30,7 @@ from aioprod.testing.simulation.history import (
     SentRecord,
     error_name,
 )
+from tests.faults.harness.fault_timeline import Failure, Timeline
 
 PARTITIONS = 6
 #: Seconds between two records of one task.

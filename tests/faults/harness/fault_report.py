@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fault_stage import Outcome
+from tests.faults.harness.fault_stage import Outcome
 
 
 class Report:

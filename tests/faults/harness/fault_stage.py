@@ -13,11 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fault_load import PARTITIONS, AiokafkaLoad, AioprodLoad, ConfluentLoad, Load
-from fault_proxy import FaultProxy, Plan
-from fault_timeline import Timeline, middle
-from reading import read_all
-
 from aioprod import ErrorCode, TopicPartition
 from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.messages.alter_partition_reassignments import (
@@ -35,6 +30,16 @@ from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
 from aioprod.testing.simulation.checkers import Finding, check
 from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
+from tests.faults.harness.fault_load import (
+    PARTITIONS,
+    AiokafkaLoad,
+    AioprodLoad,
+    ConfluentLoad,
+    Load,
+)
+from tests.faults.harness.fault_timeline import Timeline, middle
+from tests.judges.programs.reading import read_all
+from tests.testing.fault_proxy import FaultProxy, Plan
 
 NODES = (1, 2, 3)
 CLIENTS: tuple[type[AioprodLoad | AiokafkaLoad | ConfluentLoad], ...] = (

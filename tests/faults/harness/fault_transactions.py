@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from fault_load import PARTITIONS, AioprodLoad
-
 from aioprod import AbortableTransactionError, KafkaError, KafkaTimeoutError, Producer
 from aioprod.testing.simulation.history import Ending, error_name
+from tests.faults.harness.fault_load import PARTITIONS, AioprodLoad
 
 _RECORDS = 18
 _PACE_SECONDS = 0.01

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from foreign_cluster import CoordinatorKind, ForeignCluster
+from tests.judges.programs.foreign_cluster import CoordinatorKind, ForeignCluster
 
 _LIMIT_S = 10
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from foreign_cluster import CoordinatorKind, ForeignCluster
 
 from aioprod.protocol.api_keys import ApiKey
+from tests.judges.programs.foreign_cluster import CoordinatorKind, ForeignCluster
 
 _CLOSE_CONNECTION = (
     -195

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from coordinator_script import CoordinatorScript, FakeSender
 
 from aioprod.producer.transactions import TransactionManager
+from tests.producer.transactions.coordinator_script import CoordinatorScript, FakeSender
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])

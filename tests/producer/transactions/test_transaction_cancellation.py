@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from coordinator_script import CoordinatorScript, FakeSender
 
 from aioprod.errors import KafkaError, TransactionStateError
 from aioprod.producer.transactions import TransactionState
 from aioprod.types import TopicPartition
+from tests.producer.transactions.coordinator_script import CoordinatorScript, FakeSender
 
 S = TransactionState
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

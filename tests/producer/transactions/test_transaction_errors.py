@@ -9,17 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
-from coordinator_script import (
-    ADD,
-    ADD_OFFSETS,
-    END,
-    INIT,
-    OFFSETS,
-    CoordinatorScript,
-    FakeSender,
-    broken,
-    until,
-)
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -38,6 +27,17 @@ from aioprod.errors import (
 from aioprod.producer.transactions import TransactionManager, TransactionState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.types import TopicPartition
+from tests.producer.transactions.coordinator_script import (
+    ADD,
+    ADD_OFFSETS,
+    END,
+    INIT,
+    OFFSETS,
+    CoordinatorScript,
+    FakeSender,
+    broken,
+    until,
+)
 
 S = TransactionState
 E = ErrorCode
@@ -45,7 +45,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 OFFSETS_OF_T = {T0: 5}
 
 Made = Callable[..., tuple[FakeSender, TransactionManager]]
-pytest_plugins = ["coordinator_fixtures"]
+pytest_plugins = ["tests.producer.transactions.coordinator_fixtures"]
 
 
 # -- coordinators in trouble -----------------------------------------------------------------------

@@ -8,7 +8,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from coordinator_script import (
+
+from aioprod import AbortableTransactionError, ErrorCode, KafkaError, Producer
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
+from aioprod.testing import EmbeddedCluster, drop_before, fail
+from aioprod.testing.simulation import SimulatedLoop
+from aioprod.types import TopicPartition
+from tests.producer.transactions.coordinator_script import (
     ADD,
     ADD_OFFSETS,
     END,
@@ -18,13 +25,6 @@ from coordinator_script import (
     FakeSender,
     broken,
 )
-
-from aioprod import AbortableTransactionError, ErrorCode, KafkaError, Producer
-from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
-from aioprod.testing import EmbeddedCluster, drop_before, fail
-from aioprod.testing.simulation import SimulatedLoop
-from aioprod.types import TopicPartition
 
 LIMIT_S = 10.0
 T0 = TopicPartition("t", 0)

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from coordinator_script import END, CoordinatorScript, FakeSender, until
 
 from aioprod import PreparedTransaction, Producer
 from aioprod.error_codes import ErrorCode
@@ -24,12 +23,13 @@ from aioprod.producer.transactions import TransactionManager, TransactionState
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
 from aioprod.types import TopicPartition
+from tests.producer.transactions.coordinator_script import END, CoordinatorScript, FakeSender, until
 
 S = TransactionState
 T0 = TopicPartition("t", 0)
 
 Made = Callable[..., tuple[FakeSender, TransactionManager]]
-pytest_plugins = ["coordinator_fixtures"]
+pytest_plugins = ["tests.producer.transactions.coordinator_fixtures"]
 
 
 async def preparing_behind_a_record(

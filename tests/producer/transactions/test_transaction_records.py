@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from coordinator_script import END, INIT, OFFSETS, CoordinatorScript, FakeSender, until
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -23,6 +22,14 @@ from aioprod.errors import (
 from aioprod.producer.transactions import TransactionManager, TransactionState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.types import TopicPartition
+from tests.producer.transactions.coordinator_script import (
+    END,
+    INIT,
+    OFFSETS,
+    CoordinatorScript,
+    FakeSender,
+    until,
+)
 
 S = TransactionState
 E = ErrorCode
@@ -30,7 +37,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 OFFSETS_OF_T = {T0: 5}
 
 Made = Callable[..., tuple[FakeSender, TransactionManager]]
-pytest_plugins = ["coordinator_fixtures"]
+pytest_plugins = ["tests.producer.transactions.coordinator_fixtures"]
 
 
 # -- records that fail -----------------------------------------------------------------------------

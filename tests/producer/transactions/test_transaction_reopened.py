@@ -10,9 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from coordinator_script import ADD, END, INIT, CoordinatorScript, FakeSender, broken
-from raw_client import RawClient
-from raw_transactions import V1, TransactionalClient, ask_until
 
 from aioprod import Producer, ProducerFencedError, TopicPartition
 from aioprod.error_codes import ErrorCode
@@ -22,13 +19,23 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.testing import EmbeddedCluster, drop_before, hold, hold_answer
 from aioprod.testing.broker.transactions import TransactionState
+from tests.producer.transactions.coordinator_script import (
+    ADD,
+    END,
+    INIT,
+    CoordinatorScript,
+    FakeSender,
+    broken,
+)
+from tests.testing.raw_client import RawClient
+from tests.testing.raw_transactions import V1, TransactionalClient, ask_until
 
 LIMIT_S = 10.0
 ENDED = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 T0 = TopicPartition("t", 0)
 FAST: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "linger_ms": 0}
 Made = Callable[..., tuple[FakeSender, TransactionManager]]
-pytest_plugins = ["coordinator_fixtures"]
+pytest_plugins = ["tests.producer.transactions.coordinator_fixtures"]
 
 
 @pytest.fixture(params=[0, 1])

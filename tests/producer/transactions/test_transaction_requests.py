@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from coordinator_script import FakePeer
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError, SerializationError, UnsupportedVersionError
@@ -31,6 +30,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from tests.producer.transactions.coordinator_script import FakePeer
 
 IDENTITY = Identity((4711, 3))
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -1,5 +1,5 @@
 """The query that is killed: numbered rows from a topic, a shuffle, rows to two topics. ``python -m
-spark.crash.crash_query SPEC`` runs it once.
+tests.spark.crash.crash_query SPEC`` runs it once.
 """
 
 from __future__ import annotations

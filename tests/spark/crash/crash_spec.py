@@ -191,8 +191,8 @@ def result_path(spec: Spec) -> Path:
 
 def environment(spec: Spec, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of the child process."""
-    tests = str(Path(__file__).resolve().parents[2])
-    paths = [tests, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
+    root = str(Path(__file__).resolve().parents[3])
+    paths = [root, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **base,
         SPEC_VARIABLE: str(spec.path),

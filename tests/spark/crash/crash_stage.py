@@ -192,7 +192,7 @@ class _Run:
             # A session of its own, by which all that it starts is found; its standard input ends
             # with our process, and so does it.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "spark.crash.crash_query", str(spec.path)],
+                [sys.executable, "-m", "tests.spark.crash.crash_query", str(spec.path)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -5,7 +5,6 @@ not.
 from __future__ import annotations
 
 import pytest
-from histories import P0, P1, Story
 
 from aioprod.testing.simulation.checkers import check
 from aioprod.testing.simulation.history import (
@@ -17,6 +16,7 @@ from aioprod.testing.simulation.history import (
     Promise,
     SentRecord,
 )
+from tests.testing.simulation.histories import P0, P1, Story
 
 
 def anomalies(history: History) -> list[str]:

@@ -16,13 +16,18 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from simulated_program import COUNT, TOPIC, digest_of, produce_through_faults
 
 from aioprod import BrokerConnectionError, DeliveryTimeoutError, Producer, TopicPartition
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import FetchSettings, PartitionReader
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from aioprod.testing.simulation import SimulatedLoop, run
+from tests.testing.simulation.simulated_program import (
+    COUNT,
+    TOPIC,
+    digest_of,
+    produce_through_faults,
+)
 
 _PROGRAM = Path(__file__).with_name("simulated_program.py")
 

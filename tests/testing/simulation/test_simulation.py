@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from mutations import MUTATIONS, Mutation
 
 from aioprod.testing.simulation.command import main
 from aioprod.testing.simulation.simulator import simulate
+from tests.testing.simulation.mutations import MUTATIONS, Mutation
 
 SEEDS = 200
 LIMIT_SECONDS = 110

@@ -1,7 +1,7 @@
 """Fails while it is imported, if a test says so."""
 
-import users_part
 from aioprod import ProducerInterceptor
+from tests.users_code import users_part
 
 users_part.fail()
 
