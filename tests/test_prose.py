@@ -1,0 +1,56 @@
+"""Logs, errors, docstrings, comments and pages use the words that Kafka's and Python's own
+documentation use.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# What not to write, and what to write in its place.
+WORDS = {
+    r"nobody|no one": "no task, no caller, none",
+    r"whoever|whomever": "the caller, the task that",
+    r"somebody|someone|everybody": "another task, a caller, all",
+    r"wherever|whatever it is": "in every place that; any",
+    r"where there (?:is|are)|where it (?:is|was|has)": "if there is; if it is",
+    r"trying on|tries on": "retrying",
+    r"befall(?:s|en)?|heir|thereof|anew": "happen to; new leader; again",
+    r"time-outs?|back-?offs? off|back-off": "timeout, backoff",
+    r"said once|told once": "logged once",
+    r"laid ready|lays? ready": "prepared, ready to return",
+    r"lent out|lends out": "in use, allocated",
+    r"is none of|it is none\b": "is not one of, is invalid",
+    r"one's own|of (?:a|the) user's own": "custom",
+    r"takes? nothing from|get it the right": "is not authorized to",
+    r"behaviour|neighbour|colour|honour|favour|labour|serialise|recognise|initialise|normalise"
+    r"|organis|synchronis|optimis(?!m|tic)|minimis|maximis|cancelation|licence|catalogue|centre": (
+        "American spelling"
+    ),
+    r"inner links": "callbacks",
+    r"put together (?:anew|again)": "rebuilt, rebalanced",
+}
+_BAD = re.compile("|".join(rf"(?:\b(?:{words})\b)" for words in WORDS), re.IGNORECASE)
+ROOMS = sorted(
+    {
+        path.parent.relative_to(ROOT).as_posix()
+        for room in ("aioprod", "tests", "examples", "benchmarks", "docs")
+        for path in (ROOT / room).rglob("*.[pm][yd]")
+    }
+    | {"."}
+)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_words(room: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match.group()}"
+        for path in sorted((ROOT / room).glob("*.[pm][yd]"))
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for match in _BAD.finditer(line)
+    ]
+    assert found == []
