@@ -11,12 +11,11 @@ import os
 import random
 import time
 from collections.abc import Callable
-from itertools import count
 from random import Random
 from types import TracebackType
 from typing import Any
 
-from aioprod.producer import producer
+from aioprod.cluster import client_ids
 
 
 class Ambient:
@@ -40,7 +39,7 @@ class Ambient:
             (random, "Random", _seeded_class(source)),
             (random, "_urandom", source.randbytes),
             (os, "urandom", source.randbytes),
-            (producer, "_client_numbers", count(1)),
+            (client_ids, "_counters", client_ids.new_counters()),
         ]
         self._state = Random(source.getrandbits(64)).getstate()
         self._outside: list[Any] = []

@@ -19,8 +19,9 @@ import confluent_kafka
 from aiokafka import AIOKafkaProducer
 
 from aioprod import Delivery, KafkaError, Producer, TopicPartition
-from aioprod.testing.simulation.checkers import Finding
-from aioprod.testing.simulation.history import (
+from tests.faults.harness.fault_timeline import Failure, Timeline
+from tests.simulation.checkers import Finding
+from tests.simulation.history import (
     OK,
     Content,
     History,
@@ -30,7 +31,6 @@ from aioprod.testing.simulation.history import (
     SentRecord,
     error_name,
 )
-from tests.faults.harness.fault_timeline import Failure, Timeline
 
 PARTITIONS = 6
 #: Seconds between two records of one task.

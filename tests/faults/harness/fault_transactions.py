@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aioprod import AbortableTransactionError, KafkaError, KafkaTimeoutError, Producer
-from aioprod.testing.simulation.history import Ending, error_name
 from tests.faults.harness.fault_load import PARTITIONS, AioprodLoad
+from tests.simulation.history import Ending, error_name
 
 _RECORDS = 18
 _PACE_SECONDS = 0.01

@@ -22,7 +22,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import FetchSettings, PartitionReader
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from aioprod.testing.simulation import SimulatedLoop, run
-from tests.testing.simulation.simulated_program import (
+from tests.simulation.simulated_program import (
     COUNT,
     TOPIC,
     digest_of,

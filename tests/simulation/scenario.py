@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Promise, summarise
+from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Promise, summarise
 
 TOPIC = "t"
 

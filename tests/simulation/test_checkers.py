@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from aioprod.testing.simulation.checkers import check
-from aioprod.testing.simulation.history import (
+from tests.simulation.checkers import check
+from tests.simulation.histories import P0, P1, Story
+from tests.simulation.history import (
     CANCELLED,
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -16,7 +17,6 @@ from aioprod.testing.simulation.history import (
     Promise,
     SentRecord,
 )
-from tests.testing.simulation.histories import P0, P1, Story
 
 
 def anomalies(history: History) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aioprod.testing.simulation.history import (
+from aioprod.types import TopicPartition
+from tests.simulation.history import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     CallTrace,
@@ -15,7 +16,6 @@ from aioprod.testing.simulation.history import (
     SentRecord,
     TransactionTrace,
 )
-from aioprod.types import TopicPartition
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)

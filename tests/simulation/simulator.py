@@ -18,16 +18,16 @@ from typing import Any
 from aioprod.errors import KafkaError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.simulation.checkers import Finding, check
-from aioprod.testing.simulation.faults import Nemesis
-from aioprod.testing.simulation.history import Content, History
 from aioprod.testing.simulation.loop import SimulatedLoop
-from aioprod.testing.simulation.reading import read_along, read_everything
-from aioprod.testing.simulation.scenario import TOPIC, Scenario, draw
 from aioprod.testing.simulation.trace import SimulationError
-from aioprod.testing.simulation.workload import ProducerActor, group_of
-from aioprod.testing.simulation.world import World
 from aioprod.types import TopicPartition
+from tests.simulation.checkers import Finding, check
+from tests.simulation.faults import Nemesis
+from tests.simulation.history import Content, History
+from tests.simulation.reading import read_along, read_everything
+from tests.simulation.scenario import TOPIC, Scenario, draw
+from tests.simulation.workload import ProducerActor, group_of
+from tests.simulation.world import World
 
 _TIME_LIMIT_SECONDS = 3_600.0
 _MOST_LINES = 60
@@ -74,9 +74,7 @@ class Verdict:
                 about[half:-half] = [f"  ... {len(about) - 2 * half} lines ..."]
             lines += about
         hostile = " --hostile" if self.hostile else ""
-        lines.append(
-            f"  replay: python -m aioprod.testing.simulation --seed {self.seed}{hostile} --trace"
-        )
+        lines.append(f"  replay: python -m tests.simulation --seed {self.seed}{hostile} --trace")
         return "\n".join(lines)
 
 

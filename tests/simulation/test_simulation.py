@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioprod.testing.simulation.command import main
-from aioprod.testing.simulation.simulator import simulate
-from tests.testing.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.command import main
+from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.simulator import simulate
 
 SEEDS = 200
 LIMIT_SECONDS = 110
@@ -23,7 +23,7 @@ LIMIT_SECONDS = 110
 
 def command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "aioprod.testing.simulation", *arguments],
+        [sys.executable, "-m", "tests.simulation", *arguments],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
@@ -88,5 +88,5 @@ def test_a_failing_seed_prints_itself_its_settings_and_what_led_there(
     assert "batch_size=" in printed
     assert "\n  lost-write: record " in printed
     assert "sends record" in printed
-    assert "replay: python -m aioprod.testing.simulation --seed 0 --trace" in printed
+    assert "replay: python -m tests.simulation --seed 0 --trace" in printed
     assert printed.endswith("findings in the seeds 0\n")

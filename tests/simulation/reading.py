@@ -16,16 +16,16 @@ from aioprod.consumer.partition_reader import (
     list_offsets,
 )
 from aioprod.errors import KafkaError
-from aioprod.testing.simulation.history import (
+from aioprod.types import TopicPartition
+from tests.simulation.history import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Content,
     Reading,
     error_name,
 )
-from aioprod.testing.simulation.scenario import TOPIC, ReaderPlan
-from aioprod.testing.simulation.world import World
-from aioprod.types import TopicPartition
+from tests.simulation.scenario import TOPIC, ReaderPlan
+from tests.simulation.world import World
 
 _CLIENT_SETTINGS: dict[str, Any] = {
     "request_timeout_ms": 1_000,

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from aioprod.testing.simulation.simulator import simulate
+from tests.simulation.simulator import simulate
 
 _SEEDS_AT_ONCE = 10
 
@@ -66,7 +66,7 @@ def _run_one(seed: int, *, hostile: bool, trace: bool) -> Result:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m aioprod.testing.simulation",
+        prog="python -m tests.simulation",
         description="Drive the client and the embedded cluster through faults, in virtual time.",
     )
     what = parser.add_mutually_exclusive_group(required=True)

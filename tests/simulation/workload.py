@@ -21,7 +21,8 @@ from aioprod.errors import (
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.producer import Producer
-from aioprod.testing.simulation.history import (
+from aioprod.types import ProducerRecord, TopicPartition
+from tests.simulation.history import (
     CANCELLED,
     FLUSH,
     Content,
@@ -32,9 +33,8 @@ from aioprod.testing.simulation.history import (
     TransactionTrace,
     error_name,
 )
-from aioprod.testing.simulation.scenario import TOPIC, ProducerPlan
-from aioprod.testing.simulation.world import World
-from aioprod.types import ProducerRecord, TopicPartition
+from tests.simulation.scenario import TOPIC, ProducerPlan
+from tests.simulation.world import World
 
 _MOST_TRIES = 20
 _PAUSE_SECONDS = 0.05

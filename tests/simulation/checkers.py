@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from aioprod.testing.simulation.history import (
+from aioprod.types import TopicPartition
+from tests.simulation.history import (
     FLUSH,
     OK,
     READ_COMMITTED,
@@ -27,7 +28,6 @@ from aioprod.testing.simulation.history import (
     SentRecord,
     TransactionTrace,
 )
-from aioprod.types import TopicPartition
 
 # A timer fires when its moment has passed, and the task that it wakes has its turn after that.
 _SLACK_SECONDS = 0.02

@@ -14,8 +14,8 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import Action, delay, drop_after, drop_before, fail, hold_answer, throttle
 from aioprod.testing.simulation.network_faults import NetworkFault
-from aioprod.testing.simulation.scenario import TOPIC, Scenario
-from aioprod.testing.simulation.world import World
+from tests.simulation.scenario import TOPIC, Scenario
+from tests.simulation.world import World
 
 _PRODUCE_CODES = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

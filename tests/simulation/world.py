@@ -10,8 +10,8 @@ from typing import Any
 
 from aioprod.errors import KafkaError
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.simulation.history import CANCELLED, OK, History, error_name
 from aioprod.testing.simulation.loop import SimulatedLoop
+from tests.simulation.history import CANCELLED, OK, History, error_name
 
 # So much later than it may be a call is given up as hanging.
 _HOPELESS_SECONDS = 60.0
