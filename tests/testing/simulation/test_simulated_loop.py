@@ -193,7 +193,7 @@ def test_who_spins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         await asyncio.get_running_loop().create_task(spin(), name="the-busy-one")
 
-    monkeypatch.setattr("aioprod.testing.simulation.loop._MOST_STEPS_WITHOUT_WAITING", 5_000)
+    monkeypatch.setattr("aioprod.testing.simulation.loop._MAX_STEPS_WITHOUT_WAITING", 5_000)
     with pytest.raises(SimulationError, match=r"spins(.|\n)*the-busy-one"):
         run(main())
 
