@@ -1,6 +1,4 @@
-"""``python -m tests.simulation --seed N`` runs a seed again; ``--seeds N`` and ``--seeds
-A-B`` run many. See docs/testing.md.
-"""
+"""Run the simulation: ``python -m tests.simulation --seeds A-B``. See docs/testing.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The simulation of the client and the embedded cluster through faults: seeds by the hundred,
-replays, and bugs that it has to find.
+"""The simulation of clients, embedded cluster and faults: no seed has findings, seeds can be
+replayed, and known bugs are found.
 """
 
 from __future__ import annotations
@@ -31,31 +31,30 @@ def command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProces
     )
 
 
-def test_nothing_is_found_in_hundreds_of_seeds() -> None:
-    """What it prints names the seeds that failed, their settings and what led there."""
+def test_hundreds_of_seeds_have_no_findings() -> None:
     result = command("--seeds", str(SEEDS), "--processes", "2")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.startswith(f"{SEEDS} seeds, ")
 
 
 @pytest.mark.parametrize("seed", [1_000, 1_001, 1_002])
-def test_nothing_depends_on_the_order_of_tasks_that_are_ready(seed: int) -> None:
-    verdict = simulate(seed, hostile=True)
-    assert not verdict.findings, verdict.report()
+def test_no_findings_with_ready_tasks_in_random_order(seed: int) -> None:
+    result = simulate(seed, hostile=True)
+    assert not result.findings, result.report()
 
 
-def test_a_seed_goes_the_same_way_again_here_and_in_another_process() -> None:
-    verdict = simulate(3)
-    assert simulate(3).digest == verdict.digest != simulate(4).digest
+def test_a_seed_gives_the_same_run_in_another_process() -> None:
+    result = simulate(3)
+    assert simulate(3).digest == result.digest != simulate(4).digest
     for hash_seed in ("1", "2"):
         replayed = command("--seed", "3", "--trace", hash_seed=hash_seed).stdout
-        assert f"digest {verdict.digest}\n" in replayed
+        assert f"digest {result.digest}\n" in replayed
 
 
 @pytest.fixture
-def unclosed_clients_are_no_fault(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """A run that a planted bug has broken can't close its clients; what was logged keeps them by
-    its tracebacks.
+def ignore_unclosed_clients(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Collect clients that a run with a planted bug could not close; tracebacks in the log refer to
+    them.
     """
     yield
     caplog.clear()
@@ -64,24 +63,23 @@ def unclosed_clients_are_no_fault(caplog: pytest.LogCaptureFixture) -> Iterator[
         gc.collect()
 
 
-@pytest.mark.usefixtures("unclosed_clients_are_no_fault")
+@pytest.mark.usefixtures("ignore_unclosed_clients")
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_a_known_bug_is_found(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation.switch_in(monkeypatch)
+    mutation.plant(monkeypatch)
     found = next(
-        (verdict for seed in mutation.seeds(SEEDS) if (verdict := simulate(seed)).findings), None
+        (result for seed in mutation.seeds(SEEDS) if (result := simulate(seed)).findings), None
     )
-    assert found is not None, f"{SEEDS} seeds have found nothing"
-    # By what it does wrong, not by a crash that any change would bring.
+    assert found is not None, f"{SEEDS} seeds have no findings"
+    # The expected anomaly, not a crash that any change could cause.
     assert mutation.anomalies & {finding.anomaly for finding in found.findings}, found.report()
 
 
-def test_a_failing_seed_prints_itself_its_settings_and_what_led_there(
+def test_a_failing_seed_prints_its_settings_and_history(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    next(
-        mutation for mutation in MUTATIONS if mutation.__name__ == "broker_acknowledges_and_forgets"
-    ).switch_in(monkeypatch)
+    name = "broker_loses_acknowledged_records"
+    next(each for each in MUTATIONS if each.__name__ == name).plant(monkeypatch)
     assert main(["--seeds", "0-0"]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("seed 0: ")
