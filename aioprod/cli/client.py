@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
 
 if TYPE_CHECKING:
-    from aioprod.properties import Form
+    from aioprod.config.kafka_properties import ClientSettings
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
@@ -68,7 +68,7 @@ def command(parser: Parser, work: Work) -> None:
     add_client_options(parser)
 
     def begin(options: argparse.Namespace) -> Coroutine[Any, Any, int]:
-        from aioprod.properties import warn_of_secrets
+        from aioprod.config.properties_file import warn_of_secrets
 
         warn_of_secrets(dict(options.config), "-X", "--config-file")
         return work(options)
@@ -77,20 +77,22 @@ def command(parser: Parser, work: Work) -> None:
 
 
 def client_settings(
-    options: argparse.Namespace, form: Form, defaults: Mapping[str, object] | None = None
+    options: argparse.Namespace,
+    client: ClientSettings,
+    defaults: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """The settings for one kind of client, for its ``from_config``: of the file, then of ``-X``,
     then of ``-b``.
 
     Args:
         options: of the command line.
-        form: the kind of client.
+        client: the kind of client.
         defaults: what else to say where the user does not say it.
 
     Raises:
         ConfigError: the file can't be read, or a line is no setting.
     """
-    from aioprod.properties import read_settings
+    from aioprod.config.properties_file import read_settings
 
     given: dict[str, object] = {}
     if options.config_file is not None:
@@ -98,23 +100,25 @@ def client_settings(
         given |= {
             name: value
             for name, value in lines.items()
-            if form.knows(name) or not _others_know(name)
+            if client.knows(name) or not _others_know(name)
         }
     given |= dict(options.config)
-    settings = {form.find(name): value for name, value in (defaults or {}).items()}
+    settings = {client.python_name(name): value for name, value in (defaults or {}).items()}
     settings |= {
-        name if not form.knows(name) else form.find(name): value for name, value in given.items()
+        name if not client.knows(name) else client.python_name(name): value
+        for name, value in given.items()
     }
     if options.bootstrap_servers is not None:
-        settings[form.find(_SERVERS)] = options.bootstrap_servers
+        settings[client.python_name(_SERVERS)] = options.bootstrap_servers
     return settings
 
 
 def _others_know(name: str) -> bool:
-    from aioprod.admin.config import ADMIN
-    from aioprod.properties import CONSUMER, PRODUCER
+    from aioprod.config.admin import ADMIN
+    from aioprod.config.consumer import CONSUMER
+    from aioprod.config.producer import PRODUCER
 
-    return any(form.knows(name) for form in (ADMIN, CONSUMER, PRODUCER))
+    return any(client.knows(name) for client in (ADMIN, CONSUMER, PRODUCER))
 
 
 def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:

@@ -28,7 +28,7 @@ def add_cluster(commands: Commands[Parser]) -> None:
 def admin_client(options: argparse.Namespace) -> Admin:
     """The admin client that a command asks for."""
     from aioprod.admin import Admin
-    from aioprod.admin.config import ADMIN
+    from aioprod.config.admin import ADMIN
 
     return Admin.from_config(client_settings(options, ADMIN))
 

@@ -115,7 +115,7 @@ class Start(NamedTuple):
 async def _consume(options: argparse.Namespace) -> int:
     from aioprod import Consumer
     from aioprod.cli.formats import FormatError, json_line, pattern
-    from aioprod.properties import CONSUMER
+    from aioprod.config.consumer import CONSUMER
 
     if options.group is not None and (
         options.partition is not None or options.start.kind not in (BEGINNING, END) or options.exit

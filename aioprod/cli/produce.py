@@ -74,7 +74,7 @@ class _Sent(NamedTuple):
 
 async def _produce(options: argparse.Namespace) -> int:
     from aioprod import Producer
-    from aioprod.properties import PRODUCER
+    from aioprod.config.producer import PRODUCER
 
     make = _maker(options)
     producer = Producer.from_config(client_settings(options, PRODUCER))

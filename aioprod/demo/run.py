@@ -18,6 +18,7 @@ from rich.console import Console
 
 from aioprod import KafkaError, Producer
 from aioprod.cluster.client import ClusterClient
+from aioprod.config.producer import ProducerSettings
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
@@ -29,7 +30,6 @@ from aioprod.demo.sending import FlightSender, FlightTopics, SendReport
 from aioprod.demo.spark_job import SparkJob
 from aioprod.demo.summary import summarise
 from aioprod.demo.topics import count_records, create_topics
-from aioprod.producer_config import ProducerSettings
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.java import find_java

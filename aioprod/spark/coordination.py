@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.coordinators import CoordinatorType
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import SecretSettings
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
-from aioprod.secrecy import SecretSettings
 from aioprod.spark.errors import SinkError
 from aioprod.spark.starting import start_patiently
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+from aioprod.config.jaas import parse_jaas
 from aioprod.errors import ConfigError
-from aioprod.jaas import parse_jaas
 from aioprod.spark.json_options import MAX_OFFSET, shown
 from aioprod.spark.token_provider import ImportedTokenProvider
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aioprod.config.producer import ProducerConfig
+from aioprod.config.redaction import SecretSettings, hide_arguments
 from aioprod.errors import ConfigError
-from aioprod.producer_config import ProducerConfig
-from aioprod.secrecy import SecretSettings, hide_arguments
 from aioprod.spark.options import (
     SET_BY_SPARK,
     SINK_NAMES,

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
-from aioprod.secrecy import hide_arguments
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import (
     EARLIEST,

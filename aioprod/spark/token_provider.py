@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable
 
+from aioprod.config.plugins import import_object
+from aioprod.config.security import OAuthToken
 from aioprod.errors import ConfigError
-from aioprod.parts import find
-from aioprod.security import OAuthToken
 
 _SETTING = "sasl_oauth_token_provider"
 
@@ -25,7 +25,7 @@ class ImportedTokenProvider:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._provider = found = find(_SETTING, path, is_secret=True)
+        self._provider = found = import_object(_SETTING, path, is_secret=True)
         if not (inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(_call_of(found))):
             expected = "the import path of an async function that returns an OAuthToken"
             raise ConfigError(f"{_SETTING}: must be {expected}")

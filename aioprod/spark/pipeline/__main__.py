@@ -18,8 +18,8 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from aioprod.config.properties_file import read_settings, warn_of_secrets
 from aioprod.errors import ConfigError
-from aioprod.properties import read_settings, warn_of_secrets
 from aioprod.spark.pipeline.failure import failure_reason
 from aioprod.spark.pipeline.figures import WATERMARK
 from aioprod.spark.pipeline.options import PipelineOptions
