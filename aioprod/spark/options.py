@@ -219,7 +219,7 @@ def positive(given: Mapping[str, str], name: str) -> int | None:
 
 
 def whole(given: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
-    # Python refuses to parse thousands of digits.
+    text = given.get(name.lower())
     if text is None:
         return None
     number = int(text) if _WHOLE.fullmatch(text.strip()) else None
@@ -230,11 +230,11 @@ def whole(given: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
     return number
 
 
-# Python refuses to read some thousand digits.
+# Python refuses to parse thousands of digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _TIME = re.compile(r"([0-9]{1,15})\s*(ms|s|m|min|h|d|)")
 _MILLISECONDS = {
-    """Parse a duration as Spark writes it: ``500ms``, ``90s``, ``15m``, ``1h``."""
+    "": 1,
     "ms": 1,
     "s": 1000,
     "m": 60_000,
@@ -245,23 +245,23 @@ _MILLISECONDS = {
 
 
 def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
-    """A time as Spark writes it: ``500ms``, ``90s``, ``15m``, ``1h``."""
+    """Parse a duration as Spark writes it: ``500ms``, ``90s``, ``15m``, ``1h``."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None:
+        expected = "a time such as 500ms, 90s, 15m or 1h"
+        raise ConfigError(f"option {name} must be {expected}, got {shown(text)}")
+    return int(match[1]) * _MILLISECONDS[match[2]]
+
+
+def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Give each setting of a dataclass the type of its default: Spark's options are text. Names may
     have dots. Names that the class doesn't have are passed on unchanged.
 
     Raises:
         ConfigError: if the text is not of that type.
-    """
-    return int(match[1]) * _MILLISECONDS[match[2]]
-
-
-def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Spark's options are text: give each setting of a dataclass the type of its default. Names may
-    have dots.
-
-    Raises:
-        ConfigError: the text is not of that type. Names the class doesn't have are passed on as
-            they are.
     """
     defaults = {item.name: item.default for item in fields(kind)}
     typed: dict[str, Any] = {}

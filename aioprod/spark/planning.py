@@ -1,7 +1,7 @@
 """What the driver asks the brokers: which partitions, from where, to where. Independent of Spark.
 
-Each request to the brokers, with all its retries, ends within ``kafka.default.api.timeout.ms``
-(:attr:`FetchSettings.retry_limit_ms`); the docstrings tell how many requests a coroutine makes.
+Each lookup, a question to the brokers with all its retries, ends within ``kafka.default.api.timeout.ms``
+(:attr:`FetchSettings.retry_limit_ms`); the docstrings tell how many lookups a coroutine makes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 async def select_partitions(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
     """Return the partitions that the options select; none if a pattern matches no topic yet. One
-    request, within ``kafka.default.api.timeout.ms``.
+    lookup, within ``kafka.default.api.timeout.ms``.
 
     Raises:
         BrokerError: if a named topic does not exist or is not authorized for reading.
@@ -62,7 +62,7 @@ async def select_partitions(client: ClusterClient, options: SourceOptions) -> li
 
 
 async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[OffsetRange]:
-    """Return the tasks of a batch read. At most five requests, each within
+    """Return the tasks of a batch read. At most five lookups, each within
     ``kafka.default.api.timeout.ms``.
 
     Raises:
@@ -91,7 +91,7 @@ async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[Offs
 
 
 async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
-    """Return where a new stream begins. At most four requests, each within
+    """Return where a new stream begins. At most four lookups, each within
     ``kafka.default.api.timeout.ms``.
 
     Raises:
@@ -104,7 +104,7 @@ async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offs
 
 
 async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
-    """Return the present end of each partition. Two requests, each within
+    """Return the present end of each partition. Two lookups, each within
     ``kafka.default.api.timeout.ms``.
     """
     return await _ends(client, await select_partitions(client, options), options)
@@ -116,7 +116,7 @@ async def available_offsets(
     """Return the position of each partition of a stream, new ones at their first record, and its
     present end.
 
-    Three requests, each within ``kafka.default.api.timeout.ms``; if ends went back, two more after
+    Three lookups, each within ``kafka.default.api.timeout.ms``; if ends went back, two more after
     a pause of ``fetchOffset.retryIntervalMs``, up to ``fetchOffset.numRetries`` times.
 
     The end is before the position if the topic was recreated or lost records and this loss is
@@ -144,7 +144,7 @@ async def plan_stream(
     """Return the tasks of a micro-batch; a partition that is new since the last one begins at its
     first record.
 
-    One request at most, within ``kafka.default.api.timeout.ms``.
+    One lookup at most, within ``kafka.default.api.timeout.ms``.
 
     Raises:
         DataLossError: if partitions or offsets are gone and failOnDataLoss is true.

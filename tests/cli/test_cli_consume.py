@@ -326,8 +326,8 @@ def test_whoever_reads_the_output_may_go(filled: ThreadedCluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["missing", "--exit"], 1, "aioprod consume: there is no topic missing"),
-        (["missing", "--group", "mine"], 1, "aioprod consume: there is no topic missing"),
+        (["missing", "--exit"], 1, "aioprod consume: topic missing does not exist"),
+        (["missing", "--group", "mine"], 1, "aioprod consume: topic missing does not exist"),
         (["orders", "-p", "7"], 2, "topic orders has no partition 7: its partitions are 0 to 1"),
         (["orders", "--format", "%x"], 2, "--format: unknown field %x"),
         (

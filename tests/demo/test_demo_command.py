@@ -241,7 +241,7 @@ def test_topics_that_hold_records_are_not_mixed_with_ours(
         "mine.",
     )
     assert again.returncode == 1
-    assert "topic mine.flights already holds" in again.stderr
+    assert "topic mine.flights already has" in again.stderr
     assert "--topic-prefix" in again.stderr
 
 

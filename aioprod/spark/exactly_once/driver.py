@@ -260,8 +260,8 @@ async def check_transactions(coordination: Coordination, written: Collection[Tas
         raise SinkError(
             f"batch {next(iter(written)).attempt.version}: {len(written)} tasks have only "
             f"{len(expected)} transactional ids: the application started "
-            f"more than {NUMBERS} other task attempts at the same time. Nothing of the batch is visible. "
-            "Make batches smaller, or use delivery=at-least-once"
+            f"more than {NUMBERS} other task attempts at the same time. No row of the batch is "
+            "visible. Make batches smaller, or use delivery=at-least-once"
         )
     found = await transactions.describe_transactions(coordination, list(expected))
     now = time.time()

@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Reads flight events (JSON) from a topic. Writes delays by carrier and hour to "
         "another topic, exactly once, and to Parquet; the worst routes to Parquet; and records "
-        "that are not events to a dead-letter topic. Resumes from the checkpoint of an earlier run.",
+        "that are not events to a dead-letter topic. Resumes from an earlier run's checkpoint.",
         allow_abbrev=False,
     )
     _add_places(parser)

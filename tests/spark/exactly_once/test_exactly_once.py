@@ -131,7 +131,7 @@ async def test_a_checkpoint_that_is_older_than_the_topic_is_refused(
     reports = await job.tasks(3, split(rows_of(3), 2))
     await job.batch(4, split(rows_of(4), 2))
     with pytest.raises(
-        NewerDecisionError, match="batch 3 can't be written: batch 4 was written already"
+        NewerDecisionError, match=r"batch 3 can't be written: .* batch 4 was written already"
     ):
         await job.task(3, 0, rows_of(3))
     with pytest.raises(NewerDecisionError, match="batch 4 was written already"):
@@ -446,7 +446,7 @@ async def test_a_decision_that_was_deleted_is_noticed(broker: EmbeddedCluster) -
         )
         for report in reports
     ]
-    with pytest.raises(SinkError, match="says so no more: was it deleted"):
+    with pytest.raises(SinkError, match="no longer has its decision: was the group deleted"):
         await gone.commit(0, moved)
 
 
