@@ -35,7 +35,7 @@ def add_broker(commands: Commands[Parser]) -> None:
         "--port",
         type=port,
         default=9092,
-        help="first node's port; further nodes use the next ones; 0: any free (default: %(default)s)",
+        help="first node's port; others use the next ones; 0: any free (default: %(default)s)",
     )
     broker.add_argument(
         "--nodes",

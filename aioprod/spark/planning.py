@@ -1,6 +1,6 @@
 """What the driver asks the brokers: which partitions, from where, to where. Independent of Spark.
 
-Each lookup, a question to the brokers with all its retries, ends within ``kafka.default.api.timeout.ms``
+Each lookup, with all its retries, ends within ``kafka.default.api.timeout.ms``
 (:attr:`FetchSettings.retry_limit_ms`); the docstrings tell how many lookups a coroutine makes.
 """
 

@@ -298,7 +298,7 @@ def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -
         assert seen.startswith(b"\r\x1b[Kread " if command == "consume" else b"\r\x1b[Ksent ")
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(LIMIT_S) == 130
-    with contextlib.suppress(OSError):  # nobody has the other end any more
+    with contextlib.suppress(OSError):  # the other end is closed
         while more := os.read(ours, 1000):
             seen += more
     os.close(ours)

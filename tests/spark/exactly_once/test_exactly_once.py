@@ -1,5 +1,5 @@
 """What the exactly-once sink does where nothing dies: replays, mismatches, several drivers,
-zombies, time-outs, brokers that move and refuse.
+zombies, timeouts, brokers that move and refuse.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ async def test_a_sweep_spares_what_another_driver_may_still_decide(broker: Embed
 async def test_what_an_earlier_write_decided_and_did_not_finish_is_finished_by_the_next(
     broker: EmbeddedCluster,
 ) -> None:
-    """As with txnAppId, where nobody has to do the same write again."""
+    """As with txnAppId, when the same write is never repeated."""
     job = Job(broker.bootstrap_servers)
     with killed_at(driver, "end_decided", "before"):
         await job.batch(0, split(rows_of(0), 3))
