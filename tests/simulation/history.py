@@ -1,7 +1,7 @@
-"""What happened in one run, told by the clients' side: who sent what, what came of it, what was
-read, what took how long.
+"""The history of a run as the clients saw it: what was sent and with which outcome, what was read,
+and how long calls took.
 
-Plain data: the checkers (`checkers.py`) judge it afterwards, and unit tests make histories up.
+Plain data. `checkers.py` checks it after the run; unit tests build histories by hand.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ CANCELLED = "cancelled"
 
 
 class Moment(NamedTuple):
-    """A point of the history: its place in the order of all that was noted, and the time in seconds
-    of the loop's clock.
+    """A point in the history: its place in the order of all events, and the loop's time in
+    seconds.
     """
 
     order: int
     at: float
 
 
-class Promise(Enum):
-    """What a producer's settings promise of a record that was acknowledged."""
+class Guarantee(Enum):
+    """What a producer's settings guarantee for an acknowledged record."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
-    UNLESS_LEADER_DIES = "at least once, unless its leader dies"
+    UNLESS_LEADER_FAILS = "at least once, unless its leader fails"
     NOTHING = "nothing"
 
 
 class Content(NamedTuple):
-    """What a record is made of."""
+    """Key, value and headers of a record."""
 
     key: bytes | None
     value: bytes | None
@@ -48,12 +48,12 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, key: bytes | None, value: bytes | None, headers: Headers) -> Content:
-        """The same, with the headers as a tuple."""
+        """Return the content with the headers as a tuple."""
         return cls(key, value, tuple(headers))
 
 
-class Place(NamedTuple):
-    """Where a record is said or found to be."""
+class RecordPosition(NamedTuple):
+    """A partition and an offset."""
 
     partition: TopicPartition
     offset: int
@@ -61,23 +61,23 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class SentRecord:
-    """One record and what became of it.
+    """A record and its outcome.
 
     Attributes:
         number: unique in the run.
-        producer: the name of the producer that was given it.
-        partition: the partition that was asked for; None where the producer had the choice.
+        producer: the name of its producer.
+        partition: the requested partition; None if the producer chooses.
         called: when `send` was called.
-        transaction: the number of the producer's transaction that it was sent in.
-        returned: when `send` came back, be it with an error; None where it never did.
-        refusal: what `send` raised. The record must not be in the log, unless it is ``CANCELLED``:
-            then nobody knows.
-        resolved: when its delivery got its outcome.
-        place: where the acknowledgement says it is; offset -1 where it does not say.
-        error: what its delivery failed with.
-        never_left: whether that error says that it was never sent to a broker.
-        waits: how many times the call that it belongs to may wait for max.block.ms: for each of its
-            records, and its turn.
+        transaction: the number of the producer's transaction.
+        returned: when `send` returned or raised; None if it did not.
+        refusal: the error that `send` raised. The record must not be in the log, unless the error
+            is ``CANCELLED``.
+        resolved: when the delivery was resolved.
+        position: the acknowledged position; offset -1 if unknown.
+        error: the error of the delivery.
+        never_left: whether the error means that the record was never sent to a broker.
+        waits: how many times the call may wait for max.block.ms: once for each record, and once for
+            its turn.
     """
 
     number: int
@@ -90,29 +90,29 @@ class SentRecord:
     returned: Moment | None = None
     refusal: str | None = None
     resolved: Moment | None = None
-    place: Place | None = None
+    position: RecordPosition | None = None
     error: str | None = None
     never_left: bool = False
     waits: int = 1
 
     @property
-    def taken(self) -> bool:
-        """Whether `send` has returned: there is a delivery."""
+    def accepted(self) -> bool:
+        """Whether `send` returned a delivery."""
         return self.returned is not None and self.refusal is None
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the producer said that the broker has it."""
-        return self.place is not None
+        """Whether the delivery succeeded."""
+        return self.position is not None
 
     @property
     def forbidden(self) -> bool:
-        """Whether it is certain that it was never given to a broker."""
+        """Whether the record must not be in the log."""
         return self.never_left or self.refusal not in (None, CANCELLED)
 
 
-class Ending(Enum):
-    """How a transaction ended, as far as its producer could tell."""
+class TransactionOutcome(Enum):
+    """How a transaction ended, as far as its producer knows."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -122,26 +122,26 @@ class Ending(Enum):
 
 @dataclass(slots=True)
 class TransactionTrace:
-    """One transaction of one producer.
+    """A transaction of a producer.
 
     Attributes:
-        commit_called: when its commit was asked for first; None where it never was.
-        ended: when its ending was known.
-        group_position: the position that it commits for a consumer group; None where it commits
-            none. They grow with each transaction of an id.
+        commit_called: when its commit was first called; None if it was not.
+        ended: when its outcome was known.
+        group_offset: the offset that it commits for a consumer group, or None. It increases with
+            each transaction of a transactional id.
     """
 
     producer: str
     number: int
     begun: Moment
-    ending: Ending = Ending.OPEN
+    outcome: TransactionOutcome = TransactionOutcome.OPEN
     commit_called: Moment | None = None
     ended: Moment | None = None
-    group_position: int | None = None
+    group_offset: int | None = None
 
 
 class Read(NamedTuple):
-    """One record that a reader got; ``number`` is None where its content is none that was sent."""
+    """A record that a reader received; ``number`` is None if no producer sent this content."""
 
     moment: Moment
     offset: int
@@ -150,12 +150,12 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class Reading:
-    """What one reader got of one partition, in its order.
+    """The records that a reader received from a partition, in order.
 
     Attributes:
-        final: whether it read the whole log after everything had ended.
-        start: the first offset that it asked for.
-        failure: what it ended with, where it did not end by itself.
+        final: whether it read the whole log at the end of the run.
+        start: the first offset that it fetched.
+        failure: the error that ended it, or None.
     """
 
     name: str
@@ -169,12 +169,12 @@ class Reading:
 
 @dataclass(slots=True)
 class CallTrace:
-    """One call with a limit on its time, such as a flush.
+    """A call with a time limit, such as a flush.
 
     Attributes:
-        limit: seconds that it may take.
-        must_succeed: whether nothing entitles it to fail.
-        ended: when it was over; None where it never was.
+        limit: the time limit in seconds.
+        must_succeed: whether it is not allowed to fail.
+        ended: when it ended; None if it did not.
         outcome: ``OK``, ``CANCELLED`` or the error's name.
     """
 
@@ -189,19 +189,19 @@ class CallTrace:
 
 @dataclass(slots=True)
 class ProducerTrace:
-    """What is known of one producer.
+    """A producer and what its settings guarantee.
 
     Attributes:
-        ordered: whether its settings promise the order of the calls of `send` per partition.
-        delivery_limit: seconds within which every delivery has an outcome.
-        send_limit: seconds within which `send` comes back.
-        may_be_fatal: whether anything that was done to it entitles it to a fatal error.
-        fatal: the error after which it could not go on.
-        leftovers: what it held when it was closed: bytes, batches, tasks.
+        ordered: whether each partition keeps the order of the calls of `send`.
+        delivery_limit: seconds within which each delivery is resolved.
+        send_limit: seconds within which `send` returns.
+        may_be_fatal: whether a fatal error is allowed, as for a fenced producer.
+        fatal: the fatal error, or None.
+        leftovers: bytes, batches and tasks that were left after closing.
     """
 
     name: str
-    promise: Promise
+    guarantee: Guarantee
     ordered: bool
     delivery_limit: float
     send_limit: float
@@ -212,7 +212,7 @@ class ProducerTrace:
 
 
 class Line(NamedTuple):
-    """One line of the trace: ``subjects`` are what it is about, such as ``record 17``."""
+    """A line of the trace; ``subjects`` names what it is about, such as ``record 17``."""
 
     moment: Moment
     text: str
@@ -224,19 +224,17 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """All of one run.
+    """The history of a run.
 
     Attributes:
-        suspensions: when the whole process stood still, and for how many seconds: nobody can keep a
-            limit meanwhile.
-        leader_died: whether a node was killed without a warning, which may cost records that only
-            it had.
-        group_positions: per transactional id the position that the broker has at the end, where
-            there is one.
-        stored: per partition offset and number of all records as the broker has them at the end,
-            without asking a client.
-        leftovers: what was left when all was closed: tasks, connections, callbacks that failed.
-        unexpected_log: lines of the log that tell of a fault of the library.
+        suspensions: when the process was suspended, and for how many seconds; these do not count
+            against limits.
+        leader_failed: whether a leader failed, which may lose records that only it had.
+        group_offsets: the committed offset at the end, by transactional id.
+        stored: offsets and record numbers of all records in the broker's log at the end, by
+            partition, read without a client.
+        leftovers: tasks, connections and failed callbacks that were left after closing.
+        unexpected_log: log lines that report a bug of the library.
     """
 
     clock: Callable[[], float]
@@ -247,33 +245,33 @@ class History:
     producers: dict[str, ProducerTrace] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     suspensions: list[tuple[float, float]] = field(default_factory=list)
-    leader_died: bool = False
-    group_positions: dict[str, int] = field(default_factory=dict)
+    leader_failed: bool = False
+    group_offsets: dict[str, int] = field(default_factory=dict)
     stored: dict[TopicPartition, list[tuple[int, int | None]]] = field(default_factory=dict)
     leftovers: list[str] = field(default_factory=list)
     unexpected_log: list[str] = field(default_factory=list)
     _by_content: dict[Content, int] = field(default_factory=dict)
 
     def note(self, text: str, *subjects: str) -> Moment:
-        """Write a line of the trace and return its moment."""
+        """Add a line to the trace and return its moment."""
         moment = Moment(len(self.lines), self.clock())
         self.lines.append(Line(moment, text, subjects))
         return moment
 
     def digest(self) -> str:
-        """A short sum over all lines: the same for the same seed."""
-        sums = hashlib.blake2b(digest_size=8)
+        """Return a digest of all lines: equal for equal seeds."""
+        digest = hashlib.blake2b(digest_size=8)
         for line in self.lines:
-            sums.update(str(line).encode())
-        return sums.hexdigest()
+            digest.update(str(line).encode())
+        return digest.hexdigest()
 
     def about(self, subjects: tuple[str, ...]) -> Iterator[Line]:
-        """The lines about any of these."""
+        """Return the lines about any of these subjects."""
         wanted = set(subjects)
         return (line for line in self.lines if wanted.intersection(line.subjects))
 
     def duration(self, begun: Moment, ended: Moment) -> float:
-        """The seconds between two moments in which the process could do something."""
+        """Return the seconds between two moments, without suspensions."""
         return (
             ended.at
             - begun.at
@@ -290,7 +288,7 @@ class History:
         partition: int | None,
         transaction: int | None,
     ) -> SentRecord:
-        """A call of `send` begins."""
+        """Record that a call of `send` begins."""
         number = len(self.records)
         where = topic if partition is None else f"{topic}-{partition}"
         record = SentRecord(
@@ -304,32 +302,34 @@ class History:
         return record
 
     def begins(self, record: SentRecord) -> None:
-        """The task that calls `send` runs."""
+        """Record that the task that calls `send` has started to run."""
         record.called = self.note(
-            f"record {record.number} is given to its producer", f"record {record.number}"
+            f"record {record.number} is passed to its producer", f"record {record.number}"
         )
 
-    def taken(self, record: SentRecord) -> None:
-        """`send` has returned."""
-        record.returned = self.note(f"record {record.number} is taken", f"record {record.number}")
+    def accepted(self, record: SentRecord) -> None:
+        """Record that `send` has returned."""
+        record.returned = self.note(
+            f"record {record.number} is accepted", f"record {record.number}"
+        )
 
     def refused(self, record: SentRecord, refusal: str) -> None:
-        """`send` has raised."""
+        """Record that `send` has raised an error."""
         record.refusal = refusal
         record.returned = self.note(
-            f"record {record.number} is not taken: {refusal}", f"record {record.number}"
+            f"record {record.number} is refused: {refusal}", f"record {record.number}"
         )
 
-    def acknowledged(self, record: SentRecord, place: Place) -> None:
-        """The delivery has succeeded."""
-        record.place = place
-        where = f"{place.partition.topic}-{place.partition.partition}@{place.offset}"
+    def acknowledged(self, record: SentRecord, position: RecordPosition) -> None:
+        """Record that the delivery has succeeded."""
+        record.position = position
+        where = f"{position.partition.topic}-{position.partition.partition}@{position.offset}"
         record.resolved = self._resolved(
             record, f"record {record.number} is acknowledged at {where}"
         )
 
     def failed(self, record: SentRecord, error: str, *, never_left: bool) -> None:
-        """The delivery has failed."""
+        """Record that the delivery has failed."""
         record.error, record.never_left = error, never_left
         record.resolved = self._resolved(record, f"record {record.number} fails: {error}")
 
@@ -339,13 +339,13 @@ class History:
         return self.note(text, f"record {record.number}")
 
     def number_of(self, content: Content) -> int | None:
-        """Which record this is; None where nobody sent such a one."""
+        """Return the number of the record with this content; None if no producer sent it."""
         return self._by_content.get(content)
 
-    # -- the rest ----------------------------------------------------------------------------------
+    # -- transactions, calls and readers -----------------------------------------------------------
 
     def begin(self, producer: str, number: int) -> TransactionTrace:
-        """A transaction is open."""
+        """Record that a transaction is open."""
         moment = self.note(
             f"{producer} begins transaction {number}", producer, f"{producer} transaction {number}"
         )
@@ -353,20 +353,20 @@ class History:
         self.transactions.append(trace)
         return trace
 
-    def end(self, trace: TransactionTrace, ending: Ending) -> None:
-        """A transaction is over, or its producer will never know."""
-        trace.ending = ending
+    def end(self, trace: TransactionTrace, outcome: TransactionOutcome) -> None:
+        """Record the outcome of a transaction."""
+        trace.outcome = outcome
         subject = f"{trace.producer} transaction {trace.number}"
-        trace.ended = self.note(f"{subject} is {ending.value}", trace.producer, subject)
+        trace.ended = self.note(f"{subject} is {outcome.value}", trace.producer, subject)
 
-    def asks_commit(self, trace: TransactionTrace) -> None:
-        """The commit of a transaction is called."""
+    def commit_called(self, trace: TransactionTrace) -> None:
+        """Record that the commit of a transaction is called."""
         subject = f"{trace.producer} transaction {trace.number}"
         moment = self.note(f"{subject}: commit is called", trace.producer, subject)
         trace.commit_called = trace.commit_called or moment
 
     def call(self, owner: str, name: str, limit: float, *, must_succeed: bool = False) -> CallTrace:
-        """A call with a limit begins."""
+        """Record that a call with a time limit begins."""
         trace = CallTrace(
             name, owner, self.note(f"{owner}: {name} ...", owner), limit, must_succeed
         )
@@ -374,14 +374,14 @@ class History:
         return trace
 
     def returned(self, trace: CallTrace, outcome: str) -> None:
-        """It is over."""
+        """Record that a call has ended."""
         trace.outcome = outcome
-        trace.ended = self.note(f"{trace.owner}: {trace.name} is over: {outcome}", trace.owner)
+        trace.ended = self.note(f"{trace.owner}: {trace.name} ends: {outcome}", trace.owner)
 
     def read(self, reading: Reading, offset: int, content: Content) -> None:
-        """A reader has got a record."""
+        """Record that a reader has received a record."""
         number = self.number_of(content)
-        subject = f"record {number}" if number is not None else "a foreign record"
+        subject = f"record {number}" if number is not None else "an unknown record"
         where = f"{reading.partition.topic}-{reading.partition.partition}@{offset}"
         reading.reads.append(
             Read(self.note(f"{reading.name} reads {subject} at {where}", subject), offset, number)
@@ -389,11 +389,11 @@ class History:
 
 
 def error_name(error: BaseException) -> str:
-    """The error as one line of a trace: kind and text, without what changes from run to run."""
+    """Return the type and message of an error."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def summarise(values: Any) -> str:
-    """Settings as one line."""
+def summarize(values: Any) -> str:
+    """Return settings as one line."""
     return " ".join(f"{name}={value}" for name, value in sorted(dict(values).items()))

@@ -1,5 +1,5 @@
-"""Kafka clients as they are, and the embedded cluster as it is, in a simulation: the same seed
-gives the same run, byte for byte.
+"""Unchanged Kafka clients and the embedded cluster in a simulation: the same seed gives the same
+run, byte for byte.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import FetchSettings, PartitionReader
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from aioprod.testing.simulation import SimulatedLoop, run
-from tests.testing.simulation.simulated_program import (
+from tests.simulation.simulated_program import (
     COUNT,
     TOPIC,
     digest_of,
@@ -32,15 +32,13 @@ from tests.testing.simulation.simulated_program import (
 _PROGRAM = Path(__file__).with_name("simulated_program.py")
 
 
-def test_the_same_seed_gives_the_same_run_again_and_another_seed_another() -> None:
+def test_equal_seeds_give_equal_runs() -> None:
     first, again, other = digest_of(1), digest_of(1), digest_of(2)
     assert first == again
     assert first != other
 
 
-def test_the_same_seed_gives_the_same_run_in_another_process_that_hashes_texts_differently() -> (
-    None
-):
+def test_equal_seeds_give_equal_runs_in_processes_with_other_hash_seeds() -> None:
     programs = [
         subprocess.Popen(
             [sys.executable, _PROGRAM, "3"],
@@ -55,19 +53,19 @@ def test_the_same_seed_gives_the_same_run_in_another_process_that_hashes_texts_d
     assert [digest.strip() for digest in digests] == [digest_of(3)] * 2, errors
 
 
-def test_hostile_runs_can_be_repeated_too() -> None:
+def test_hostile_runs_are_repeatable() -> None:
     assert digest_of(1, hostile=True) == digest_of(1, hostile=True) != digest_of(1)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_record_is_there_once_and_in_order_whatever_the_network_does(seed: int) -> None:
+def test_each_record_is_stored_once_and_in_order(seed: int) -> None:
     values = SimulatedLoop(seed, time_limit_seconds=600).run(produce_through_faults())
     assert sorted(value for partition in values for value in partition) == list(range(COUNT))
     assert all(partition == sorted(partition) for partition in values)
 
 
-async def _ambient_producer() -> list[tuple[int, bytes | None]]:
-    """Nothing is handed in: time and chance are what the standard library says."""
+async def _default_producer() -> list[tuple[int, bytes | None]]:
+    """Use time and random numbers of the standard library."""
     async with (
         EmbeddedCluster(num_partitions=4) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -78,9 +76,9 @@ async def _ambient_producer() -> list[tuple[int, bytes | None]]:
         return [(record.timestamp, record.value) for record in cluster.records(TOPIC)]
 
 
-def test_a_program_that_hands_in_neither_clock_nor_chance_is_repeated_as_well() -> None:
+def test_a_producer_without_clock_and_rng_is_repeatable() -> None:
     loops = [SimulatedLoop(seed) for seed in (1, 1, 2)]
-    first, again, other = [loop.run(_ambient_producer()) for loop in loops]
+    first, again, other = [loop.run(_default_producer()) for loop in loops]
     assert first == again != other
     assert loops[0].digest() == loops[1].digest() != loops[2].digest()
 
@@ -109,19 +107,19 @@ async def _new_port(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "failure",
     [_stop_and_start, _stop_everything, _freeze, _new_port],
-    ids=lambda trouble: trouble.__name__,
+    ids=lambda failure: failure.__name__,
 )
-def test_nodes_stop_freeze_and_come_back(
-    trouble: Callable[[EmbeddedCluster], Coroutine[Any, Any, None]],
+def test_nodes_stop_freeze_and_recover(
+    failure: Callable[[EmbeddedCluster], Coroutine[Any, Any, None]],
 ) -> None:
     async def main() -> list[bytes | None]:
         async with EmbeddedCluster(nodes=3) as cluster:
             cluster.create_topic(TOPIC, 1)
             async with Producer(cluster.bootstrap_servers, request_timeout_ms=2_000) as producer:
                 await (await producer.send(TOPIC, b"before"))
-                troubling = asyncio.get_running_loop().create_task(trouble(cluster))
+                troubling = asyncio.get_running_loop().create_task(failure(cluster))
                 await asyncio.sleep(0.5)
                 await (await producer.send(TOPIC, b"meanwhile"))
                 await troubling
@@ -130,7 +128,7 @@ def test_nodes_stop_freeze_and_come_back(
     assert run(main(), time_limit_seconds=300) == [b"before", b"meanwhile"]
 
 
-def test_a_cluster_that_nobody_reaches_costs_hours_of_virtual_time_only() -> None:
+def test_waiting_hours_for_an_unreachable_cluster_takes_virtual_time() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
@@ -138,7 +136,7 @@ def test_a_cluster_that_nobody_reaches_costs_hours_of_virtual_time_only() -> Non
             EmbeddedCluster() as cluster,
             Producer(cluster.bootstrap_servers, delivery_timeout_ms=7_200_000) as producer,
         ):
-            await (await producer.send(TOPIC, b"reached"))
+            await (await producer.send(TOPIC, b"stored"))
             loop.network.vanish(cluster.address(1))
             begun = loop.time()
             with pytest.raises(DeliveryTimeoutError):
@@ -148,7 +146,7 @@ def test_a_cluster_that_nobody_reaches_costs_hours_of_virtual_time_only() -> Non
     assert run(main()) == pytest.approx(7_200, abs=1)
 
 
-def test_a_frozen_machine_does_not_hold_up_the_start_for_ever() -> None:
+def test_start_fails_if_the_broker_is_frozen() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
@@ -184,7 +182,7 @@ def test_transactions_and_readers() -> None:
     assert run(main(), time_limit_seconds=300) == [b"one", b"three"]
 
 
-def test_a_login_by_scram() -> None:
+def test_scram_authentication() -> None:
     async def main() -> int:
         security = BrokerSecurity(mechanisms=("SCRAM-SHA-256",), users={"alice": "secret"})
         async with EmbeddedCluster(security=security) as cluster:
@@ -217,9 +215,8 @@ async def _aiokafka() -> list[bytes]:
         await producer.start()
         sent = []
         for number in range(100):
-            now_ms = int(
-                loop.wall_clock() * 1000
-            )  # its record builder is compiled, and asks the machine's clock
+            # Its record builder is compiled and would use the real clock.
+            now_ms = int(loop.wall_clock() * 1000)
             sent.append(
                 await producer.send(
                     TOPIC, b"%d" % number, key=b"%d" % (number % 7), timestamp_ms=now_ms
@@ -242,7 +239,7 @@ async def _aiokafka() -> list[bytes]:
         return [record.value or b"" for record in read]
 
 
-def test_another_client_as_it_is_runs_as_well_and_is_repeated() -> None:
+def test_aiokafka_is_repeatable() -> None:
     loops = [SimulatedLoop(seed, time_limit_seconds=300) for seed in (1, 1, 2)]
     first, again, other = [loop.run(_aiokafka()) for loop in loops]
     assert sorted(map(int, first)) == list(range(100)) == sorted(map(int, other))

@@ -1,5 +1,5 @@
-"""What all actors of a run share: the cluster, the history, chance, and calls with a limit on their
-time.
+"""What all producers, readers and faults of a run share: loop, cluster, history, and calls with a
+time limit.
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from typing import Any
 
 from aioprod.errors import KafkaError
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.simulation.history import CANCELLED, OK, History, error_name
 from aioprod.testing.simulation.loop import SimulatedLoop
+from tests.simulation.history import CANCELLED, OK, History, error_name
 
-# So much later than it may be a call is given up as hanging.
-_HOPELESS_SECONDS = 60.0
-# What a cancelled call may take to clean up: closing gives its tasks a second, twice.
-_CLEAN_UP_SECONDS = 2.5
+# A call that exceeds its limit by this is cancelled and reported as hanging.
+_HANG_SECONDS = 60.0
+# How long a cancelled call may take: `close` waits up to a second for its tasks, twice.
+_CLEANUP_SECONDS = 2.5
 
 
-class World:
-    """One run.
-
-    Attributes:
-        loop: with its time, its network and its sources of chance.
-    """
+class RunContext:
+    """The loop, the cluster and the history of a run."""
 
     def __init__(self, loop: SimulatedLoop, cluster: EmbeddedCluster, history: History) -> None:
         self.loop = loop
@@ -33,11 +29,11 @@ class World:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All nodes, also those that are down: as an application's settings name them."""
+        """The addresses of all nodes, including those that are down."""
         return ",".join(self.cluster.address(node) for node in self.cluster.node_ids)
 
     def start_on_host(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a client on a machine of its own, of which the network knows."""
+        """Run a client on its own host of the simulated network."""
         with self.loop.network.host(name):
             return self.loop.create_task(work, name=name)
 
@@ -51,18 +47,24 @@ class World:
         cancel_after: float | None = None,
         must_succeed: bool = False,
     ) -> BaseException | None:
-        """Make a call in a task of its own, cancel it where asked, and return what it raised."""
-        bound = limit if cancel_after is None else min(limit, cancel_after + _CLEAN_UP_SECONDS)
+        """Make a call in a separate task, cancel it if requested, and return the error that it
+        raised.
+
+        Args:
+            limit: the time limit in seconds.
+            cancel_after: seconds after which the call is cancelled; None for never.
+        """
+        bound = limit if cancel_after is None else min(limit, cancel_after + _CLEANUP_SECONDS)
         trace = self.history.call(owner, name, bound, must_succeed=must_succeed)
         task = self.loop.create_task(work, name=f"{owner} {name}")
         alarm = None if cancel_after is None else self.loop.call_later(cancel_after, task.cancel)
-        await asyncio.wait([task], timeout=limit + _HOPELESS_SECONDS)
+        await asyncio.wait([task], timeout=limit + _HANG_SECONDS)
         if alarm is not None:
             alarm.cancel()
         if not task.done():
             self.history.note(f"{owner}: {name} hangs", owner)
             task.cancel()
-            await asyncio.wait([task], timeout=_HOPELESS_SECONDS)
+            await asyncio.wait([task], timeout=_HANG_SECONDS)
             return TimeoutError(name)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self.history.returned(

@@ -1,5 +1,5 @@
-"""The command line of the simulation. It is apart from ``__main__.py``, which processes that are
-started for it can't import.
+"""The command line of the simulation. Separate from ``__main__.py``, which worker processes can't
+import.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from aioprod.testing.simulation.simulator import simulate
+from tests.simulation.simulator import simulate
 
-_SEEDS_AT_ONCE = 10
+_SEEDS_PER_CHUNK = 10
 
 
-class Result(NamedTuple):
-    """What is to be told of a seed: nothing, where ``report`` is empty."""
+class SeedReport(NamedTuple):
+    """The report of a seed; ``report`` is empty if there are no findings."""
 
     seed: int
     virtual_seconds: float
@@ -27,7 +27,7 @@ class Result(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run seeds; return 1 where any of them has findings."""
+    """Run seeds; return 1 if any of them has findings."""
     options = _parse(arguments)
     seeds = range(options.seed, options.seed + 1) if options.seed is not None else options.seeds
     begun = time.perf_counter()
@@ -40,48 +40,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed.append(result.seed)
             print(result.report, flush=True)
     took = time.perf_counter() - begun
-    outcome = f"findings in the seeds {', '.join(map(str, failed))}" if failed else "nothing found"
+    outcome = f"findings in the seeds {', '.join(map(str, failed))}" if failed else "no findings"
     print(f"{len(seeds)} seeds, {virtual_seconds:.0f} virtual seconds in {took:.1f} s: {outcome}")
     return 1 if failed else 0
 
 
-def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Result]:
+def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[SeedReport]:
     run = partial(_run_one, hostile=options.hostile, trace=options.trace)
     if options.processes == 1:
         yield from map(run, seeds)
         return
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(run, seeds, chunksize=_SEEDS_AT_ONCE)
+        yield from pool.map(run, seeds, chunksize=_SEEDS_PER_CHUNK)
 
 
-def _run_one(seed: int, *, hostile: bool, trace: bool) -> Result:
-    verdict = simulate(seed, hostile=hostile)
-    return Result(
+def _run_one(seed: int, *, hostile: bool, trace: bool) -> SeedReport:
+    result = simulate(seed, hostile=hostile)
+    return SeedReport(
         seed,
-        verdict.virtual_seconds,
-        verdict.report() if verdict.findings else "",
-        verdict.full_trace() if trace else "",
+        result.virtual_seconds,
+        result.report() if result.findings else "",
+        result.full_trace() if trace else "",
     )
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m aioprod.testing.simulation",
-        description="Drive the client and the embedded cluster through faults, in virtual time.",
+        prog="python -m tests.simulation",
+        description="Test the clients against the embedded cluster and injected faults, in virtual "
+        "time.",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--seed", type=int, help="run this seed")
-    what.add_argument(
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--seed", type=int, help="run this seed")
+    group.add_argument(
         "--seeds",
         type=_seeds,
         metavar="N or A-B",
-        help="run so many seeds, from 0 on; or those from A to B",
+        help="run the first N seeds, or those from A to B",
     )
-    parser.add_argument(
-        "--hostile", action="store_true", help="take the steps of tasks that are ready in any order"
-    )
-    parser.add_argument("--trace", action="store_true", help="print all that happens")
-    parser.add_argument("--processes", type=int, default=1, help="how many to run at the same time")
+    parser.add_argument("--hostile", action="store_true", help="run ready tasks in random order")
+    parser.add_argument("--trace", action="store_true", help="print all events")
+    parser.add_argument("--processes", type=int, default=1, help="number of worker processes")
     return parser.parse_args(arguments)
 
 

@@ -1,6 +1,5 @@
-"""Known bugs, to be switched in one at a time: the simulation has to find each of them. Each is a
-fault that a Kafka client or broker has really had, or one that RELIABILITY's list of planted bugs
-names.
+"""Known bugs of Kafka clients and brokers, each a patch that plants one. The simulation must find
+each of them.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ class Mutation:
     """A bug.
 
     Attributes:
-        anomalies: what it does wrong, by the checkers' names; one of them has to be found.
-        found_by: the first seed that found it when it was looked for last: a good one to begin
-            with.
+        plant: patches the code so that it has the bug.
+        anomalies: the anomalies that the bug causes; the simulation must find one of them.
+        found_by: a seed that found the bug before; tried first.
     """
 
-    switch_in: Callable[[Patch], None]
+    plant: Callable[[Patch], None]
     anomalies: frozenset[str]
     found_by: int
 
     @property
     def __name__(self) -> str:
-        return self.switch_in.__name__
+        return self.plant.__name__
 
     def seeds(self, count: int) -> Iterator[int]:
-        """The seeds to try, each once."""
+        """Return the seeds to try."""
         yield self.found_by
         yield from (seed for seed in range(count) if seed != self.found_by)
 
@@ -65,11 +64,11 @@ MUTATIONS: list[Mutation] = []
 def mutation(
     *anomalies: str, found_by: int = 0
 ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """Put a bug on the list."""
+    """Add a bug to ``MUTATIONS``."""
 
-    def add(switch_in: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS.append(Mutation(switch_in, frozenset(anomalies), found_by))
-        return switch_in
+    def add(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTATIONS.append(Mutation(plant, frozenset(anomalies), found_by))
+        return plant
 
     return add
 
@@ -116,7 +115,7 @@ def batch_completed_twice(patch: Patch) -> None:
 
 
 @mutation("leak", "fault", found_by=1)
-def memory_of_expired_batches_given_back_early_and_again(patch: Patch) -> None:
+def memory_of_expired_batches_released_twice(patch: Patch) -> None:
     original = RecordAccumulator.complete
 
     def complete(self: RecordAccumulator, batch: ProducerBatch) -> PartitionQueue:
@@ -129,7 +128,7 @@ def memory_of_expired_batches_given_back_early_and_again(patch: Patch) -> None:
 
 
 @mutation("leak", "hang", found_by=5)
-def forgotten_waiter(patch: Patch) -> None:
+def waiter_not_woken(patch: Patch) -> None:
     original = ProducerBatch._finish
 
     def finish(self: ProducerBatch, state: BatchState) -> None:
@@ -141,7 +140,7 @@ def forgotten_waiter(patch: Patch) -> None:
 
 
 @mutation("nonmonotonic-send", found_by=26)
-def retried_batches_queue_up_behind_the_others(patch: Patch) -> None:
+def retried_batches_queued_last(patch: Patch) -> None:
     patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
 
 
@@ -160,7 +159,7 @@ def swapped_batches(patch: Patch) -> None:
 
 
 @mutation("nonmonotonic-send", found_by=19)
-def calls_with_luck_pass_those_that_wait_for_memory(patch: Patch) -> None:
+def new_calls_overtake_those_that_wait_for_memory(patch: Patch) -> None:
     original = Appender.enter
 
     def enter(self: Appender, pending: PendingAppend, queue: PartitionQueue) -> None:
@@ -172,7 +171,7 @@ def calls_with_luck_pass_those_that_wait_for_memory(patch: Patch) -> None:
 
 
 @mutation("nonmonotonic-send", found_by=3)
-def calls_that_waited_for_their_topic_enter_in_any_order(patch: Patch) -> None:
+def calls_that_waited_for_metadata_continue_in_any_order(patch: Patch) -> None:
     original = TopicGate.update
 
     def update(self: TopicGate) -> None:
@@ -184,7 +183,7 @@ def calls_that_waited_for_their_topic_enter_in_any_order(patch: Patch) -> None:
 
 
 @mutation("nonmonotonic-send", found_by=0)
-def newest_call_in_line_is_served_first(patch: Patch) -> None:
+def newest_waiting_call_is_served_first(patch: Patch) -> None:
     patch.setattr(PartitionQueue, "first", property(lambda self: next(reversed(self.line), None)))
 
 
@@ -197,7 +196,7 @@ def lists_do_not_hold_their_topic(patch: Patch) -> None:
 
 
 @mutation("fault", "nonmonotonic-send", "duplicate", found_by=26)
-def new_epoch_before_the_old_one_is_settled(patch: Patch) -> None:
+def new_epoch_before_old_batches_are_resolved(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
     def may_send(self: PartitionSequence, batch: ProducerBatch) -> bool:
@@ -209,7 +208,7 @@ def new_epoch_before_the_old_one_is_settled(patch: Patch) -> None:
 
 
 @mutation("nonmonotonic-send", found_by=89)
-def several_batches_before_the_first_is_confirmed(patch: Patch) -> None:
+def several_batches_before_the_first_is_acknowledged(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
     def may_send(self: PartitionSequence, batch: ProducerBatch) -> bool:
@@ -258,7 +257,7 @@ def connections_stay_open_after_close(patch: Patch) -> None:
 
 
 @mutation("late", found_by=52)
-def close_waits_without_a_limit(patch: Patch) -> None:
+def close_ignores_its_timeout(patch: Patch) -> None:
     class NoLimit:
         def __init__(self, *_: object) -> None:
             pass
@@ -299,7 +298,7 @@ def commit_over_a_failed_record(patch: Patch) -> None:
 
 
 @mutation("torn-transaction")
-def commit_says_done_when_it_was_only_asked_for(patch: Patch) -> None:
+def commit_returns_without_a_request(patch: Patch) -> None:
     async def end(self: Conversation, repetition: Any, *, commit: bool) -> None:
         self.perhaps_begun = False
 
@@ -310,7 +309,7 @@ def commit_says_done_when_it_was_only_asked_for(patch: Patch) -> None:
 
 
 @mutation("aborted-read", found_by=1)
-def reader_of_committed_records_reads_aborted_ones(patch: Patch) -> None:
+def read_committed_returns_aborted_records(patch: Patch) -> None:
     patch.setattr(
         AbortedBatches, "contains", lambda self, data, place, header: bool(header.is_control)
     )
@@ -339,12 +338,12 @@ def broker_forgets_duplicates(patch: Patch) -> None:
 
 
 @mutation("lost-write", found_by=39)
-def broker_acknowledges_before_replicas_have_it(patch: Patch) -> None:
+def broker_acknowledges_before_replication(patch: Patch) -> None:
     patch.setattr(produce._Pending, "judge", lambda self: 0)
 
 
 @mutation("lost-write")
-def broker_acknowledges_and_forgets(patch: Patch) -> None:
+def broker_loses_acknowledged_records(patch: Patch) -> None:
     original = Partition.append
 
     def append(self: Partition, header: Any, batch: Any, timestamp: int) -> int:
@@ -356,12 +355,12 @@ def broker_acknowledges_and_forgets(patch: Patch) -> None:
 
 
 @mutation("precommitted-read", "aborted-read", found_by=3)
-def broker_shows_records_of_open_transactions(patch: Patch) -> None:
+def broker_returns_records_of_open_transactions(patch: Patch) -> None:
     patch.setattr(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
 @mutation("lost-write", "inconsistent-offsets", found_by=39)
-def broker_shows_what_replicas_lack(patch: Patch) -> None:
+def broker_returns_unreplicated_records(patch: Patch) -> None:
     patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
 
 

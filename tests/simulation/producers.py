@@ -1,5 +1,5 @@
-"""The producers of a run: they send, wait, flush, commit and close as their plan says, with
-cancellations, and note all of it.
+"""The producers of a run: they send, flush, commit and close as their plan says, with
+cancellations, and record everything in the history.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from aioprod.errors import (
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.producer import Producer
-from aioprod.testing.simulation.history import (
+from aioprod.types import ProducerRecord, TopicPartition
+from tests.simulation.history import (
     CANCELLED,
     FLUSH,
     Content,
-    Ending,
-    Place,
     ProducerTrace,
+    RecordPosition,
     SentRecord,
+    TransactionOutcome,
     TransactionTrace,
     error_name,
 )
-from aioprod.testing.simulation.scenario import TOPIC, ProducerPlan
-from aioprod.testing.simulation.world import World
-from aioprod.types import ProducerRecord, TopicPartition
+from tests.simulation.run_context import RunContext
+from tests.simulation.scenario import TOPIC, ProducerPlan
 
-_MOST_TRIES = 20
+_MAX_TRIES = 20
 _PAUSE_SECONDS = 0.05
 _KEYS = 12
 _CROWD_SHARE = 0.03
@@ -45,30 +45,26 @@ _FATAL = (FatalProducerError, TransactionStateError)
 
 
 class ProducerActor:
-    """Lives through one plan.
+    """Runs a producer as its plan says."""
 
-    Attributes:
-        producer: the one at work.
-    """
-
-    def __init__(self, world: World, plan: ProducerPlan, partitions: int) -> None:
+    def __init__(self, run: RunContext, plan: ProducerPlan, partitions: int) -> None:
         self.plan = plan
-        self._world = world
-        self._history = world.history
-        self._rng = world.loop.random(plan.name)
+        self._run = run
+        self._history = run.history
+        self._rng = run.loop.random(plan.name)
         self._partitions = partitions
         self._delivery_limit = plan.settings["delivery_timeout_ms"] / 1000
         self._block_limit = plan.settings["max_block_ms"] / 1000
         self.producer = Producer(
-            world.bootstrap_servers,
-            rng=world.loop.random(f"{plan.name} client"),
-            clock=world.loop.wall_clock,
+            run.bootstrap_servers,
+            rng=run.loop.random(f"{plan.name} client"),
+            clock=run.loop.wall_clock,
             client_id=plan.name,
             **plan.settings,
         )
         self.trace = ProducerTrace(
             plan.name,
-            plan.promise,
+            plan.guarantee,
             plan.ordered,
             self._delivery_limit,
             self._block_limit,
@@ -81,14 +77,14 @@ class ProducerActor:
         self._serial = 0
         self._closing = False
 
-    # -- the course of it --------------------------------------------------------------------------
+    # -- the plan ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Do all that the plan says, up to the point where only closing is left."""
-        quitting = (
+        """Run the plan, up to closing."""
+        early_close = (
             None
             if self.plan.quits_after is None
-            else self._world.loop.create_task(self._quit(self.plan.quits_after))
+            else self._run.loop.create_task(self._close_after(self.plan.quits_after))
         )
         await asyncio.sleep(self.plan.after)
         if await self._start():
@@ -96,15 +92,15 @@ class ProducerActor:
                 await self._send_from_tasks()
             else:
                 await self._run_transactions()
-        if quitting is not None:
-            await quitting
+        if early_close is not None:
+            await early_close
 
-    async def _quit(self, after: float) -> None:
-        await asyncio.sleep(after)
+    async def _close_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         await self.close()
 
     async def close(self) -> None:
-        """Close, and look for what is left."""
+        """Close the producer and check for leftovers."""
         if self._closing:
             return
         self._closing = True
@@ -112,7 +108,7 @@ class ProducerActor:
         limit = (
             self._delivery_limit if plan.close_timeout_ms is None else plan.close_timeout_ms / 1000
         )
-        # The tasks behind it get a second each, and connections another.
+        # `close` gives its tasks a second, and its connections another.
         error = await self._call(
             "close", self.producer.close(plan.close_timeout_ms), limit + 2.0, may_cancel=True
         )
@@ -121,12 +117,12 @@ class ProducerActor:
         for waiter in [waiter for waiter in self._waiters if not waiter.done()]:
             await asyncio.wait([waiter], timeout=1.0)
             if not waiter.done():
-                self.trace.leftovers.append(f"{waiter.get_name()} waits for ever")
+                self.trace.leftovers.append(f"{waiter.get_name()} waits forever")
                 waiter.cancel()
-        self._look_for_leftovers()
+        self._record_leftovers()
 
     async def probe(self) -> None:
-        """When all is well again, a producer that is not lost can send to every partition."""
+        """Send to each partition once all faults have ended, which must succeed."""
         if self.trace.fatal is not None or not self._is_open():
             return
         limit = 2 * (self._delivery_limit + self._block_limit)
@@ -138,13 +134,13 @@ class ProducerActor:
                 is not None
             ):
                 return
-            self._transaction = self._history.begin(self.plan.name, self._next())
-        await self._call("probe", self._probe(), limit, must_succeed=self._should_be_live())
+            self._transaction = self._history.begin(self.plan.name, self._next_number())
+        await self._call("probe", self._probe(), limit, must_succeed=self._probe_must_succeed())
         if self._transaction is not None:
             await self._end_transaction(commit=True)
 
-    def _should_be_live(self) -> bool:
-        # What a producer of short patience promises is a failure in time, no success.
+    def _probe_must_succeed(self) -> bool:
+        # With a short delivery timeout the probe may fail.
         return (
             self._delivery_limit >= 5.0
             and not self.plan.may_be_fatal
@@ -156,23 +152,21 @@ class ProducerActor:
             await self._probe_partition(partition)
 
     async def _probe_partition(self, partition: int) -> None:
-        """One try may fail where there is little room, or where no retries are left for a leader
-        that moved: several may not.
-        """
-        for left in reversed(range(_MOST_TRIES)):
+        """Send until a delivery succeeds: a few may fail, as with little memory or no retries."""
+        for tries_left in reversed(range(_MAX_TRIES)):
             delivery = await self._send(partition, self._rng, may_cancel=False)
             try:
                 if delivery is None:
-                    raise KafkaError("the record was not taken")
+                    raise KafkaError("the record was refused")
                 await delivery
                 return
             except KafkaError:
-                if not left or self._transaction is not None:
+                if not tries_left or self._transaction is not None:
                     raise
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _start(self) -> bool:
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             if (
                 await self._call("start", self.producer.start(), self._start_limit, may_cancel=True)
                 is None
@@ -185,13 +179,13 @@ class ProducerActor:
 
     @property
     def _start_limit(self) -> float:
-        # Each bootstrap address is tried once, at the same time or one after another.
+        # Each bootstrap server is tried once, concurrently or in sequence.
         settings = self.plan.settings
-        one: int = (
+        one_server: int = (
             settings["socket_connection_setup_timeout_max_ms"] + settings["request_timeout_ms"]
         )
         identity = 0.0 if self.plan.transactional_id is None else self._block_limit
-        return 4 * one / 1000 + identity
+        return 4 * one_server / 1000 + identity
 
     def _is_open(self) -> bool:
         return self.producer._core.started and not self._closing
@@ -200,7 +194,7 @@ class ProducerActor:
 
     async def _send_from_tasks(self) -> None:
         tasks = [
-            self._world.loop.create_task(
+            self._run.loop.create_task(
                 self._send_some(number), name=f"{self.plan.name} sender {number}"
             )
             for number in range(self.plan.tasks)
@@ -208,7 +202,7 @@ class ProducerActor:
         await asyncio.gather(*tasks)
 
     async def _send_some(self, task: int) -> None:
-        rng = self._world.loop.random(f"{self.plan.name} {self._serial} {task}")
+        rng = self._run.loop.random(f"{self.plan.name} {self._serial} {task}")
         for _ in range(self.plan.records):
             if self._closing:
                 return
@@ -218,7 +212,7 @@ class ProducerActor:
                 rng.randrange(self._partitions) if rng.random() < 0.4 else None, rng
             )
             if delivery is None:
-                # Others do it in a loop too: not at once, or nothing else would come to its turn.
+                # Without a pause, tasks whose sends fail would starve all others.
                 await asyncio.sleep(0.01)
             elif rng.random() < 0.1:
                 self._watch(delivery, rng)
@@ -230,14 +224,14 @@ class ProducerActor:
                 )
 
     async def _send_as_crowd(self, rng: random.Random) -> None:
-        """Many tasks at once, with the same few keys: some send one record, some a list."""
-        create, name = self._world.loop.create_task, f"{self.plan.name} crowd"
-        left, tasks = self.plan.crowd, list[asyncio.Task[Any]]()
-        while left > 0:
+        """Send from many tasks at once with few keys: single records and lists."""
+        create, name = self._run.loop.create_task, f"{self.plan.name} crowd"
+        remaining, tasks = self.plan.crowd, list[asyncio.Task[Any]]()
+        while remaining > 0:
             size = rng.choice([1, 1, 1, 1, 5])
             work = self._send(None, rng) if size == 1 else self._send_list(size, rng)
             tasks.append(create(work, name=name))
-            left -= size
+            remaining -= size
         await asyncio.gather(*tasks)
 
     async def _send(
@@ -249,18 +243,18 @@ class ProducerActor:
         key, value, headers = record.content
         send = partial(self.producer.send, TOPIC, value, key, partition=partition, headers=headers)
         try:
-            delivery: Delivery = await self._given([record], send, rng, may_cancel=may_cancel)
+            delivery: Delivery = await self._call_send([record], send, rng, may_cancel=may_cancel)
         except asyncio.CancelledError:
             self._history.refused(record, CANCELLED)
             return None
         except (KafkaError, SerializationError) as error:
             self._history.refused(record, error_name(error))
             return None
-        self._taken(record, delivery, is_alone=True)
+        self._accepted(record, delivery, is_single=True)
         return delivery
 
     async def _send_list(self, size: int, rng: random.Random) -> None:
-        """Send a list of records; what raises says nothing of each of them."""
+        """Send a list of records. If the call raises, each of them may be stored or not."""
         plan, transaction = self.plan, self._transaction_number()
         records = [
             self._history.send(plan.name, TOPIC, self._make_content(rng), None, transaction)
@@ -268,22 +262,22 @@ class ProducerActor:
         ]
         for record in records:
             record.waits = 1 + size
-        given = [
+        producer_records = [
             ProducerRecord(TOPIC, value, key, headers=headers)
             for key, value, headers in (record.content for record in records)
         ]
         try:
-            deliveries: Deliveries = await self._given(
-                records, partial(self.producer.send_many, TOPIC, given), rng
+            deliveries: Deliveries = await self._call_send(
+                records, partial(self.producer.send_many, TOPIC, producer_records), rng
             )
         except (asyncio.CancelledError, KafkaError):
             for record in records:
                 self._history.refused(record, CANCELLED)
             return
         for record, delivery in zip(records, deliveries, strict=True):
-            self._taken(record, delivery, is_alone=False)
+            self._accepted(record, delivery, is_single=False)
 
-    async def _given(
+    async def _call_send(
         self,
         records: list[SentRecord],
         call: Callable[[], Coroutine[Any, Any, Any]],
@@ -291,7 +285,7 @@ class ProducerActor:
         *,
         may_cancel: bool = True,
     ) -> Any:
-        """Call a method of the producer, perhaps in a task that is cancelled."""
+        """Call a send method; sometimes in a task that is cancelled."""
 
         async def begin() -> Any:
             for record in records:
@@ -300,8 +294,8 @@ class ProducerActor:
 
         if not (may_cancel and self._draws_cancellation(rng)):
             return await begin()
-        task = self._world.loop.create_task(begin(), name=f"{self.plan.name} send")
-        alarm = self._world.loop.call_later(
+        task = self._run.loop.create_task(begin(), name=f"{self.plan.name} send")
+        alarm = self._run.loop.call_later(
             rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel
         )
         try:
@@ -309,13 +303,12 @@ class ProducerActor:
         finally:
             alarm.cancel()
 
-    def _taken(self, record: SentRecord, delivery: Delivery, *, is_alone: bool) -> None:
-        self._history.taken(record)
+    def _accepted(self, record: SentRecord, delivery: Delivery, *, is_single: bool) -> None:
+        self._history.accepted(record)
         if delivery.done():
-            # One of a list may have been sent, and have failed, while others of the list still
-            # waited.
+            # A record of a list may have failed while later ones waited, so it may have been sent.
             self._resolved(
-                record, delivery, never_left=is_alone and delivery.exception() is not None
+                record, delivery, never_left=is_single and delivery.exception() is not None
             )
         else:
             delivery.add_done_callback(lambda done: self._resolved(record, done, never_left=False))
@@ -327,7 +320,8 @@ class ProducerActor:
             return
         metadata = delivery.result()
         self._history.acknowledged(
-            record, Place(TopicPartition(metadata.topic, metadata.partition), metadata.offset)
+            record,
+            RecordPosition(TopicPartition(metadata.topic, metadata.partition), metadata.offset),
         )
 
     def _make_content(self, rng: random.Random) -> Content:
@@ -338,19 +332,19 @@ class ProducerActor:
         return Content.of(key, b"%d %s" % (len(self._history.records), filler), headers)
 
     def _watch(self, delivery: Delivery, rng: random.Random) -> None:
-        """Await the delivery in a task, as an application would; some of these are cancelled."""
+        """Await the delivery in a task, as applications do; cancel some of these tasks."""
         name = f"{self.plan.name} waits for a delivery"
-        waiter = self._world.loop.create_task(_wait_quietly(delivery), name=name)
+        waiter = self._run.loop.create_task(_wait_quietly(delivery), name=name)
         self._waiters.add(waiter)
         if self._draws_cancellation(rng):
-            self._world.loop.call_later(rng.uniform(0, 0.1), waiter.cancel)
+            self._run.loop.call_later(rng.uniform(0, 0.1), waiter.cancel)
 
     def _draws_cancellation(self, rng: random.Random) -> bool:
         return rng.random() < self.plan.cancel_share
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def _next(self) -> int:
+    def _next_number(self) -> int:
         self._serial += 1
         return self._serial
 
@@ -358,60 +352,58 @@ class ProducerActor:
         return None if self._transaction is None else self._transaction.number
 
     async def _run_transactions(self) -> None:
-        if not await self._persist("init", self.producer.init_transactions):
+        if not await self._call_until_done("init", self.producer.init_transactions):
             return
         for _ in range(self.plan.transactions):
             if self._transaction is None:
-                if not await self._persist("begin", self.producer.begin_transaction):
+                if not await self._call_until_done("begin", self.producer.begin_transaction):
                     return
-                self._transaction = self._history.begin(self.plan.name, self._next())
+                self._transaction = self._history.begin(self.plan.name, self._next_number())
             await self._send_from_tasks()
             commit = self._rng.random() < 0.8
             if self._rng.random() < 0.3:
-                commit = await self._send_position(self._transaction) and commit
+                commit = await self._send_offset(self._transaction) and commit
             if not await self._end_transaction(commit=commit):
                 return
 
-    async def _send_position(self, trace: TransactionTrace) -> bool:
-        """Have the transaction commit a position for a consumer group; tell whether that is
-        certain.
-        """
-        trace.group_position = len(self._history.transactions)
-        offsets = {TopicPartition(TOPIC, 0): trace.group_position}
+    async def _send_offset(self, trace: TransactionTrace) -> bool:
+        """Add an offset of a consumer group to the transaction; tell whether it succeeded."""
+        trace.group_offset = len(self._history.transactions)
+        offsets = {TopicPartition(TOPIC, 0): trace.group_offset}
         group = group_of(self.plan.transactional_id or "")
-        return await self._persist(
+        return await self._call_until_done(
             "send offsets", lambda: self.producer.send_offsets_to_transaction(offsets, group)
         )
 
     async def _end_transaction(self, *, commit: bool) -> bool:
-        """Bring the open transaction to its end; tell whether the producer can go on."""
+        """End the open transaction; tell whether the producer can continue."""
         trace, self._transaction = self._transaction, None
         assert trace is not None
         if commit:
-            self._history.asks_commit(trace)
+            self._history.commit_called(trace)
             limit = self._block_limit
-            for _ in range(_MOST_TRIES):
+            for _ in range(_MAX_TRIES):
                 error = await self._call(
                     "commit", self.producer.commit_transaction(), limit, may_cancel=True
                 )
                 if error is None:
-                    self._history.end(trace, Ending.COMMITTED)
+                    self._history.end(trace, TransactionOutcome.COMMITTED)
                     return True
                 if not isinstance(error, KafkaTimeoutError | asyncio.CancelledError):
                     break
             else:
-                self._history.end(trace, Ending.UNKNOWN)
+                self._history.end(trace, TransactionOutcome.UNKNOWN)
                 return False
             if not isinstance(error, AbortableTransactionError):
-                return self._lost(trace, error)
-        if await self._persist("abort", self.producer.abort_transaction):
-            self._history.end(trace, Ending.ABORTED)
+                return self._fail(trace, error)
+        if await self._call_until_done("abort", self.producer.abort_transaction):
+            self._history.end(trace, TransactionOutcome.ABORTED)
             return True
-        self._history.end(trace, Ending.UNKNOWN)
+        self._history.end(trace, TransactionOutcome.UNKNOWN)
         return False
 
-    def _lost(self, trace: TransactionTrace, error: BaseException) -> bool:
-        self._history.end(trace, Ending.UNKNOWN)
+    def _fail(self, trace: TransactionTrace, error: BaseException) -> bool:
+        self._history.end(trace, TransactionOutcome.UNKNOWN)
         self._note_fatal(error)
         return False
 
@@ -419,9 +411,9 @@ class ProducerActor:
         if not self._closing:
             self.trace.fatal = error_name(error)
 
-    async def _persist(self, name: str, method: Any) -> bool:
-        """Call again after time-outs and cancellations; tell whether it succeeded in the end."""
-        for _ in range(_MOST_TRIES):
+    async def _call_until_done(self, name: str, method: Any) -> bool:
+        """Repeat a call after timeouts and cancellations; tell whether it succeeded."""
+        for _ in range(_MAX_TRIES):
             error = await self._call(name, method(), self._block_limit, may_cancel=True)
             if error is None:
                 return True
@@ -432,7 +424,7 @@ class ProducerActor:
             await asyncio.sleep(_PAUSE_SECONDS)
         return False
 
-    # -- calls, and what is left -------------------------------------------------------------------
+    # -- calls and leftovers -----------------------------------------------------------------------
 
     async def _call(
         self,
@@ -446,28 +438,26 @@ class ProducerActor:
         cancel_after = None
         if may_cancel and self._draws_cancellation(self._rng):
             cancel_after = self._rng.choice([0.0, 1e-6, 3e-6, 1e-5, self._rng.uniform(0, limit)])
-        return await self._world.call(
+        return await self._run.call(
             self.plan.name, name, work, limit, cancel_after=cancel_after, must_succeed=must_succeed
         )
 
-    def _look_for_leftovers(self) -> None:
+    def _record_leftovers(self) -> None:
         producer, leftovers = self.producer, self.trace.leftovers
         pool = producer._pool
         if pool.available != pool.total:
             leftovers.append(
-                f"{pool.total - pool.available} of {pool.total} bytes of memory were not given back"
+                f"{pool.total - pool.available} of {pool.total} bytes of memory were not released"
             )
         if pool.reserved or pool.waiting:
             leftovers.append(
                 f"{pool.reserved} bytes of memory are reserved, {pool.waiting} callers wait "
-                "for some"
+                "for memory"
             )
         if producer._intake.appender.waiting:
-            leftovers.append(
-                f"{producer._intake.appender.waiting} calls wait in line at their partitions"
-            )
+            leftovers.append(f"{producer._intake.appender.waiting} calls wait at their partitions")
         if producer._accumulator.incomplete:
-            leftovers.append(f"{len(producer._accumulator.incomplete)} batches have no outcome")
+            leftovers.append(f"{len(producer._accumulator.incomplete)} batches are not complete")
         if producer._sender.in_flight:
             leftovers.append(f"{producer._sender.in_flight} requests are in flight")
         if producer._brokers.connected:
@@ -475,7 +465,7 @@ class ProducerActor:
 
 
 def group_of(transactional_id: str) -> str:
-    """The consumer group whose positions a transactional id commits."""
+    """Return the consumer group whose offsets a transactional id commits."""
     return f"group-{transactional_id}"
 
 

@@ -1,4 +1,4 @@
-"""The readers of a run: some beside the producers, and at the end one for every partition and
+"""The readers of a run: some while the producers run, and at the end one for each partition and
 isolation level.
 """
 
@@ -16,16 +16,16 @@ from aioprod.consumer.partition_reader import (
     list_offsets,
 )
 from aioprod.errors import KafkaError
-from aioprod.testing.simulation.history import (
+from aioprod.types import TopicPartition
+from tests.simulation.history import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Content,
     Reading,
     error_name,
 )
-from aioprod.testing.simulation.scenario import TOPIC, ReaderPlan
-from aioprod.testing.simulation.world import World
-from aioprod.types import TopicPartition
+from tests.simulation.run_context import RunContext
+from tests.simulation.scenario import TOPIC, ReaderPlan
 
 _CLIENT_SETTINGS: dict[str, Any] = {
     "request_timeout_ms": 1_000,
@@ -40,19 +40,19 @@ _FINAL_LIMIT_MS = 20_000
 _PAUSE_SECONDS = 0.1
 
 
-async def read_along(world: World, plan: ReaderPlan) -> None:
-    """Read one partition from its beginning while the run goes on; ends when it is cancelled."""
+async def read_along(run: RunContext, plan: ReaderPlan) -> None:
+    """Read a partition from its beginning, until cancelled."""
     await asyncio.sleep(plan.after)
     reading = Reading(plan.name, TopicPartition(TOPIC, plan.partition), plan.isolation)
-    world.history.readings.append(reading)
-    client = ClusterClient(world.bootstrap_servers, client_id=plan.name, **_CLIENT_SETTINGS)
+    run.history.readings.append(reading)
+    client = ClusterClient(run.bootstrap_servers, client_id=plan.name, **_CLIENT_SETTINGS)
     try:
         await _start(client)
-        # The whole run is shorter than the reader's patience.
+        # Longer than the run: the reader must not give up.
         settings = FetchSettings(
             isolation_level=plan.isolation, retry_limit_ms=600_000, **plan.settings
         )
-        await _read(world, reading, PartitionReader(client, reading.partition, 0, None, settings))
+        await _read(run, reading, PartitionReader(client, reading.partition, 0, None, settings))
     except KafkaError as error:
         reading.failure = error_name(error)
     finally:
@@ -69,36 +69,33 @@ async def _start(client: ClusterClient) -> None:
             return
 
 
-async def _read(world: World, reading: Reading, reader: PartitionReader) -> None:
+async def _read(run: RunContext, reading: Reading, reader: PartitionReader) -> None:
     async for fetched in reader:
         for record in fetched.records():
-            world.history.read(
+            run.history.read(
                 reading, record.offset, Content.of(record.key, record.value, record.headers)
             )
 
 
-async def read_everything(world: World, partitions: int) -> None:
-    """Read all partitions at both isolation levels from the beginning to the end: the log that the
-    checkers judge by.
-    """
-    places = [TopicPartition(TOPIC, number) for number in range(partitions)]
+async def read_everything(run: RunContext, partitions: int) -> None:
+    """Read all partitions completely at both isolation levels, for the checkers."""
+    all_partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
     async with ClusterClient(
-        world.bootstrap_servers, client_id="final reader", **_CLIENT_SETTINGS
+        run.bootstrap_servers, client_id="final reader", **_CLIENT_SETTINGS
     ) as client:
-        starts = await list_offsets(client, dict.fromkeys(places, EARLIEST))
+        starts = await list_offsets(client, dict.fromkeys(all_partitions, EARLIEST))
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
             ends = await list_offsets(
-                client, dict.fromkeys(places, LATEST), isolation_level=isolation
+                client, dict.fromkeys(all_partitions, LATEST), isolation_level=isolation
             )
             settings = FetchSettings(isolation_level=isolation, retry_limit_ms=_FINAL_LIMIT_MS)
-            for place in places:
-                reading = Reading(f"final reader {isolation}", place, isolation, final=True)
-                world.history.readings.append(reading)
+            for partition in all_partitions:
+                reading = Reading(f"final reader {isolation}", partition, isolation, final=True)
+                run.history.readings.append(reading)
+                reader = PartitionReader(
+                    client, partition, starts[partition], ends[partition], settings
+                )
                 try:
-                    await _read(
-                        world,
-                        reading,
-                        PartitionReader(client, place, starts[place], ends[place], settings),
-                    )
+                    await _read(run, reading, reader)
                 except KafkaError as error:
                     reading.failure = error_name(error)

@@ -1,5 +1,5 @@
-"""A program for the simulation: records for a cluster of three nodes, through a network that breaks
-all the time. Prints the digest of its seed.
+"""A program for the simulation: a producer sends to three nodes while network faults occur. Prints
+the digest of its seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOPIC = "topic"
 
 
 async def produce_through_faults() -> list[list[int]]:
-    """Return what is in each partition at the end."""
+    """Return the values in each partition at the end."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     async with EmbeddedCluster(
@@ -27,7 +27,7 @@ async def produce_through_faults() -> list[list[int]]:
         for name in (TOPIC, "other-1", "other-2"):
             cluster.create_topic(name, 3)
         addresses = [cluster.address(node) for node in cluster.node_ids]
-        faults = loop.create_task(_break_things(loop.network, addresses, loop.random("faults")))
+        faults = loop.create_task(_inject_faults(loop.network, addresses, loop.random("faults")))
         async with Producer(
             cluster.bootstrap_servers,
             clock=loop.wall_clock,
@@ -38,10 +38,8 @@ async def produce_through_faults() -> list[list[int]]:
         ) as producer:
             deliveries: list[Delivery] = []
             for number in range(COUNT):
-                for name in (
-                    "other-1",
-                    "other-2",
-                ):  # several topics: their names go through dicts and sets
+                # Several topics, as their names are kept in dicts and sets.
+                for name in ("other-1", "other-2"):
                     await producer.send(name, b"")
                 deliveries.append(
                     await producer.send(TOPIC, b"%d" % number, key=b"%d" % (number % 7))
@@ -57,16 +55,16 @@ async def produce_through_faults() -> list[list[int]]:
         ]
 
 
-async def _break_things(network: Network, addresses: list[str], rng: random.Random) -> None:
+async def _inject_faults(network: Network, addresses: list[str], rng: random.Random) -> None:
     while True:
         await asyncio.sleep(rng.random() * 0.2)
-        fault = _break_one(network, rng.choice(addresses), rng)
+        fault = _inject_fault(network, rng.choice(addresses), rng)
         if isinstance(fault, NetworkFault):
             await asyncio.sleep(rng.random())
             fault.heal()
 
 
-def _break_one(network: Network, address: str, rng: random.Random) -> NetworkFault | int:
+def _inject_fault(network: Network, address: str, rng: random.Random) -> NetworkFault | int:
     faults: list[Callable[[], NetworkFault | int]] = [
         lambda: network.cut(address),
         lambda: network.cut_while_sending(address),
@@ -82,7 +80,7 @@ def _break_one(network: Network, address: str, rng: random.Random) -> NetworkFau
 
 
 def digest_of(seed: int, *, hostile: bool = False) -> str:
-    """Run a seed; return the digest of everything that happened."""
+    """Run a seed and return the digest of all events."""
     loop = SimulatedLoop(seed, hostile=hostile, time_limit_seconds=600)
     loop.run(produce_through_faults())
     return loop.digest()

@@ -1,9 +1,7 @@
-"""What must be true of a history. Pure functions: a history in, findings out. The names of
-anomalies are Jepsen's where it has one.
+"""Checks of a history: functions that return its anomalies, under the names that Jepsen uses.
 
-A record that failed may be in the log or not (nobody knows), unless it is certain that it never
-left; the same goes for the records of a transaction whose ending its producer could not learn, but
-all of them or none.
+A record that failed may be in the log or not, unless it certainly never left the client. The same
+is true of a transaction with an unknown outcome: all of its records are visible, or none.
 """
 
 from __future__ import annotations
@@ -14,29 +12,27 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from aioprod.testing.simulation.history import (
+from aioprod.types import TopicPartition
+from tests.simulation.history import (
     FLUSH,
     OK,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     CallTrace,
-    Ending,
+    Guarantee,
     History,
-    Promise,
     Reading,
     SentRecord,
+    TransactionOutcome,
     TransactionTrace,
 )
-from aioprod.types import TopicPartition
 
-# A timer fires when its moment has passed, and the task that it wakes has its turn after that.
+# Timers fire after their time, and the tasks that they wake run after that.
 _SLACK_SECONDS = 0.02
 
 
 class Finding(NamedTuple):
-    """Something that must not be: its name, what it is, and the subjects of the trace's lines that
-    show it.
-    """
+    """An anomaly: its name, a description, and the subjects of the trace lines that show it."""
 
     anomaly: str
     text: str
@@ -47,7 +43,7 @@ class Finding(NamedTuple):
 
 
 class Log:
-    """All partitions as they were read after everything had ended, at one isolation level."""
+    """All partitions as read at the end of the run, at one isolation level."""
 
     def __init__(self, history: History, isolation: str) -> None:
         self.partitions: dict[TopicPartition, list[tuple[int, int | None]]] = {
@@ -64,12 +60,12 @@ class Log:
                     self.places[number].append((partition, offset))
 
     def holds(self, number: int) -> bool:
-        """Whether the record is anywhere."""
+        """Whether the record is in any partition."""
         return number in self.places
 
 
 def check(history: History) -> list[Finding]:
-    """Everything that is wrong with a history, the gravest first."""
+    """Return all anomalies of a history, the most severe first."""
     return [finding for checker in CHECKERS for finding in checker(history)]
 
 
@@ -77,47 +73,50 @@ def check(history: History) -> list[Finding]:
 
 
 def check_acknowledged(history: History) -> Iterator[Finding]:
-    """What was acknowledged is there, and where the acknowledgement says."""
+    """Check that each acknowledged record is at its acknowledged position."""
     log = Log(history, READ_UNCOMMITTED)
     for record in history.records:
-        promise = history.producers[record.producer].promise
+        guarantee = history.producers[record.producer].guarantee
         if (
-            record.place is None
-            or promise is Promise.NOTHING
-            or (promise is Promise.UNLESS_LEADER_DIES and history.leader_died)
+            record.position is None
+            or guarantee is Guarantee.NOTHING
+            or (guarantee is Guarantee.UNLESS_LEADER_FAILS and history.leader_failed)
         ):
             continue
         places = log.places.get(record.number, [])
         if not places:
-            yield _finding("lost-write", record, "was acknowledged and is nowhere")
-        elif record.place.offset >= 0 and tuple(record.place) not in places:
+            yield _finding("lost-write", record, "was acknowledged and is in no partition")
+        elif record.position.offset >= 0 and tuple(record.position) not in places:
             yield _finding(
                 "inconsistent-offsets",
                 record,
-                f"was acknowledged at {_at(*record.place)} and is at {_listed(places)}",
+                f"was acknowledged at {_at(*record.position)} and is at {_listed(places)}",
             )
-        elif all(partition != record.place.partition for partition, _ in places):
+        elif all(partition != record.position.partition for partition, _ in places):
             yield _finding(
                 "inconsistent-offsets",
                 record,
-                f"was acknowledged in {record.place.partition} and is at {_listed(places)}",
+                f"was acknowledged in {record.position.partition} and is at {_listed(places)}",
             )
 
 
 def check_duplicates(history: History) -> Iterator[Finding]:
-    """Under idempotence no record is there twice, acknowledged or not."""
+    """Check that an idempotent producer stores no record twice, acknowledged or not."""
     log = Log(history, READ_UNCOMMITTED)
     for record in history.records:
         places = log.places.get(record.number, [])
-        if len(places) > 1 and history.producers[record.producer].promise is Promise.EXACTLY_ONCE:
+        if (
+            len(places) > 1
+            and history.producers[record.producer].guarantee is Guarantee.EXACTLY_ONCE
+        ):
             yield _finding(
                 "duplicate", record, f"is stored {len(places)} times, at {_listed(places)}"
             )
 
 
 def check_order(history: History) -> Iterator[Finding]:
-    """A producer's records are in each partition in the order of the calls of `send`, whichever
-    tasks made them; copies don't count.
+    """Check that each partition has a producer's records in the order of the calls of `send`,
+    for any number of tasks. Duplicates are ignored.
     """
     for partition, entries in Log(history, READ_UNCOMMITTED).partitions.items():
         latest: dict[str, SentRecord] = {}
@@ -146,13 +145,15 @@ def check_order(history: History) -> Iterator[Finding]:
 
 def _is_ordered(history: History, record: SentRecord) -> bool:
     producer = history.producers[record.producer]
-    # Without idempotence a late copy of what was given up may come at any time.
-    return producer.ordered and (producer.promise is Promise.EXACTLY_ONCE or record.acknowledged)
+    # Without idempotence a late copy of a failed record may be stored at any time.
+    return producer.ordered and (
+        producer.guarantee is Guarantee.EXACTLY_ONCE or record.acknowledged
+    )
 
 
 def check_contents(history: History) -> Iterator[Finding]:
-    """Nothing is there that nobody sent, that was refused, or that was sent elsewhere; a key has
-    one partition.
+    """Check that each stored record was sent, was not refused, and is in the right partition; each
+    key has one partition.
     """
     homes: dict[tuple[str, bytes], SentRecord] = {}
     log = Log(history, READ_UNCOMMITTED)
@@ -160,8 +161,8 @@ def check_contents(history: History) -> Iterator[Finding]:
         if number is None:
             yield Finding(
                 "invented",
-                f"nobody sent the record at {_at(partition, offset)}",
-                ("a foreign record",),
+                f"no producer sent the record at {_at(partition, offset)}",
+                ("an unknown record",),
             )
             continue
         record = history.records[number]
@@ -170,7 +171,7 @@ def check_contents(history: History) -> Iterator[Finding]:
                 "aborted-read",
                 record,
                 (
-                    f"was not taken ({record.refusal or record.error}) and is at "
+                    f"was refused ({record.refusal or record.error}) and is at "
                     f"{_at(partition, offset)}"
                 ),
             )
@@ -193,7 +194,7 @@ def check_contents(history: History) -> Iterator[Finding]:
 
 
 def check_transactions(history: History) -> Iterator[Finding]:
-    """A transaction's records are visible all or not at all, and as its producer was told."""
+    """Check that all records of a transaction are visible or none, as its outcome says."""
     committed = Log(history, READ_COMMITTED)
     records = _by_transaction(history)
     for trace in history.transactions:
@@ -202,14 +203,16 @@ def check_transactions(history: History) -> Iterator[Finding]:
         acknowledged = [record for record in own if record.acknowledged]
         name = f"{trace.producer} transaction {trace.number}"
         subjects = (name, *(f"record {record.number}" for record in own))
-        if visible and (trace.ending is Ending.ABORTED or trace.commit_called is None):
+        if visible and (trace.outcome is TransactionOutcome.ABORTED or trace.commit_called is None):
             yield Finding(
                 "aborted-read",
-                f"{name} was {_told(trace)}, and {_numbers(visible)} of it are visible",
+                f"{name} was {_told_outcome(trace)}, and {_numbers(visible)} of it are visible",
                 subjects,
             )
-        elif trace.ending is Ending.COMMITTED:
-            lost = [record for record in own if record.taken and not committed.holds(record.number)]
+        elif trace.outcome is TransactionOutcome.COMMITTED:
+            lost = [
+                record for record in own if record.accepted and not committed.holds(record.number)
+            ]
             if lost:
                 yield Finding(
                     "torn-transaction",
@@ -226,8 +229,8 @@ def check_transactions(history: History) -> Iterator[Finding]:
 
 
 def check_reads_of_transactions(history: History) -> Iterator[Finding]:
-    """No reader of committed records gets one before its commit was called, or one of an aborted
-    transaction.
+    """Check that readers of committed records receive no record before its commit was called, and
+    none of an aborted transaction.
     """
     traces = {(trace.producer, trace.number): trace for trace in history.transactions}
     for reading in history.readings:
@@ -238,7 +241,7 @@ def check_reads_of_transactions(history: History) -> Iterator[Finding]:
             if record is None or record.transaction is None:
                 continue
             trace = traces[record.producer, record.transaction]
-            if trace.ending is Ending.ABORTED:
+            if trace.outcome is TransactionOutcome.ABORTED:
                 yield _finding(
                     "aborted-read", record, f"of an aborted transaction was read by {reading.name}"
                 )
@@ -246,30 +249,30 @@ def check_reads_of_transactions(history: History) -> Iterator[Finding]:
                 yield _finding(
                     "precommitted-read",
                     record,
-                    f"was read by {reading.name} before its commit was asked for",
+                    f"was read by {reading.name} before its commit was called",
                 )
 
 
-def check_group_positions(history: History) -> Iterator[Finding]:
-    """What transactions commit for a consumer group stands or falls with them."""
+def check_group_offsets(history: History) -> Iterator[Finding]:
+    """Check that the offsets of a consumer group are those of its committed transactions."""
     committed = Log(history, READ_COMMITTED)
     records = _by_transaction(history)
     allowed: dict[str, list[int | None]] = defaultdict(lambda: [None])
     for trace in history.transactions:
         transactional_id = history.producers[trace.producer].transactional_id
-        if trace.group_position is None or transactional_id is None:
+        if trace.group_offset is None or transactional_id is None:
             continue
-        ending = _ending(trace, records.get((trace.producer, trace.number), []), committed)
-        positions = allowed[transactional_id]
-        if ending is Ending.COMMITTED:
-            positions.clear()
-        if ending is not Ending.ABORTED:
-            positions.append(trace.group_position)
-    for transactional_id, positions in allowed.items():
-        found = history.group_positions.get(transactional_id)
-        if found not in positions:
+        outcome = _outcome(trace, records.get((trace.producer, trace.number), []), committed)
+        offsets = allowed[transactional_id]
+        if outcome is TransactionOutcome.COMMITTED:
+            offsets.clear()
+        if outcome is not TransactionOutcome.ABORTED:
+            offsets.append(trace.group_offset)
+    for transactional_id, offsets in allowed.items():
+        found = history.group_offsets.get(transactional_id)
+        if found not in offsets:
             text = (
-                f"{transactional_id} has committed one of {positions} for its group, and the "
+                f"{transactional_id} has committed one of {offsets} for its group, and the "
                 f"broker has {found}"
             )
             owners = tuple(
@@ -280,16 +283,22 @@ def check_group_positions(history: History) -> Iterator[Finding]:
             yield Finding("torn-offsets", text, owners)
 
 
-def _ending(trace: TransactionTrace, records: list[SentRecord], committed: Log) -> Ending:
-    """How it ended, also where only its records tell."""
-    if trace.ending in (Ending.COMMITTED, Ending.ABORTED):
-        return trace.ending
+def _outcome(
+    trace: TransactionTrace, records: list[SentRecord], committed: Log
+) -> TransactionOutcome:
+    """Return the outcome; if the producer does not know it, what its visible records show."""
+    if trace.outcome in (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED):
+        return trace.outcome
     if trace.commit_called is None:
-        return Ending.ABORTED
+        return TransactionOutcome.ABORTED
     acknowledged = [record for record in records if record.acknowledged]
     if not acknowledged:
-        return Ending.UNKNOWN
-    return Ending.COMMITTED if committed.holds(acknowledged[0].number) else Ending.ABORTED
+        return TransactionOutcome.UNKNOWN
+    return (
+        TransactionOutcome.COMMITTED
+        if committed.holds(acknowledged[0].number)
+        else TransactionOutcome.ABORTED
+    )
 
 
 def _by_transaction(history: History) -> dict[tuple[str, int], list[SentRecord]]:
@@ -300,16 +309,16 @@ def _by_transaction(history: History) -> dict[tuple[str, int], list[SentRecord]]
     return found
 
 
-def _told(trace: TransactionTrace) -> str:
-    return "aborted" if trace.ending is Ending.ABORTED else "never to be committed"
+def _told_outcome(trace: TransactionTrace) -> str:
+    return "aborted" if trace.outcome is TransactionOutcome.ABORTED else "never to be committed"
 
 
 # -- readers ---------------------------------------------------------------------------------------
 
 
 def check_readers(history: History) -> Iterator[Finding]:
-    """Readers see each visible record once, in order, and the same as everybody else; none gives
-    up.
+    """Check that readers receive each visible record once and in order, that all readers see the
+    same log, and that none fails.
     """
     logs = {isolation: Log(history, isolation) for isolation in (READ_UNCOMMITTED, READ_COMMITTED)}
     for reading in history.readings:
@@ -324,7 +333,7 @@ def check_readers(history: History) -> Iterator[Finding]:
             differing = sorted(set(final) ^ set(stored), key=str)[:5]
             yield Finding(
                 "unseen",
-                f"the broker holds other records in {partition} than a reader gets: {differing}",
+                f"the broker stores other records in {partition} than readers receive: {differing}",
             )
 
 
@@ -334,7 +343,7 @@ def _check_one_reader(reading: Reading, final: list[tuple[int, int | None]]) -> 
     if back is not None:
         yield Finding(
             "nonmonotonic-poll",
-            f"{reading.name} gets offset {back} of {reading.partition} behind a higher one",
+            f"{reading.name} receives offset {back} of {reading.partition} after a higher one",
             (reading.name,),
         )
         return
@@ -351,14 +360,13 @@ def _check_one_reader(reading: Reading, final: list[tuple[int, int | None]]) -> 
     for offset, number in got.items():
         if offset not in expected or expected[offset] != number:
             text = (
-                f"{reading.name} got record {number} at {_at(reading.partition, offset)}; in the "
-                f"end there is {expected.get(offset)}"
+                f"{reading.name} received record {number} at {_at(reading.partition, offset)}; "
+                f"the log has {expected.get(offset)}"
             )
             yield Finding("inconsistent-offsets", text, (f"record {number}",))
     for offset in [offset for offset in expected if offset not in got][:3]:
         text = (
-            f"{reading.name} read on over record {expected[offset]} at "
-            f"{_at(reading.partition, offset)}"
+            f"{reading.name} skipped record {expected[offset]} at {_at(reading.partition, offset)}"
         )
         yield Finding("poll-skip", text, (reading.name, f"record {expected[offset]}"))
 
@@ -367,40 +375,40 @@ def _offset_of(entry: tuple[int, int | None]) -> int:
     return entry[0]
 
 
-# -- time and what is left -------------------------------------------------------------------------
+# -- limits and leftovers --------------------------------------------------------------------------
 
 
 def check_limits(history: History) -> Iterator[Finding]:
-    """Every delivery and every call ends within its limit."""
+    """Check that each delivery and each call ends within its limit."""
     for record in history.records:
         producer = history.producers[record.producer]
         if record.returned is None:
-            yield _finding("hang", record, "was given to send, which never came back")
+            yield _finding("hang", record, "was passed to send, which did not return")
             continue
         took = history.duration(record.called, record.returned)
         yield from _check_duration(
-            record, "came back from send", took, record.waits * producer.send_limit
+            record, "was accepted or refused", took, record.waits * producer.send_limit
         )
-        if record.taken and record.resolved is None:
+        if record.accepted and record.resolved is None:
             yield _finding(
-                "hang", record, f"never got an outcome; its limit is {producer.delivery_limit} s"
+                "hang", record, f"was never resolved; the limit is {producer.delivery_limit} s"
             )
         elif record.resolved is not None:
             took = history.duration(record.returned, record.resolved)
-            yield from _check_duration(record, "got its outcome", took, producer.delivery_limit)
+            yield from _check_duration(record, "was resolved", took, producer.delivery_limit)
     for call in history.calls:
         yield from _check_call(call, history)
 
 
 def check_flushes(history: History) -> Iterator[Finding]:
-    """When a flush returns, everything that was taken before it was called has an outcome."""
+    """Check that a flush waits for all records that were accepted before it was called."""
     flushes = [call for call in history.calls if call.name == FLUSH and call.outcome == OK]
     for record in history.records if flushes else ():
         for call in flushes:
             if (
                 call.ended is None
                 or call.owner != record.producer
-                or not record.taken
+                or not record.accepted
                 or record.returned is None
             ):
                 continue
@@ -410,20 +418,20 @@ def check_flushes(history: History) -> Iterator[Finding]:
                 yield _finding(
                     "flushed-too-early",
                     record,
-                    f"was taken before the flush of {call.begun.order}, which did not wait for it",
+                    f"was accepted before the flush of {call.begun.order}, which did not wait",
                 )
 
 
 def _check_duration(record: SentRecord, what: str, took: float, limit: float) -> Iterator[Finding]:
     if took > limit + _SLACK_SECONDS:
-        yield _finding("late", record, f"{what} after {took:.3f} s; its limit is {limit} s")
+        yield _finding("late", record, f"{what} after {took:.3f} s; the limit is {limit} s")
 
 
 def _check_call(call: CallTrace, history: History) -> Iterator[Finding]:
     if call.ended is None:
         yield Finding(
             "hang",
-            f"{call.owner}: {call.name} never came back; its limit is {call.limit} s",
+            f"{call.owner}: {call.name} did not return; the limit is {call.limit} s",
             (call.owner,),
         )
         return
@@ -431,7 +439,7 @@ def _check_call(call: CallTrace, history: History) -> Iterator[Finding]:
     if took > call.limit + _SLACK_SECONDS:
         yield Finding(
             "late",
-            f"{call.owner}: {call.name} took {took:.3f} s; its limit is {call.limit} s",
+            f"{call.owner}: {call.name} took {took:.3f} s; the limit is {call.limit} s",
             (call.owner,),
         )
     if call.must_succeed and call.outcome != OK:
@@ -441,8 +449,8 @@ def _check_call(call: CallTrace, history: History) -> Iterator[Finding]:
 
 
 def check_leftovers(history: History) -> Iterator[Finding]:
-    """No task, connection, byte or log line of a fault is left, and no producer ended that had no
-    reason to.
+    """Check that no tasks, connections or memory are left, that the log reports no bug, and that no
+    producer failed without a cause.
     """
     for producer in history.producers.values():
         for leftover in producer.leftovers:
@@ -455,7 +463,7 @@ def check_leftovers(history: History) -> Iterator[Finding]:
     yield from (Finding("fault", line) for line in history.unexpected_log)
 
 
-# -- words -----------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def _finding(anomaly: str, record: SentRecord, text: str) -> Finding:
@@ -483,7 +491,7 @@ CHECKERS: tuple[Callable[[History], Iterator[Finding]], ...] = (
     check_contents,
     check_transactions,
     check_reads_of_transactions,
-    check_group_positions,
+    check_group_offsets,
     check_readers,
     check_limits,
     check_flushes,

@@ -1,52 +1,52 @@
-"""Made-up histories, for the checkers' tests."""
+"""Histories for the tests of the checkers."""
 
 from __future__ import annotations
 
-from aioprod.testing.simulation.history import (
+from aioprod.types import TopicPartition
+from tests.simulation.history import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     CallTrace,
     Content,
+    Guarantee,
     History,
-    Place,
     ProducerTrace,
-    Promise,
     Reading,
+    RecordPosition,
     SentRecord,
     TransactionTrace,
 )
-from aioprod.types import TopicPartition
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)
 
 
-class Story:
-    """Writes a history down: each call is the next thing that happened."""
+class HistoryBuilder:
+    """Builds a history: each call adds the next event."""
 
     def __init__(
         self,
-        promise: Promise = Promise.EXACTLY_ONCE,
+        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
         *,
         ordered: bool = True,
         transactional_id: str | None = None,
     ) -> None:
         self.now = 0.0
         self.history = History(clock=lambda: self.now)
-        self.add_producer("p", promise, ordered=ordered, transactional_id=transactional_id)
+        self.add_producer("p", guarantee, ordered=ordered, transactional_id=transactional_id)
         self._logs: dict[TopicPartition, list[tuple[int, SentRecord | None]]] = {}
 
     def add_producer(
         self,
         name: str,
-        promise: Promise = Promise.EXACTLY_ONCE,
+        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
         *,
         ordered: bool = True,
         transactional_id: str | None = None,
     ) -> ProducerTrace:
         trace = ProducerTrace(
             name,
-            promise,
+            guarantee,
             ordered,
             delivery_limit=10.0,
             send_limit=1.0,
@@ -83,11 +83,11 @@ class Story:
         record = self.call_send(
             partition=partition, key=key, producer=producer, transaction=transaction
         )
-        self.history.taken(record)
+        self.history.accepted(record)
         return record
 
     def acknowledge(self, record: SentRecord, offset: int, place: TopicPartition = P0) -> None:
-        self.history.acknowledged(record, Place(place, offset))
+        self.history.acknowledged(record, RecordPosition(place, offset))
 
     def fail(self, record: SentRecord, *, never_left: bool = False) -> None:
         self.history.failed(record, "DeliveryTimeoutError", never_left=never_left)
@@ -95,11 +95,11 @@ class Story:
     def store(
         self, *records: SentRecord | None, place: TopicPartition = P0, first_offset: int = 0
     ) -> None:
-        """The log in the end, read at both isolation levels; None is a record that nobody sent."""
+        """Set the log at the end of the run; None is a record that no producer sent."""
         self._logs.setdefault(place, []).extend(enumerate(records, first_offset))
 
     def read(self, isolation: str, *entries: tuple[int, SentRecord], start: int = 0) -> Reading:
-        """What a reader gets while the run goes on."""
+        """Add what a reader receives during the run."""
         reading = Reading("r", P0, isolation, start=start)
         self.history.readings.append(reading)
         for offset, record in entries:
@@ -121,8 +121,8 @@ class Story:
         return trace
 
     def end(self, *, invisible: tuple[SentRecord, ...] = ()) -> History:
-        """The run is over: the log is read. Readers of committed records don't get the
-        ``invisible``.
+        """Read the log and return the history. Readers of committed records do not receive
+        ``invisible`` records.
         """
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
             for place, entries in self._logs.items():
@@ -132,7 +132,7 @@ class Story:
                     if isolation == READ_COMMITTED and record in invisible:
                         continue
                     content = (
-                        record.content if record is not None else Content.of(None, b"foreign", ())
+                        record.content if record is not None else Content.of(None, b"unknown", ())
                     )
                     self.history.read(reading, offset, content)
         for place, entries in self._logs.items():

@@ -1,5 +1,5 @@
-"""What a seed stands for: how many nodes, which producers with which settings, which readers, and
-how much goes wrong. Drawn from the seed alone.
+"""The scenario of a seed: nodes, topic, producers and their settings, readers, and the number of
+faults. Depends only on the seed.
 """
 
 from __future__ import annotations
@@ -8,16 +8,22 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Promise, summarise
+from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Guarantee, summarize
 
 TOPIC = "t"
 
-# How often each kind of producer is drawn.
+# The kinds of producers, by frequency.
 _KINDS = (["idempotent"] * 5) + (["transactional"] * 4) + ["all", "one", "none"]
+_GUARANTEES = {
+    "idempotent": Guarantee.EXACTLY_ONCE,
+    "transactional": Guarantee.EXACTLY_ONCE,
+    "all": Guarantee.AT_LEAST_ONCE,
+    "one": Guarantee.UNLESS_LEADER_FAILS,
+    "none": Guarantee.NOTHING,
+}
 _CODECS = ["none", "none", "none", "gzip", "snappy", "lz4", "zstd"]
 
-
-_OWN_FIELDS = (
+_REPORTED_FIELDS = (
     "tasks",
     "crowd",
     "records",
@@ -31,9 +37,9 @@ _OWN_FIELDS = (
     "quits_after",
 )
 
-# Many small requests in flight, and batches given up while others of their partition are still
-# tried: where sequences are hard to keep.
-_PRESSED: dict[str, Any] = {
+# Many small requests in flight, and batches that expire while others of their partition are being
+# retried: hard cases for sequence numbers.
+_SHORT_TIMEOUTS: dict[str, Any] = {
     "batch_size": 120,
     "linger_ms": 0,
     "request_timeout_ms": 80,
@@ -47,27 +53,26 @@ _PRESSED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    """One producer and what it does.
+    """A producer and what it does.
 
     Attributes:
-        settings: of :class:`aioprod.Producer`.
-        tasks: how many tasks send at the same time.
-        crowd: now and then so many more tasks send at the same time, with few keys; 0 for never.
-        records: how many each of them sends; of a transactional producer, per transaction.
-        transactions: how many there are; 0 where it is not transactional.
-        pause: mean seconds between two sends of a task.
-        burst: so many sends follow each other at once.
-        value_size: up to how many bytes the values have beside their number.
-        cancel_share: the share of calls that are cancelled at a random moment.
-        close_timeout_ms: given to `close`; None for none.
-        after: seconds into the run at which it starts.
-        quits_after: seconds into the run at which it is closed, whatever it is doing; None for at
-            the end.
+        settings: the settings of :class:`aioprod.Producer`.
+        tasks: the number of tasks that send concurrently.
+        crowd: the number of additional tasks that sometimes send concurrently, with few keys.
+        records: the number of records of each task; in each transaction, if transactional.
+        transactions: the number of transactions; 0 if not transactional.
+        pause: the mean seconds between two sends of a task.
+        burst: the mean number of sends without a pause.
+        value_size: the maximum size of the values in bytes, without their number.
+        cancel_share: the share of calls that are cancelled at a random time.
+        close_timeout_ms: the argument of `close`.
+        after: seconds until it starts.
+        quits_after: seconds until it is closed, even if it is busy; None for at the end.
     """
 
     name: str
     settings: dict[str, Any]
-    promise: Promise
+    guarantee: Guarantee
     ordered: bool
     tasks: int
     crowd: int
@@ -84,18 +89,18 @@ class ProducerPlan:
 
     @property
     def transactional_id(self) -> str | None:
-        """The producer's, if it is transactional."""
-        found: str | None = self.settings.get("transactional_id")
-        return found
+        """The transactional id, if there is one."""
+        transactional_id: str | None = self.settings.get("transactional_id")
+        return transactional_id
 
     def __str__(self) -> str:
-        own = {name: getattr(self, name) for name in _OWN_FIELDS}
-        return f"{self.name}: {summarise(own)} settings: {summarise(self.settings)}"
+        fields = {name: getattr(self, name) for name in _REPORTED_FIELDS}
+        return f"{self.name}: {summarize(fields)} settings: {summarize(self.settings)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderPlan:
-    """One reader of one partition, beside the producers."""
+    """A reader of one partition, which reads while the producers run."""
 
     name: str
     partition: int
@@ -106,20 +111,20 @@ class ReaderPlan:
     def __str__(self) -> str:
         return (
             f"{self.name}: partition {self.partition} {self.isolation} after={self.after} "
-            f"{summarise(self.settings)}"
+            f"{summarize(self.settings)}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that is decided before a run begins.
+    """Everything that is decided before a run begins.
 
     Attributes:
-        faults: how many faults strike.
-        loses_answers: whether what is applied may stay unanswered. Where it is not, brokers may
-            also lie about sequences: they never say of a batch that they have stored that its
-            sequence is wrong.
-        fault_seconds: how long faults go on.
+        faults: the number of faults.
+        loses_responses: whether responses to handled requests may get lost. If not, brokers may
+            return wrong sequence errors; real brokers never return these for a batch that they
+            have stored.
+        fault_seconds: how long faults occur.
     """
 
     seed: int
@@ -130,7 +135,7 @@ class Scenario:
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
     faults: int
-    loses_answers: bool
+    loses_responses: bool
     fault_seconds: float
 
     def __str__(self) -> str:
@@ -140,15 +145,15 @@ class Scenario:
             "transaction_version",
             "topic_configs",
             "faults",
-            "loses_answers",
+            "loses_responses",
             "fault_seconds",
         )
-        lines = [f"seed {self.seed}: {summarise({name: getattr(self, name) for name in names})}"]
+        lines = [f"seed {self.seed}: {summarize({name: getattr(self, name) for name in names})}"]
         return "\n  ".join([*lines, *map(str, self.producers), *map(str, self.readers)])
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
+    """Return the scenario of a seed."""
     rng = random.Random(f"{seed} scenario")
     nodes = rng.choice([1, 3, 3, 3])
     partitions = rng.choice([1, 2, 3, 4])
@@ -175,7 +180,7 @@ def draw(seed: int) -> Scenario:
         producers=producers,
         readers=readers,
         faults=rng.choice([0, 3, 8, 15, 25]),
-        loses_answers=rng.random() < 0.7,
+        loses_responses=rng.random() < 0.7,
         fault_seconds=fault_seconds,
     )
 
@@ -187,12 +192,12 @@ def _draw_producers(rng: random.Random, fences: bool, seconds: float) -> tuple[P
         plan = _draw_producer(rng, f"p{number}", kind, fences, seconds)
         plans.append(plan)
         if kind == "transactional" and fences and rng.random() < 0.5:
-            # Another instance takes over while the first may still be at work.
+            # Another instance takes over, perhaps while the first is still running.
             after = rng.uniform(0.1, seconds)
             plans.append(
                 _draw_producer(
                     rng,
-                    f"p{number}-heir",
+                    f"p{number}-successor",
                     kind,
                     fences,
                     seconds,
@@ -214,56 +219,43 @@ def _draw_producer(
     transactional_id: str | None = None,
 ) -> ProducerPlan:
     settings = _draw_settings(rng)
-    # From a source of its own, so that what else a seed stands for is as it was before there were
-    # crowds.
-    crowds = random.Random(f"{name} {sorted(settings.items())} crowd")
-    crowd = crowds.choice([0, 0, 0, 8, 25])
-    if crowd and crowds.random() < 0.5:
-        settings["buffer_memory"] = max(
-            700, settings["batch_size"] + crowds.choice([61, 700, 3_000])
-        )
-    promise = {
-        "idempotent": Promise.EXACTLY_ONCE,
-        "transactional": Promise.EXACTLY_ONCE,
-        "all": Promise.AT_LEAST_ONCE,
-        "one": Promise.UNLESS_LEADER_DIES,
-        "none": Promise.NOTHING,
-    }[kind]
-    if promise is not Promise.EXACTLY_ONCE:
+    crowd = _draw_crowd(name, settings)
+    guarantee = _GUARANTEES[kind]
+    if guarantee is not Guarantee.EXACTLY_ONCE:
         settings["enable_idempotence"] = False
         settings["acks"] = {"all": "all", "one": 1, "none": 0}[kind]
         if rng.random() < 0.3:
             settings["retries"] = rng.choice([0, 1, 5])
     is_transactional = kind == "transactional"
-    is_pressed = promise is Promise.EXACTLY_ONCE and rng.random() < 0.4
-    if is_pressed:
-        settings |= _PRESSED
+    has_short_timeouts = guarantee is Guarantee.EXACTLY_ONCE and rng.random() < 0.4
+    if has_short_timeouts:
+        settings |= _SHORT_TIMEOUTS
         settings["delivery_timeout_ms"] = rng.choice([110, 150, 250])
     if is_transactional:
         settings["transactional_id"] = transactional_id or f"transactions-of-{name}"
         if fences and rng.random() < 0.2:
             settings["transaction_timeout_ms"] = rng.choice([500, 2_000])
-    # Without idempotence several requests in flight may be stored in any order, and a late copy may
-    # overtake.
-    ordered = promise is Promise.EXACTLY_ONCE or (
-        promise is Promise.AT_LEAST_ONCE and settings["max_in_flight_requests_per_connection"] == 1
+    # Without idempotence, requests in flight and late copies may be stored in any order.
+    ordered = guarantee is Guarantee.EXACTLY_ONCE or (
+        guarantee is Guarantee.AT_LEAST_ONCE
+        and settings["max_in_flight_requests_per_connection"] == 1
     )
     records = rng.choice([5, 10, 20]) if is_transactional else rng.choice([20, 50, 100])
     transactions = rng.choice([2, 5, 8]) if is_transactional else 0
     return ProducerPlan(
         name=name,
         settings=settings,
-        promise=promise,
+        guarantee=guarantee,
         ordered=ordered,
         tasks=rng.choice([1, 1, 2, 4]),
         crowd=crowd,
         records=records,
         transactions=transactions,
-        # Mostly so that they send for about as long as things go wrong.
-        pause=rng.choice([float(is_pressed), rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)])
+        # In most cases the producer sends for about as long as faults occur.
+        pause=rng.choice([float(has_short_timeouts), rng.uniform(0.5, 1.0), rng.uniform(0.5, 1.0)])
         * seconds
         / (records * max(1, transactions)),
-        burst=rng.choice([1, 1, 5] if is_pressed else [1, 5, 20]),
+        burst=rng.choice([1, 1, 5] if has_short_timeouts else [1, 5, 20]),
         value_size=rng.choice([0, 20, 100, 400]),
         cancel_share=rng.choice([0.0, 0.0, 0.03, 0.1]),
         close_timeout_ms=rng.choice([None, None, None, 0, 5, 200]),
@@ -271,6 +263,16 @@ def _draw_producer(
         quits_after=rng.uniform(0, seconds) if rng.random() < 0.15 else None,
         may_be_fatal=is_transactional and fences,
     )
+
+
+def _draw_crowd(name: str, settings: dict[str, Any]) -> int:
+    """Return the size of the crowd; sometimes reduce ``buffer_memory`` so that it has to wait."""
+    # A separate generator, so that crowds do not change the rest of a seed's scenario.
+    rng = random.Random(f"{name} {sorted(settings.items())} crowd")
+    crowd = rng.choice([0, 0, 0, 8, 25])
+    if crowd and rng.random() < 0.5:
+        settings["buffer_memory"] = max(700, settings["batch_size"] + rng.choice([61, 700, 3_000]))
+    return crowd
 
 
 def _draw_settings(rng: random.Random) -> dict[str, Any]:
