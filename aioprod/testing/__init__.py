@@ -26,13 +26,12 @@ if TYPE_CHECKING:
         split,
         throttle,
     )
-    from aioprod.testing.broker.embedded import EmbeddedCluster
+    from aioprod.testing.broker.embedded import EmbeddedCluster, ThreadedCluster
     from aioprod.testing.broker.groups.settings import GroupSettings
     from aioprod.testing.broker.groups.view import ConsumerGroup, GroupMember
     from aioprod.testing.broker.request_log import SeenRequest
     from aioprod.testing.broker.rules import Rule
     from aioprod.testing.broker.security import BrokerSecurity
-    from aioprod.testing.broker.threaded import ThreadedCluster
     from aioprod.testing.cancellation import cancel_at_each_point
 
 __all__ = [
@@ -70,7 +69,7 @@ _HOMES = {
     "GroupSettings": "aioprod.testing.broker.groups.settings",
     "Rule": "aioprod.testing.broker.rules",
     "SeenRequest": "aioprod.testing.broker.request_log",
-    "ThreadedCluster": "aioprod.testing.broker.threaded",
+    "ThreadedCluster": "aioprod.testing.broker.embedded",
     "cancel_at_each_point": "aioprod.testing.cancellation",
     "change_answer": "aioprod.testing.broker.control",
     "close": "aioprod.testing.broker.control",

@@ -150,7 +150,7 @@ class TransactionCoordinator:
     ) -> None:
         self.version = version
         self.transactions: dict[str, Transaction] = {}
-        self.timers = TransactionTimers(self.expire)
+        self.timers = TransactionTimers(self.expire_transaction)
         self._new_producer_id = new_producer_id
         self._write_marker = write_marker
         self._end_offsets = end_offsets
@@ -248,20 +248,22 @@ class TransactionCoordinator:
                 return Identity(transaction.next_producer_id, 0)
         return transaction.identity
 
-    def expire(self, name: str) -> None:
-        """Abort a transaction that takes too long, and fence its producer; does nothing where none
-        is open.
+    def expire_transaction(self, transactional_id: str) -> None:
+        """Abort an open transaction and fence its producer, as when its timeout has passed. Do
+        nothing if no transaction is open.
         """
-        transaction = self.transactions.get(name)
+        transaction = self.transactions.get(transactional_id)
         if transaction is not None and transaction.state is TransactionState.ONGOING:
             self._fence(transaction)
 
     def pause_markers(self) -> None:
-        """Write no markers from now on: ended transactions stay in a prepared state."""
+        """Write no transaction markers until :meth:`resume_markers`: transactions that end
+        meanwhile stay in PrepareCommit or PrepareAbort.
+        """
         self._markers_wait = True
 
     def resume_markers(self) -> None:
-        """Write the markers that wait, and all further ones at once."""
+        """Write the pending transaction markers, and write new ones at once again."""
         self._markers_wait = False
         for transaction in self.transactions.values():
             if transaction.state in _PREPARED:
