@@ -13,7 +13,7 @@ from aioprod.testing.broker.answer import Answer
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.control import in_pieces
 from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
+from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.handlers.api_versions import unsupported_version
 from aioprod.testing.broker.quotas.throttle import Client, Throttle
 from aioprod.testing.broker.request_log import RequestLog, SeenRequest
@@ -49,7 +49,7 @@ class Dispatcher:
             raise ProtocolError(
                 f"API key {header.api_key} is not handled, as the ApiVersions answer says"
             )
-        low, high = SUPPORTED[header.api_key]
+        low, high = handler.versions
         if not low <= header.api_version <= high:
             return _answer_unknown_version(header)
         # Bytes after the request are no error, as with Kafka: librdkafka sends three of them with
@@ -60,7 +60,6 @@ class Dispatcher:
         exchange = Exchange(
             self._store,
             node,
-            SUPPORTED,
             header.api_version,
             disconnected,
             failures,
@@ -97,7 +96,7 @@ def _encode(response: Message, header: RequestHeader) -> bytes:
 def _answer_unknown_version(header: RequestHeader) -> bytes:
     if header.api_key != ApiVersionsRequest.API_KEY:
         raise ProtocolError(
-            f"API key {header.api_key} has versions {SUPPORTED[header.api_key]}, not "
+            f"API key {header.api_key} has versions {HANDLERS[header.api_key].versions}, not "
             f"{header.api_version}"
         )
     return encode_response(unsupported_version(), 0, header.correlation_id)

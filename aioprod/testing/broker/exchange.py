@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,7 +22,6 @@ class Exchange:
     Attributes:
         store: the broker's state.
         node: the one that was asked.
-        supported: the version range of each API that is handled.
         api_version: of this request.
         disconnected: done when the client is gone, so that nobody has to wait any longer on its
             behalf.
@@ -34,7 +32,6 @@ class Exchange:
 
     store: Store
     node: NodeAddress
-    supported: Mapping[int, tuple[int, int]]
     api_version: int
     disconnected: asyncio.Future[None]
     failures: tuple[Failure, ...] = ()

@@ -8,12 +8,14 @@ from aioprod.protocol.messages.add_offsets_to_txn import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_coordinator, fenced_code
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 from aioprod.testing.broker.transactions import Identity
 
 _FENCED_CODE_FROM = 2
 
 
+@handles(AddOffsetsToTxnRequest)
 async def handle(request: AddOffsetsToTxnRequest, exchange: Exchange) -> AddOffsetsToTxnResponse:
     """Add the group."""
     try:

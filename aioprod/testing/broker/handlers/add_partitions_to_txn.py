@@ -18,6 +18,7 @@ from aioprod.protocol.messages.add_partitions_to_txn import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_coordinator, fenced_code
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 from aioprod.testing.broker.transactions import Identity
 from aioprod.types import TopicPartition
@@ -26,6 +27,7 @@ _FENCED_CODE_FROM = 2
 _SEVERAL_FROM = 4
 
 
+@handles(AddPartitionsToTxnRequest)
 async def handle(
     request: AddPartitionsToTxnRequest, exchange: Exchange
 ) -> AddPartitionsToTxnResponse:

@@ -13,10 +13,12 @@ from aioprod.protocol.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.quotas.limits import Entity
 from aioprod.testing.broker.store import StoreError
 
 
+@handles(AlterClientQuotasRequest)
 async def handle(
     request: AlterClientQuotasRequest, exchange: Exchange
 ) -> AlterClientQuotasResponse:

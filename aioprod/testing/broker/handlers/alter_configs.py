@@ -13,9 +13,11 @@ from aioprod.protocol.messages.alter_configs import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.config_resources import alter_each, current_overrides
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 
+@handles(AlterConfigsRequest)
 async def handle(request: AlterConfigsRequest, exchange: Exchange) -> AlterConfigsResponse:
     """Change what can be changed; each resource has its own result."""
     results = alter_each(

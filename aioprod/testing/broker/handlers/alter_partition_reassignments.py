@@ -13,9 +13,11 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 
+@handles(AlterPartitionReassignmentsRequest)
 async def handle(
     request: AlterPartitionReassignmentsRequest, exchange: Exchange
 ) -> AlterPartitionReassignmentsResponse:

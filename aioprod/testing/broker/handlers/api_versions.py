@@ -13,6 +13,7 @@ from aioprod.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import HANDLERS, handles
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
@@ -21,6 +22,7 @@ _ZERO_FROM = 4  # older clients can't read a feature whose lowest version is 0
 _NAMED_FROM = 3  # the version from which clients tell their name (KIP-511)
 
 
+@handles(ApiVersionsRequest)
 async def handle(request: ApiVersionsRequest, exchange: Exchange) -> ApiVersionsResponse:
     """Answer with all version ranges."""
     code = exchange.failure()
@@ -33,9 +35,7 @@ async def handle(request: ApiVersionsRequest, exchange: Exchange) -> ApiVersions
         return ApiVersionsResponse(error_code=code)
     level = exchange.store.transactions.version
     return ApiVersionsResponse(
-        api_keys=[
-            ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())
-        ],
+        api_keys=[ApiVersion(key, *handler.versions) for key, handler in sorted(HANDLERS.items())],
         supported_features=[
             SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)
         ]

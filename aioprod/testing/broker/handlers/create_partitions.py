@@ -12,10 +12,12 @@ from aioprod.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import MAX_PARTITIONS, StoreError, Topic
 from aioprod.testing.broker.store_error import check_timeout
 
 
+@handles(CreatePartitionsRequest)
 async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> CreatePartitionsResponse:
     """Grow each topic that can grow."""
     counts = Counter(topic.name for topic in request.topics)

@@ -15,11 +15,13 @@ from aioprod.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.settings.configs import Described
 from aioprod.testing.broker.store import StoreError
 from aioprod.testing.broker.store_error import check_timeout
 
 
+@handles(CreateTopicsRequest)
 async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
     """Create what can be created; each topic has its own result."""
     counts = Counter(topic.name for topic in request.topics)

@@ -10,9 +10,11 @@ from aioprod.protocol.messages.delete_groups import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 
+@handles(DeleteGroupsRequest)
 async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
     """Delete each by itself."""
     return DeleteGroupsResponse(

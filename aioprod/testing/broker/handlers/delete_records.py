@@ -13,12 +13,14 @@ from aioprod.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import check_leader
 from aioprod.testing.broker.store import StoreError
 
 _TO_THE_END = -1  # of what can be read
 
 
+@handles(DeleteRecordsRequest)
 async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
     """Delete in each partition."""
     return DeleteRecordsResponse(

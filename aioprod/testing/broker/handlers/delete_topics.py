@@ -12,10 +12,12 @@ from aioprod.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 
 _BY_STATE_FROM = 6
 
 
+@handles(DeleteTopicsRequest)
 async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopicsResponse:
     """Delete each topic that is there; their memory is free at once."""
     by_state = exchange.api_version >= _BY_STATE_FROM

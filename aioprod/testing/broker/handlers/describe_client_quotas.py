@@ -12,12 +12,14 @@ from aioprod.protocol.messages.describe_client_quotas import (
     ValueData,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.quotas.limits import CLIENT_ID, IP, USER, Match
 from aioprod.testing.broker.store import StoreError
 
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
+@handles(DescribeClientQuotasRequest)
 async def handle(
     request: DescribeClientQuotasRequest, exchange: Exchange
 ) -> DescribeClientQuotasResponse:

@@ -12,11 +12,13 @@ from aioprod.protocol.messages.describe_cluster import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, operations
+from aioprod.testing.broker.handlers.registry import handles
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
+@handles(DescribeClusterRequest)
 async def handle(request: DescribeClusterRequest, exchange: Exchange) -> DescribeClusterResponse:
     """Name all nodes that run."""
     code = exchange.failure()

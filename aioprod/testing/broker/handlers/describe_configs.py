@@ -20,10 +20,12 @@ from aioprod.testing.broker.handlers.config_resources import (
     check_broker_name,
     find_topic,
 )
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.settings.configs import ALL_BROKERS, Described
 from aioprod.testing.broker.store import StoreError
 
 
+@handles(DescribeConfigsRequest)
 async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
     """Describe each resource; no list of names, or an empty one, means all settings."""
     return DescribeConfigsResponse(

@@ -16,12 +16,14 @@ from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.handlers.authorized_operations import GROUP_OPERATIONS, operations
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 _INSTANCES_FROM = 4
 _NOT_FOUND_FROM = 6  # KIP-1043: before, a group that is not there was described as dead
 
 
+@handles(DescribeGroupsRequest)
 async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
     """Describe each group."""
     return DescribeGroupsResponse(

@@ -14,12 +14,14 @@ from aioprod.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import Topic
 
 _NAME = "/memory"
 _ERROR_FROM = 3
 
 
+@handles(DescribeLogDirsRequest)
 async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> DescribeLogDirsResponse:
     """Describe what was asked for, or everything (null)."""
     if code := exchange.failure():

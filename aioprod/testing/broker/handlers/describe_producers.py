@@ -10,11 +10,13 @@ from aioprod.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import check_leader
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.store import StoreError
 
 
+@handles(DescribeProducersRequest)
 async def handle(
     request: DescribeProducersRequest, exchange: Exchange
 ) -> DescribeProducersResponse:

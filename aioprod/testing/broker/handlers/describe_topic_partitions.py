@@ -13,6 +13,7 @@ from aioprod.protocol.messages.describe_topic_partitions import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.store import StoreError, Topic, check_topic_name
@@ -21,6 +22,7 @@ _MOST_PARTITIONS = 2000  # broker setting max.request.partition.size.limit
 _NO_CURSOR = Cursor("", 0)
 
 
+@handles(DescribeTopicPartitionsRequest)
 async def handle(
     request: DescribeTopicPartitionsRequest, exchange: Exchange
 ) -> DescribeTopicPartitionsResponse:

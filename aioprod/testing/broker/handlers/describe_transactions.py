@@ -11,9 +11,11 @@ from aioprod.protocol.messages.describe_transactions import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_coordinator
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 
+@handles(DescribeTransactionsRequest)
 async def handle(
     request: DescribeTransactionsRequest, exchange: Exchange
 ) -> DescribeTransactionsResponse:

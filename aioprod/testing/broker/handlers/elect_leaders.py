@@ -14,6 +14,7 @@ from aioprod.protocol.messages.elect_leaders import (
 )
 from aioprod.testing.broker.cluster import NOBODY
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.store import StoreError
 
@@ -22,6 +23,7 @@ _UNCLEAN = 1
 _ERROR_FROM = 1
 
 
+@handles(ElectLeadersRequest)
 async def handle(request: ElectLeadersRequest, exchange: Exchange) -> ElectLeadersResponse:
     """Elect in each partition; of all partitions (null) only those are named where something was to
     be done.

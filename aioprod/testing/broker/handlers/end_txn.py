@@ -7,6 +7,7 @@ from __future__ import annotations
 from aioprod.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_coordinator, fenced_code
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 from aioprod.testing.broker.transactions import Identity
 
@@ -14,6 +15,7 @@ _FENCED_CODE_FROM = 2
 _BUMPS_FROM = 5
 
 
+@handles(EndTxnRequest)
 async def handle(request: EndTxnRequest, exchange: Exchange) -> EndTxnResponse:
     """End the transaction; the answer has the identity for the next one."""
     bump = exchange.api_version >= _BUMPS_FROM

@@ -26,6 +26,7 @@ from aioprod.protocol.messages.fetch import (
 from aioprod.protocol.record_batch import read_header
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.fetch_sessions import Place
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leader_epochs import EpochEnd
 from aioprod.testing.broker.leaders import judge_leader, leader_addresses
 from aioprod.testing.broker.log import wait_for_append
@@ -54,6 +55,7 @@ class _Wanted:
     leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
 
 
+@handles(FetchRequest)
 async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
     """Answer when min_bytes are there, max_wait_ms is over, a partition is in error or the client
     is gone.

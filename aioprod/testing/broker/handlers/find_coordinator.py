@@ -9,6 +9,7 @@ from aioprod.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import create_for_coordinator
 
 _SEVERAL_KEYS_FROM = 4
@@ -16,6 +17,7 @@ _GROUP = 0
 _TRANSACTION = 1
 
 
+@handles(FindCoordinatorRequest)
 async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoordinatorResponse:
     """Name the coordinator of each key."""
     code = exchange.failure()

@@ -14,6 +14,7 @@ from aioprod.protocol.messages.incremental_alter_configs import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.config_resources import TOPIC, alter_each, current_overrides
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.settings.broker_settings import broker_settings
 from aioprod.testing.broker.settings.setting import SettingType
 from aioprod.testing.broker.settings.topic_settings import topic_settings
@@ -22,6 +23,7 @@ from aioprod.testing.broker.store import StoreError
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
+@handles(IncrementalAlterConfigsRequest)
 async def handle(
     request: IncrementalAlterConfigsRequest, exchange: Exchange
 ) -> IncrementalAlterConfigsResponse:

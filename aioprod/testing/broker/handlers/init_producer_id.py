@@ -8,12 +8,14 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_coordinator, fenced_code
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 from aioprod.testing.broker.transactions import NO_EPOCH, NO_PRODUCER_ID, Identity
 
 _FENCED_CODE_FROM = 4
 
 
+@handles(InitProducerIdRequest)
 async def handle(request: InitProducerIdRequest, exchange: Exchange) -> InitProducerIdResponse:
     """Answer with producer id and epoch."""
     try:

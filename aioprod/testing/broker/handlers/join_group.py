@@ -8,12 +8,14 @@ from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.handlers.coordination import check_group
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 _REBALANCE_TIMEOUT_FROM = 1
 _PROTOCOL_MAY_BE_NULL_FROM = 7
 
 
+@handles(JoinGroupRequest)
 async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResponse:
     """Join, and wait for the others."""
     if exchange.api_version < _REBALANCE_TIMEOUT_FROM:

@@ -13,11 +13,13 @@ from aioprod.protocol.messages.leave_group import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 _SEVERAL_FROM = 3
 
 
+@handles(LeaveGroupRequest)
 async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
     """Remove members, each with its own result."""
     leaving = (

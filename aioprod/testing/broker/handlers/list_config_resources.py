@@ -12,6 +12,7 @@ from aioprod.protocol.messages.list_config_resources import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.config_resources import BROKER, TOPIC
+from aioprod.testing.broker.handlers.registry import handles
 
 _BROKER_LOGGER = 8
 _CLIENT_METRICS = 16
@@ -20,6 +21,7 @@ _KNOWN = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 _TYPES_FROM = 1
 
 
+@handles(ListConfigResourcesRequest)
 async def handle(
     request: ListConfigResourcesRequest, exchange: Exchange
 ) -> ListConfigResourcesResponse:

@@ -7,10 +7,12 @@ from __future__ import annotations
 from aioprod.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aioprod.testing.broker.cluster import GROUP
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 
 _TYPE = "classic"
 
 
+@handles(ListGroupsRequest)
 async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsResponse:
     """List what fits."""
     if code := exchange.failure():

@@ -16,6 +16,7 @@ from aioprod.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import judge_leader
 from aioprod.testing.broker.store import Partition, StoreError
 
@@ -36,6 +37,7 @@ class _Found(NamedTuple):
     leader_epoch: int = -1
 
 
+@handles(ListOffsetsRequest)
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Answer for every partition by itself."""
     counts = Counter(

@@ -7,8 +7,10 @@ from aioprod.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 
 
+@handles(ListPartitionReassignmentsRequest)
 async def handle(
     request: ListPartitionReassignmentsRequest, exchange: Exchange
 ) -> ListPartitionReassignmentsResponse:

@@ -12,11 +12,13 @@ from aioprod.protocol.messages.list_transactions import (
 from aioprod.protocol.messages.list_transactions import TransactionState as Listed
 from aioprod.testing.broker.cluster import TRANSACTION
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.transactions import TransactionState
 
 _STATES = {state.value for state in TransactionState} | {"PrepareEpochFence", "Dead"}
 
 
+@handles(ListTransactionsRequest)
 async def handle(request: ListTransactionsRequest, exchange: Exchange) -> ListTransactionsResponse:
     """List those that all filters let through. A state that there is none of is named in the
     answer, and filters nothing.

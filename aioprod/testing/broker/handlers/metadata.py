@@ -19,6 +19,7 @@ from aioprod.testing.broker.handlers.authorized_operations import (
     TOPIC_OPERATIONS,
     operations,
 )
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import create_by_use, is_internal
 from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.store import StoreError, Topic
@@ -28,6 +29,7 @@ _CREATION_FLAG_FROM = 4
 _NULL_NAME_FROM = 12
 
 
+@handles(MetadataRequest)
 async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     """Describe the cluster and the topics that were asked for, or all of them."""
     wants_all = request.topics is None or (

@@ -14,6 +14,7 @@ from aioprod.protocol.messages.offset_commit import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.store import StoreError
 from aioprod.types import TopicPartition
@@ -21,6 +22,7 @@ from aioprod.types import TopicPartition
 _UNKNOWN_GROUP_FROM = 9  # older clients take ILLEGAL_GENERATION for it
 
 
+@handles(OffsetCommitRequest)
 async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
     """Commit what can be committed; each partition has its own result."""
     refusal = exchange.failure() or _refusal(request, exchange)

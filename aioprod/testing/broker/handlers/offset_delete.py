@@ -12,10 +12,12 @@ from aioprod.protocol.messages.offset_delete import (
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.groups.group import CONSUMER, Group, GroupState
 from aioprod.testing.broker.handlers.coordination import check_group, check_place
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 from aioprod.types import TopicPartition
 
 
+@handles(OffsetDeleteRequest)
 async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
     """Refuse as a whole, or answer for each partition."""
     try:

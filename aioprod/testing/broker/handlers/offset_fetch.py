@@ -20,6 +20,7 @@ from aioprod.protocol.messages.offset_fetch import (
 )
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import GroupOffsets
 from aioprod.testing.broker.store import StoreError
 from aioprod.types import TopicPartition
@@ -28,6 +29,7 @@ _GROUP_CODE_FROM = 2
 _SEVERAL_FROM = 8
 
 
+@handles(OffsetFetchRequest)
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Answer for every group by itself."""
     if exchange.api_version >= _SEVERAL_FROM:

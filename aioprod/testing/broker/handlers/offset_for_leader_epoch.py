@@ -13,9 +13,11 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import judge_leader
 
 
+@handles(OffsetForLeaderEpochRequest)
 async def handle(
     request: OffsetForLeaderEpochRequest, exchange: Exchange
 ) -> OffsetForLeaderEpochResponse:

@@ -24,6 +24,7 @@ from aioprod.protocol.messages.produce import (
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, check_crc, read_header
 from aioprod.testing.broker.enlistment import Support, enlist_partition
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import NotLeaderError, check_leader, leader_addresses
 from aioprod.testing.broker.log import wait_for_append
@@ -63,6 +64,7 @@ class _Pending:
         )
 
 
+@handles(ProduceRequest)
 async def handle(request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
     """Append the batches; None (no answer) for acks=0."""
     pending: list[_Pending] = []

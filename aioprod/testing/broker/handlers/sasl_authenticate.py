@@ -9,8 +9,10 @@ from aioprod.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 
 
+@handles(SaslAuthenticateRequest)
 async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAuthenticateResponse:
     """Go on with the login; the last answer tells how long the session lasts."""
     session = exchange.session

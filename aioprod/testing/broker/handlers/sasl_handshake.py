@@ -5,8 +5,11 @@ from __future__ import annotations
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 
 
+# After version 0 a login would continue without Kafka's framing.
+@handles(SaslHandshakeRequest, versions=(1, 1))
 async def handle(request: SaslHandshakeRequest, exchange: Exchange) -> SaslHandshakeResponse:
     """Begin a login, or name the mechanisms that there are."""
     session = exchange.session

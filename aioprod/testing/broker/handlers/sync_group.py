@@ -6,11 +6,13 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.store import StoreError
 
 _PROTOCOL_FROM = 5
 
 
+@handles(SyncGroupRequest)
 async def handle(request: SyncGroupRequest, exchange: Exchange) -> SyncGroupResponse:
     """Sync, and wait for the leader."""
     if exchange.api_version >= _PROTOCOL_FROM and (

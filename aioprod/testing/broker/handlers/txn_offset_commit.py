@@ -15,6 +15,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
 from aioprod.testing.broker.enlistment import Support, enlist_group
 from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.store import StoreError
 from aioprod.testing.broker.transactions import Identity
@@ -24,6 +25,7 @@ _ABORTABLE_FROM = 4
 _ADDS_FROM = 5
 
 
+@handles(TxnOffsetCommitRequest)
 async def handle(request: TxnOffsetCommitRequest, exchange: Exchange) -> TxnOffsetCommitResponse:
     """Check once for all partitions, then keep each offset for the end of the transaction."""
     # A request of which a test lets some partitions fail is applied elsewhere; one that fails as a
