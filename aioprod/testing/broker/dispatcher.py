@@ -9,13 +9,12 @@ from aioprod.protocol.framing import RequestHeader, decode_request_header, encod
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
-from aioprod.testing.broker.answer import Answer
+from aioprod.testing.broker.actions import Answer, in_pieces
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.control import in_pieces
-from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.handlers.api_versions import unsupported_version
 from aioprod.testing.broker.quotas.throttle import Client, Throttle
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.request_log import RequestLog, SeenRequest
 from aioprod.testing.broker.rules import RuleBook
 from aioprod.testing.broker.security import Session
@@ -57,7 +56,7 @@ class Dispatcher:
         request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
         actions = self.rules.take(header.api_key, request, node.node_id)
         failures = tuple(action.failure for action in actions if action.failure is not None)
-        exchange = Exchange(
+        context = RequestContext(
             self._store,
             node,
             header.api_version,
@@ -75,7 +74,7 @@ class Dispatcher:
             disconnected,
         )
         self._throttle.narrow(request, client)
-        response = await handler.handle(request, exchange)
+        response = await handler.handle(request, context)
         self._throttle.apply(request, len(frame), response, client)
         for action in actions:
             await action.after()

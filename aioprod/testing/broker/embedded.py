@@ -18,6 +18,7 @@ from typing import Self, TypedDict, TypeVar, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioprod.errors import ConfigError
+from aioprod.testing.broker.broker_node import BrokerNode
 from aioprod.testing.broker.cluster import FIRST_NODE_ID, Cluster
 from aioprod.testing.broker.controls.configs import ConfigControls
 from aioprod.testing.broker.controls.forwarding import blocking, blocking_rule, forward
@@ -28,11 +29,11 @@ from aioprod.testing.broker.controls.requests import RequestControls
 from aioprod.testing.broker.controls.topics import TopicControls
 from aioprod.testing.broker.dispatcher import Dispatcher
 from aioprod.testing.broker.groups.settings import GroupSettings
-from aioprod.testing.broker.node import Node
 from aioprod.testing.broker.request_log import SeenRequest
 from aioprod.testing.broker.security import BrokerSecurity
 from aioprod.testing.broker.store import Store, Topic
-from aioprod.testing.broker.transactions import Transaction, TransactionCoordinator
+from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
+from aioprod.testing.broker.transactions.transaction import Transaction
 
 T = TypeVar("T")
 _MAX_NODES = 100
@@ -141,7 +142,7 @@ class EmbeddedCluster:
         self._dispatcher = Dispatcher(self._store)
         first_port = port and port - FIRST_NODE_ID
         listening = {
-            node_id: Node(
+            node_id: BrokerNode(
                 node_id, host, first_port and first_port + node_id, self._dispatcher, security
             )
             for node_id in self._cluster.node_ids

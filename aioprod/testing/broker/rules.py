@@ -10,8 +10,8 @@ from anyio.from_thread import BlockingPortal
 
 from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.protocol.message import Message
-from aioprod.testing.broker.control import Action
-from aioprod.testing.broker.count import Count
+from aioprod.testing.broker.actions import Action
+from aioprod.testing.broker.request_log import Count
 
 
 class Rule:

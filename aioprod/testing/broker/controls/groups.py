@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaTimeoutError
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.view import ConsumerGroup, show
-from aioprod.testing.broker.store import Store, StoreError
+from aioprod.testing.broker.store import Store
 from aioprod.types import TopicPartition
 
 
@@ -32,7 +33,7 @@ class GroupControls:
         """
         group = self._groups.groups.get(group_id)
         if group is None:
-            raise StoreError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+            raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         return show(group, self.committed_offsets(group_id))
 
     async def wait_for_group(

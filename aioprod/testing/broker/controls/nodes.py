@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from aioprod.errors import ConfigError
+from aioprod.testing.broker.broker_node import BrokerNode
 from aioprod.testing.broker.cluster import GROUP, TRANSACTION, Cluster
-from aioprod.testing.broker.node import Node
 from aioprod.testing.broker.store import Store
 
 CoordinatorKind = Literal["group", "transaction"]
@@ -18,7 +18,7 @@ _KINDS = {"group": GROUP, "transaction": TRANSACTION}
 class NodeControls:
     """The nodes of an embedded cluster."""
 
-    def __init__(self, cluster: Cluster, store: Store, nodes: Mapping[int, Node]) -> None:
+    def __init__(self, cluster: Cluster, store: Store, nodes: Mapping[int, BrokerNode]) -> None:
         self._cluster = cluster
         self._store = store
         self._nodes = nodes
@@ -155,10 +155,10 @@ class NodeControls:
         """
         self._cluster.move_coordinator(_kind(kind), key, self._node(node_id).node_id)
 
-    def _node(self, node_id: int) -> Node:
+    def _node(self, node_id: int) -> BrokerNode:
         return self._nodes[self._cluster.check_node(node_id)]
 
-    def _running_node(self, node_id: int) -> Node:
+    def _running_node(self, node_id: int) -> BrokerNode:
         return self._nodes[self._cluster.check_running(node_id)]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
+from aioprod.testing.broker.actions import Action
 from aioprod.testing.broker.cluster import Cluster
-from aioprod.testing.broker.control import Action
 from aioprod.testing.broker.dispatcher import Dispatcher
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.request_log import SeenRequest

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaTimeoutError
 from aioprod.protocol.record_reader import Record
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.log import wait_for_append
-from aioprod.testing.broker.store import Store, StoreError, Topic
+from aioprod.testing.broker.store import Store, Topic
 
 
 class TopicControls:
@@ -65,7 +66,7 @@ class TopicControls:
         found = self._store.get_topic(topic)
         present = len(found.partitions)
         if num_partitions <= present:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"{topic} has {present} partitions: num_partitions={num_partitions} must be higher",
             )

@@ -1,5 +1,5 @@
 """The APIs that the broker handles, one file each. A file has a coroutine ``handle(request,
-exchange)`` for all versions of its API; importing the file registers it.
+context)`` for all versions of its API; importing the file registers it.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from aioprod.protocol.message import Message
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.request_context import RequestContext
 
 Request = TypeVar("Request", bound=Message)
-Handle = Callable[[Request, Exchange], Awaitable[Message | None]]
+Handle = Callable[[Request, RequestContext], Awaitable[Message | None]]
 
 
 class Handler(NamedTuple):
@@ -23,7 +23,7 @@ class Handler(NamedTuple):
 
     request_type: type[Message]
     versions: tuple[int, int]
-    handle: Callable[[Any, Exchange], Awaitable[Message | None]]
+    handle: Callable[[Any, RequestContext], Awaitable[Message | None]]
 
 
 #: The handlers by API key; ApiVersions announces them.

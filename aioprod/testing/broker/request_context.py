@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.actions import DropConnection, Failure
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.control import DropConnection, Failure
 from aioprod.testing.broker.security import Session
 from aioprod.testing.broker.store import Store
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Exchange:
+class RequestContext:
     """A request's surroundings.
 
     Attributes:
