@@ -8,8 +8,9 @@ from enum import Enum
 from typing import Self
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.store_error import StoreError
-from aioprod.testing.broker.transactions import Identity, TransactionCoordinator
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
+from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 
@@ -36,10 +37,10 @@ def enlist_partition(
     coordinator: TransactionCoordinator,
     support: Support,
     name: str,
-    identity: Identity,
+    identity: ProducerIdAndEpoch,
     partition: TopicPartition,
 ) -> None:
-    """Make sure that a partition is part of the producer's transaction; raise StoreError with the
+    """Make sure that a partition is part of the producer's transaction; raise RequestError with the
     code that its client understands.
     """
     try:
@@ -47,12 +48,16 @@ def enlist_partition(
             coordinator.add(name, identity, [partition])
         else:
             coordinator.verify(name, identity, partition)
-    except StoreError as error:
-        raise StoreError(_known_code(error.code, support), error.text) from None
+    except RequestError as error:
+        raise RequestError(_known_code(error.code, support), error.text) from None
 
 
 def enlist_group(
-    coordinator: TransactionCoordinator, support: Support, name: str, identity: Identity, group: str
+    coordinator: TransactionCoordinator,
+    support: Support,
+    name: str,
+    identity: ProducerIdAndEpoch,
+    group: str,
 ) -> None:
     """The same for the offsets of a consumer group."""
     try:
@@ -60,9 +65,9 @@ def enlist_group(
             coordinator.add(name, identity, group=group)
         else:
             coordinator.verify(name, identity, group=group)
-    except StoreError as error:
+    except RequestError as error:
         code = _known_code(error.code, support)
-        raise StoreError(
+        raise RequestError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_ENOUGH_REPLICAS else code,
             error.text,
         ) from None

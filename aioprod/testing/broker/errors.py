@@ -6,7 +6,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 
 
-class StoreError(BrokerError):
+class RequestError(BrokerError):
     """A request that the broker refuses, with the code and the text of its answer."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
@@ -15,11 +15,11 @@ class StoreError(BrokerError):
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """Raise StoreError (REQUEST_TIMED_OUT) where a client gives the controller no time at all;
+    """Raise RequestError (REQUEST_TIMED_OUT) where a client gives the controller no time at all;
     whatever else it asks for is done at once.
     """
     if timeout_ms <= 0:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.REQUEST_TIMED_OUT,
             f"timeout_ms={timeout_ms}: the time is over before anything is done",
         )

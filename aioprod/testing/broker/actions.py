@@ -10,12 +10,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
 from aioprod.protocol.message import Message
-from aioprod.testing.broker.answer import Pieces
+
+
+class Pieces(NamedTuple):
+    """A response that is sent in several writes.
+
+    Attributes:
+        parts: the bytes of each write; together the whole response or its beginning.
+        hang_up: close the connection after the last part.
+    """
+
+    parts: list[bytes]
+    hang_up: bool
+
+
+#: What is sent for a request; None sends nothing.
+Answer = bytes | Pieces | None
 
 
 class DropConnection(Exception):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.actions import DropConnection, Failure
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.control import DropConnection, Failure
 from aioprod.testing.broker.security import Session
 from aioprod.testing.broker.store import Store
 
@@ -17,13 +16,12 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Exchange:
+class RequestContext:
     """A request's surroundings.
 
     Attributes:
         store: the broker's state.
         node: the one that was asked.
-        supported: the version range of each API that is handled.
         api_version: of this request.
         disconnected: done when the client is gone, so that nobody has to wait any longer on its
             behalf.
@@ -34,7 +32,6 @@ class Exchange:
 
     store: Store
     node: NodeAddress
-    supported: Mapping[int, tuple[int, int]]
     api_version: int
     disconnected: asyncio.Future[None]
     failures: tuple[Failure, ...] = ()

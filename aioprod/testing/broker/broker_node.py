@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any
 
-from aioprod.testing.broker.answer import Answer
+from aioprod.testing.broker.actions import Answer
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.connection import Connection, Service
 from aioprod.testing.broker.dispatcher import Dispatcher
@@ -19,7 +19,7 @@ from aioprod.testing.broker.security import BrokerSecurity, Guard, Session
 _STOP_LIMIT_SECONDS = 5.0
 
 
-class Node(Service):
+class BrokerNode(Service):
     """Listens, and hands what comes to the dispatcher that all nodes share.
 
     Attributes:
