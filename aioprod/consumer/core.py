@@ -67,14 +67,24 @@ class ConsumerCore:
         self._clock = clock
         self._metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
         self._interceptors = ConsumerInterceptorChain(config.interceptors)
-        self._brokers = Brokers(config, rng)
+        self._brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: requests.brokers_changed(),
+            on_silence=lambda: metadata.broker_silent(),
+        )
         # Connections of their own: a broker answers what comes behind a Fetch only when that has
         # waited for records.
-        self._fetch_brokers = Brokers(config, rng)
-        self._metadata = Metadata(
+        self._fetch_brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: fetch_requests.brokers_changed(),
+            on_silence=weakly(self._fetch_silence),
+        )
+        metadata = self._metadata = Metadata(
             config, self._brokers, rng, create_topics=config.allow_auto_create_topics
         )
-        self._requests = Requests(config, self._brokers)
+        requests = self._requests = Requests(config, self._brokers)
         fetch_requests = self._fetch_requests = Requests(config, self._fetch_brokers)
         self._snapshot = self._metadata.snapshot
         self._subscription = SubscriptionState()

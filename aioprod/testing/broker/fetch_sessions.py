@@ -157,8 +157,8 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, version: int, now: float) -> FetchContext:
-        """Find out what a request asks for; raise RequestError where its session is not there, or at
-        another epoch.
+        """Find out what a request asks for; raise RequestError where its session is not there, or
+        at another epoch.
         """
         uses_topic_ids = version >= _TOPIC_IDS_FROM
         if request.session_epoch in (_FIRST_EPOCH, _LAST_EPOCH):

@@ -19,7 +19,6 @@ from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
 from aioprod.testing.broker.actions import Answer, DropConnection
-from aioprod.testing.broker.answer import Answer
 from aioprod.testing.broker.connection import Connection, Service
 
 _SALT_BYTES = 16

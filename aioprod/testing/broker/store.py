@@ -371,8 +371,8 @@ class Store:
         place.
 
         Raises:
-            RequestError: the sequence is wrong, a transaction is open and the batch is outside it, or
-                the memory limit is reached.
+            RequestError: the sequence is wrong, a transaction is open and the batch is outside it,
+                or the memory limit is reached.
         """
         if header.producer_id >= 0:
             known = partition.producers.find_duplicate(

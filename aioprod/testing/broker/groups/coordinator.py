@@ -83,8 +83,8 @@ class GroupCoordinator:
         return answer
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
-        """Ask for one's assignment; the leader brings those of all. Raises RequestError for who is no
-        member of this generation.
+        """Ask for one's assignment; the leader brings those of all. Raises RequestError for who is
+        no member of this generation.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SyncGroupResponse] = loop.create_future()
@@ -94,8 +94,8 @@ class GroupCoordinator:
         return answer
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Keep a member's session; tell whether it has to join again. Raises RequestError for who is
-        no member of this generation.
+        """Keep a member's session; tell whether it has to join again. Raises RequestError for who
+        is no member of this generation.
         """
         group = self._find_with_members(request.group_id)
         code = membership.heartbeat(group, request, asyncio.get_running_loop().time())

@@ -28,8 +28,8 @@ from aioprod.testing.broker.offsets import Committer
 
 
 def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) -> None:
-    """Answer with the assignment, or have the request wait for the leader's. Raises RequestError for
-    who is no member of this generation.
+    """Answer with the assignment, or have the request wait for the leader's. Raises RequestError
+    for who is no member of this generation.
     """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)

@@ -99,8 +99,8 @@ class Configs:
         return self._config_without_overrides
 
     def parse_topic(self, overrides: Mapping[str, str | None]) -> TopicConfig:
-        """The same for settings that somebody wants; raise RequestError (INVALID_CONFIG) where one is
-        not allowed.
+        """The same for settings that somebody wants; raise RequestError (INVALID_CONFIG) where one
+        is not allowed.
         """
         if overrides:
             check_values(overrides)
@@ -158,7 +158,9 @@ class Configs:
         return dict(self._dynamic.get(broker, {}))
 
     def check_broker(self, overrides: Mapping[str, str], broker: str) -> None:
-        """Raise RequestError (INVALID_REQUEST) where a broker that runs can't take these settings."""
+        """Raise RequestError (INVALID_REQUEST) where a broker that runs can't take these
+        settings.
+        """
         for name, text in overrides.items():
             setting = broker_settings().get(name)
             if setting is None:

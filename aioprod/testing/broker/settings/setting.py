@@ -80,8 +80,8 @@ class Setting:
             )
 
     def parse_number(self, text: str) -> float:
-        """The number that a text stands for; raise RequestError (INVALID_CONFIG) where it is none of
-        this type.
+        """The number that a text stands for; raise RequestError (INVALID_CONFIG) where it is none
+        of this type.
         """
         text = text.strip()
         if self.type is SettingType.DOUBLE:

@@ -102,8 +102,8 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Return the next identity of a transactional id, so that older users of it are fenced.
 
-        ``expected`` is the identity that the client has. Raises RequestError; CONCURRENT_TRANSACTIONS
-        while an older transaction is being ended.
+        ``expected`` is the identity that the client has. Raises RequestError;
+        CONCURRENT_TRANSACTIONS while an older transaction is being ended.
         """
         if not name:
             raise RequestError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
