@@ -183,3 +183,36 @@ def test_ci_runs_the_readmes_commands() -> None:
         subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], timeout=10, check=False).returncode
         == 0
     )
+
+
+def test_the_readme_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if len(line) > 100] == []
+
+
+def test_the_readme_names_only_figures_that_the_pages_have() -> None:
+    measured = "".join(
+        (ROOT / "docs" / page).read_text() for page in ("performance.md", "reliability.md")
+    )
+    for page in (README, (ROOT / "docs" / "index.md").read_text()):
+        reasons = page[page.index("**Fast") : page.index("**Quick")]
+        figures = re.findall(r"\d[\d,]{3,}(?=[ /])|\d+(?= fault scenarios)", reasons)
+        assert len(figures) >= 4
+        assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_the_first_page_of_the_site_sends_and_reads(
+    threaded_broker: ThreadedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (
+        (ROOT / "docs" / "index.md")
+        .read_text()
+        .replace(
+            'Consumer("greetings", ', 'Consumer("greetings", bootstrap_servers="localhost:9092", '
+        )
+    )
+    doc_blocks.run_block(
+        "docs/index.md", page, "asyncio.run(main())", threaded_broker.bootstrap_servers
+    )
+    assert capsys.readouterr().out == "stored at offset 0\nread b'hello'\n"
