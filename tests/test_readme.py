@@ -216,3 +216,16 @@ def test_the_first_page_of_the_site_sends_and_reads(
         "docs/index.md", page, "asyncio.run(main())", threaded_broker.bootstrap_servers
     )
     assert capsys.readouterr().out == "stored at offset 0\nread b'hello'\n"
+
+
+def test_the_extras_that_the_workflows_install_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = [ROOT / ".ci" / "run", *(ROOT / ".github").rglob("*.yml"), ROOT / "mkdocs.yml"]
+    extras = {
+        extra
+        for path in files
+        for names in re.findall(r'"\.\[([\w,]+)\]"', path.read_text())
+        for extra in names.split(",")
+    }
+    assert extras == {"test", "docs", "coverage"}
+    assert extras <= project["optional-dependencies"].keys()
