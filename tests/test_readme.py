@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from aioprod import Producer, RecordMetadata, TopicPartition
+from aioprod import Producer, TopicPartition
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from tests.testing import doc_blocks
 from tests.testing.doc_blocks import python_blocks
@@ -116,27 +116,6 @@ async def test_the_admin_client_makes_a_topic_and_finds_the_group(
     await eval(code, {})
     assert len(broker.topics["orders"].partitions) == 6
     assert capsys.readouterr().out == "Stable [frozenset()]\n"
-
-
-async def test_the_table_arrives(broker: EmbeddedCluster) -> None:
-    (source,) = [block for block in python_blocks(README) if "send_arrow" in block]
-    namespace: dict[str, Any] = {"Producer": Producer}
-    await eval(
-        compile(
-            source.replace("localhost:9092", broker.bootstrap_servers),
-            "README.md",
-            "exec",
-            flags=_TOP_LEVEL_AWAIT,
-        ),
-        namespace,
-    )
-    assert [(record.key, record.value) for record in broker.records("baskets")] == [
-        (b"anna", b"two apples"),
-        (b"bob", b"one pear"),
-    ]
-    assert namespace["metadata"] == RecordMetadata(
-        "baskets", 0, 1, broker.records("baskets")[1].timestamp
-    )
 
 
 def test_the_script_sends(threaded_broker: ThreadedCluster) -> None:
