@@ -29,7 +29,7 @@ from aioprod.producer.transactions.operations import Flush
 from aioprod.testing.broker.handlers import produce
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import ProducerStates
-from aioprod.testing.broker.transactions import TransactionCoordinator
+from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
 
 Patch = pytest.MonkeyPatch
 
@@ -339,7 +339,7 @@ def broker_forgets_duplicates(patch: Patch) -> None:
 
 @mutation("lost-write", found_by=39)
 def broker_acknowledges_before_replication(patch: Patch) -> None:
-    patch.setattr(produce._Pending, "judge", lambda self: 0)
+    patch.setattr(produce._Pending, "outcome", lambda self: 0)
 
 
 @mutation("lost-write")

@@ -106,9 +106,10 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
     def _fill_buffers(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            buffer = memoryview(self._protocol.get_buffer(len(rest))).cast("B")
-            taken = min(len(buffer), len(rest))
-            buffer[:taken] = rest[:taken]
+            # Released before the next call: a protocol may resize what it has lent.
+            with memoryview(self._protocol.get_buffer(len(rest))).cast("B") as buffer:
+                taken = min(len(buffer), len(rest))
+                buffer[:taken] = rest[:taken]
             self._protocol.buffer_updated(taken)
             rest = rest[taken:]
 
