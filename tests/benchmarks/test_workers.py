@@ -45,7 +45,7 @@ async def test_a_slow_worker_times_out_and_ends(
     with broker_process({"t": 1}) as servers:
         async with worker("aioprod") as opened:
             with pytest.raises(
-                TimeoutError, match=r"aioprod: no response about throughput within 0.2 s"
+                TimeoutError, match=r"aioprod: no response to throughput within 0.2 s"
             ):
                 await opened.call(
                     "throughput",
