@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from aioprod.admin.config import AdminConfig
 from aioprod.admin.results import Results
 from aioprod.arguments import check_positive_timeout_ms
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.cluster.home import Home
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.config.admin import AdminConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AdminClosedError,

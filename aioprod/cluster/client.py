@@ -11,12 +11,13 @@ from typing import Any, Self, TypeVar, cast
 from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.config import ClientConfig, check_names
+from aioprod.config.checks import check_names
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import hide_arguments
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
 from aioprod.protocol.message import Message, Request
-from aioprod.secrecy import hide_arguments
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from aioprod.config import ClientConfig, split_address
+from aioprod.config.addresses import split_address
+from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
 from aioprod.net.connection import Connection

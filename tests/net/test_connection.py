@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,
@@ -34,7 +34,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, hold_answer
 from aioprod.testing.broker import dispatcher
-from aioprod.testing.broker.handlers import SUPPORTED
+from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.simulation import run
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -226,7 +226,8 @@ async def test_a_broker_that_does_not_know_the_newest_apiversions(
 ) -> None:
     # Brokers answer in version 0 then, and since Kafka 2.4 name the versions that they know
     # (KIP-511).
-    monkeypatch.setitem(SUPPORTED, ApiKey.API_VERSIONS, (0, newest))
+    old = HANDLERS[ApiKey.API_VERSIONS]._replace(versions=(0, newest))
+    monkeypatch.setitem(HANDLERS, ApiKey.API_VERSIONS, old)
     known = [ApiVersion(ApiKey.API_VERSIONS, 0, newest)] if newest else []
     monkeypatch.setattr(
         dispatcher,

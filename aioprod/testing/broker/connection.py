@@ -12,8 +12,7 @@ from typing import cast
 
 from aioprod.errors import ProtocolError, UnsupportedVersionError
 from aioprod.protocol.frame_reader import FrameReader
-from aioprod.testing.broker.answer import Answer, Pieces
-from aioprod.testing.broker.control import DropConnection
+from aioprod.testing.broker.actions import Answer, DropConnection, Pieces
 
 _log = logging.getLogger(__name__)
 
