@@ -353,9 +353,8 @@ class Consumer:
         self, *partitions: TopicPartition, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets of these, or of all assigned partitions; None if
-        there is none.
-
-        Limit and errors as of :meth:`commit`.
+        there is none. Errors as of :meth:`commit`. The limit is ``default_api_timeout_ms`` by
+        default.
         """
         return await self._commits.committed(partitions, timeout_ms)
 
@@ -386,8 +385,8 @@ class Consumer:
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition. Limit and errors as of
-        :meth:`offsets_for_times`.
+        """Return the first offset of each partition. Errors as of :meth:`offsets_for_times`. The
+        limit is ``default_api_timeout_ms`` by default.
         """
         return await self._lookups.beginning_offsets(partitions, timeout_ms)
 
@@ -395,20 +394,23 @@ class Consumer:
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get; with
-        ``read_committed`` the last stable offset. Limit and errors as of :meth:`offsets_for_times`.
+        ``read_committed`` the last stable offset. Errors as of :meth:`offsets_for_times`. The limit
+        is ``default_api_timeout_ms`` by default.
         """
         return await self._lookups.end_offsets(partitions, timeout_ms)
 
     async def partitions_for_topic(
         self, topic: str, timeout_ms: float | None = None
     ) -> frozenset[int]:
-        """Return the numbers of a topic's partitions; none if the topic does not exist. Limit and
-        errors as of :meth:`offsets_for_times`.
+        """Return the numbers of a topic's partitions; none if it does not exist. Errors as of
+        :meth:`offsets_for_times`. The limit is ``default_api_timeout_ms`` by default.
         """
         return await self._lookups.partitions_for_topic(topic, timeout_ms)
 
     async def topics(self, timeout_ms: float | None = None) -> frozenset[str]:
-        """Return all topics that this consumer may see. Limit as of :meth:`offsets_for_times`."""
+        """Return all topics that this consumer may see. The limit is ``default_api_timeout_ms`` by
+        default; KafkaTimeoutError: if no broker answers in time.
+        """
         return await self._lookups.topics(timeout_ms)
 
     # -- figures -----------------------------------------------------------------------------------
