@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.requests import Requests
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import KafkaError
 from aioprod.net.brokers import Brokers
 from aioprod.net.silence import SILENCE_S
@@ -33,8 +33,18 @@ class Connections:
     def __init__(
         self, config: ConsumerConfig, rng: random.Random, on_change: Callable[[], None]
     ) -> None:
-        self._brokers = Brokers(config, rng)
-        self._fetch_brokers = Brokers(config, rng)
+        self._brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: self.requests.brokers_changed(),
+            on_silence=lambda: self.metadata.broker_silent(),
+        )
+        self._fetch_brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: self.fetch_requests.brokers_changed(),
+            on_silence=self._broker_is_silent,
+        )
         self.metadata = Metadata(
             config, self._brokers, rng, create_topics=config.allow_auto_create_topics
         )
@@ -68,7 +78,6 @@ class Connections:
         self.metadata.on_fault = on_fault
         self.metadata.start()
         self._fetch_brokers.open()
-        self._fetch_brokers.on_silence = self._broker_is_silent
 
     def update_nodes(self, snapshot: ClusterSnapshot) -> None:
         """Tell the connections for fetches which brokers there are."""

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
 from aioprod.arguments import check_sources, check_topics
-from aioprod.config import check_names
+from aioprod.config.checks import check_names
+from aioprod.config.consumer import CONSUMER, EARLIEST, LATEST, ConsumerConfig, ConsumerSettings
+from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.calls.commits import Offsets
 from aioprod.consumer.graph import build, client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.state import ConsumerState
 from aioprod.consumer.subscription import RebalanceListener
-from aioprod.consumer_config import EARLIEST, LATEST, ConsumerConfig, ConsumerSettings
-from aioprod.properties import CONSUMER, client_arguments
-from aioprod.secrecy import hide_arguments
 from aioprod.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -28,7 +28,7 @@ from aioprod.types import (
     SubscriptionPattern,
     TopicPartition,
 )
-from aioprod.users_code import FallbackClock
+from aioprod.user_code import FallbackClock
 
 
 class Consumer:
@@ -45,7 +45,7 @@ class Consumer:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: seconds since 1970; ``time.time`` by default, and if it fails, which is logged.
         rng: source of all random choices (jitter, nodes to ask).
-        settings: the fields of :class:`aioprod.consumer_config.ConsumerConfig`; docs/consumer.md
+        settings: the fields of :class:`aioprod.config.consumer.ConsumerConfig`; docs/consumer.md
             explains them.
 
     Raises:

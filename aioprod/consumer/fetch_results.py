@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import NONE, ConsumerConfig
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_batches import end_of
@@ -14,7 +15,6 @@ from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.subscription import PartitionState, Position, SubscriptionState
-from aioprod.consumer_config import NONE, ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, OffsetOutOfRangeError
 from aioprod.metrics import ConsumerMetrics

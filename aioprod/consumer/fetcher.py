@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aioprod.cluster.snapshot import PartitionInfo
+from aioprod.config.consumer import ISOLATION_LEVELS, ConsumerConfig
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
@@ -19,7 +20,6 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, SubscriptionState
-from aioprod.consumer_config import ISOLATION_LEVELS, ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.metrics import ConsumerMetrics

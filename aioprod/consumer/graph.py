@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable
 from typing import NamedTuple
 
+from aioprod.cluster.client_ids import next_client_number
 from aioprod.cluster.home import Home
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.background import Background
 from aioprod.consumer.calls.commits import CommitCalls
 from aioprod.consumer.calls.figures import FigureCalls
@@ -38,12 +39,9 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ConsumerMetrics
 from aioprod.net.backoff import Backoff
-
-_client_numbers = itertools.count(1)
 
 
 class Graph(NamedTuple):
@@ -140,4 +138,4 @@ def _membership(
 def client_id(group_id: str | None) -> str:
     """Return a client id for a consumer that was given none."""
     prefix = f"aioprod-consumer-{group_id}" if group_id else "aioprod-consumer"
-    return f"{prefix}-{next(_client_numbers)}"
+    return f"{prefix}-{next_client_number('consumer')}"

@@ -13,7 +13,7 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.records import Records
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import ConsumerRecord, TopicPartition
-from aioprod.users_code import surface
+from aioprod.user_code import surface
 
 # A group member returns to the slow path at least this often: the group learns that the
 # application takes records, and may ask for something.

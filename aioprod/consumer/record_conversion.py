@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aioprod.consumer_config import ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.plugins import close_plugins
 from aioprod.errors import DeserializationError
 from aioprod.interceptors import ConsumerInterceptorChain
-from aioprod.parts import close_parts
 from aioprod.serialization import Deserializer
 from aioprod.types import ConsumerRecord, TopicPartition
-from aioprod.users_code import ENDS_PROGRAM
+from aioprod.user_code import ENDS_PROGRAM
 
 Records = list[ConsumerRecord]
 
@@ -54,7 +54,7 @@ class RecordConverter:
         if not self._closed:
             self._closed = True
             self._interceptors.close()
-            close_parts((self._key, self._value))
+            close_plugins((self._key, self._value))
 
 
 def _deserialize(

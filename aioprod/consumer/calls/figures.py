@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aioprod.arguments import check_partition
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import TopicPartition
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.config.consumer import ISOLATION_LEVELS, ConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import (
@@ -21,7 +22,6 @@ from aioprod.consumer.offset_lookup import (
 )
 from aioprod.consumer.problems import is_worth_telling
 from aioprod.consumer.requests import Requests
-from aioprod.consumer_config import ISOLATION_LEVELS, ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aioprod.arguments import check_partition, check_partitions, check_position
+from aioprod.config.consumer import OffsetReset
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.subscription import Phase, Position, SubscriptionState
-from aioprod.consumer_config import OffsetReset
 from aioprod.errors import KafkaTimeoutError
 from aioprod.types import OffsetAndMetadata, TopicPartition
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aioprod.arguments import check_max_records, check_timeout_ms
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.notifier import Notifier
@@ -13,7 +14,6 @@ from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.records import Records
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import Mode, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import ConsumerStateError, KafkaTimeoutError
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import ConsumerRecord

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from aioprod.arguments import check_partitions, check_pattern, check_topics
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.subscription import RebalanceListener, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import ConfigError
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import SubscriptionPattern, TopicPartition

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
 from aioprod.consumer.group.assignors.calls import tell_assignor
 from aioprod.consumer.group.heartbeats import Heartbeats
@@ -22,7 +23,6 @@ from aioprod.consumer.group.offsets import Committer, Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
 from aioprod.net.connection import Connection
