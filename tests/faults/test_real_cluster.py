@@ -58,7 +58,7 @@ async def test_a_frozen_node_is_named_no_more_and_comes_back(stage: Stage) -> No
 def test_a_node_that_does_not_run_cannot_be_frozen() -> None:
     with RealCluster(1) as cluster:
         cluster.kill(1)
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             cluster.pause(1)
 
 
