@@ -13,7 +13,7 @@ from aioprod.errors import KafkaError, WrongEventLoopError
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
-from aioprod.users_code import surface
+from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class ProducerBatch:
 
     def fold(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""
-        self.writer.fold()
+        self.writer.encode_pending()
         self.open_until = min(self.limit, self.writer.size + ENCODE_EVERY)
 
     def metadata(self, index: int) -> RecordMetadata:

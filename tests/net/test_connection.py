@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,
@@ -148,7 +148,7 @@ async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(
 
 async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config())
-    connection._writer.transport.abort()
+    connection._stream.abort()
     with pytest.raises(BrokerConnectionError, match="closed by the broker"):
         await connection.request(MetadataRequest(topics=[]))
     connection.write([b"no answer expected"])
@@ -157,9 +157,8 @@ async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: Embedd
 
 
 async def test_an_idle_connection_is_closed(broker: EmbeddedCluster) -> None:
-    connection = await connect(*address(broker), config())
     ended = asyncio.Event()
-    connection.on_closed = lambda _: ended.set()
+    connection = await connect(*address(broker), config(), on_closed=lambda _: ended.set())
     connection.close_when_idle(30)
     await connection.request(MetadataRequest(topics=[]))
     async with asyncio.timeout(5):

@@ -20,7 +20,7 @@ class TopicConsumer(Consumer):
         bootstrap_servers: ``"host:port,..."``.
         topic: the topic to read.
         timeout_ms: how long :meth:`getone` and ``async for`` wait for a record, in milliseconds.
-        settings: of :class:`aioprod.consumer_config.ConsumerConfig`, such as
+        settings: of :class:`aioprod.config.consumer.ConsumerConfig`, such as
             ``isolation_level="read_committed"``.
     """
 

@@ -1,0 +1,169 @@
+"""Reads records whose keys, values and headers have any length, if their numbers take as many bytes
+as those of the record before.
+
+One ``struct`` call reads all numbers of a record that have a fixed place. Records of up to 63 bytes
+have a length of one byte, longer ones of two. Measured for values of 50 to 150 bytes: 360 ns per
+record instead of 610 for reading number by number; 45 of these are the copy of the value.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from aioprod.protocol.record_headers import Header, HeaderBlocks
+
+_CODES: Final = {1: "B", 2: "H"}
+_ONE_BYTE: Final = 1 << 6  # numbers that take one byte are below this
+_TWO_BYTES: Final = 1 << 13
+
+
+class _Layout(NamedTuple):
+    """How the numbers at the start of a record are read: its length, timestamp delta, offset delta,
+    and the lengths of key and value.
+
+    Attributes:
+        continuation, continued: the bits of the timestamp delta that say how many bytes it has,
+            and their value.
+        wide, wide_size: for records whose length takes two bytes.
+        narrow, narrow_size: for records whose length takes one byte.
+    """
+
+    continuation: int
+    continued: int
+    wide: Any
+    wide_size: int
+    narrow: Any
+    narrow_size: int
+
+
+@cache
+def _layout(timestamp_bytes: int, offset_bytes: int) -> _Layout:
+    deltas = _CODES[timestamp_bytes] + _CODES[offset_bytes]
+    wide, narrow = struct.Struct(f"<Hx{deltas}BH"), struct.Struct(f"<Bx{deltas}BB")
+    bits = (0x80, 0) if timestamp_bytes == 1 else (0x8080, 0x80)
+    return _Layout(*bits, wide.unpack_from, wide.size, narrow.unpack_from, narrow.size)
+
+
+@cache
+def _sizes() -> list[int]:
+    """Return a table from two bytes, as a little-endian number, to the length that they encode as a
+    varint; -1 if they do not.
+    """
+    sizes = [-1] * (1 << 16)
+    for size, encoded in enumerate(_encoded()):
+        sizes[encoded] = size
+    return sizes
+
+
+@cache
+def _encoded() -> list[int]:
+    """Return numbers from 0 on as varints of two bytes, read as little-endian numbers."""
+    return [2 * number & 127 | 128 | number >> 6 << 8 for number in range(_TWO_BYTES)]
+
+
+class VariableWidthReader:
+    """Reads records whose numbers take as many bytes as those of the record before.
+
+    Args:
+        body: the batch's records, decompressed.
+        base_timestamp: timestamp deltas count from it; in milliseconds.
+        columns: where to store timestamps, keys, values and headers; lists with an element for each
+            record of the batch.
+        blocks: headers that were read already.
+    """
+
+    def __init__(
+        self,
+        body: bytes,
+        base_timestamp: int,
+        columns: tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]],
+        blocks: HeaderBlocks,
+    ) -> None:
+        self._body = body
+        self._base = base_timestamp
+        self._columns = columns
+        self._blocks = blocks
+
+    # Positions only grow, so a record that ends where its length says proves all its numbers, as in
+    # ``record_reader``. That reads whatever is unexpected here.
+    def fill(self, index: int, position: int, delta: int, most: int) -> tuple[int, int]:
+        """Store records, from ``index`` at byte ``position`` with offset ``delta`` on.
+
+        Returns:
+            The index and position of the first record that was not read; after at most ``most``.
+        """
+        body, base, blocks, sizes = self._body, self._base, self._blocks, _sizes()
+        timestamps, keys, values, headers = self._columns
+        expected = _expected(delta, min(most, len(values) - index))
+        last_stamp, timestamp, length = -1, base, len(body)
+        try:
+            continuation, continued, wide, wide_size, narrow, narrow_size = _layout(
+                self._stamp_bytes(position), 1 if delta < _ONE_BYTE else 2
+            )
+            for offset in expected:
+                size, stamp, found_offset, key_size, value_size = wide(body, position)
+                size = sizes[size]
+                if size >= 0:
+                    start, following = position + wide_size, position + 2 + size
+                    value_place, value_size = start - 2, sizes[value_size]
+                else:
+                    size, stamp, found_offset, key_size, value_size = narrow(body, position)
+                    start, following = position + narrow_size, position + 1 + (size >> 1)
+                    value_place, value_size = start - 1, -1 if value_size & 1 else value_size >> 1
+                    if size & 129:  # negative, or of more than two bytes
+                        break
+                if found_offset != offset:
+                    break
+                if stamp != last_stamp:
+                    if stamp & continuation != continued:
+                        break
+                    number = stamp & 127 | stamp >> 1 & 0x3F80
+                    last_stamp, timestamp = stamp, base + ((number >> 1) ^ -(number & 1))
+                timestamps[index] = timestamp
+                if key_size != 1 or value_size < 0:
+                    if key_size != 1:
+                        if key_size & 129:
+                            break
+                        key_place, value_place = value_place, value_place + (key_size >> 1)
+                        keys[index] = body[key_place:value_place]
+                    start, value_size = value_place + 1, body[value_place]
+                    if value_size > 127:
+                        start, value_size = start + 1, 2 * sizes[value_size | body[start] << 8]
+                    if value_size & 1 or value_size < 0:
+                        break
+                    value_size >>= 1
+                end = start + value_size
+                if end + 1 != following:
+                    if not end < following <= length:
+                        break
+                    headers[index] = blocks[body[end:following]]
+                elif body[end]:
+                    break
+                values[index] = body[start:end]
+                position = following
+                index += 1
+        except (struct.error, IndexError):  # the end of the batch, or a number of more bytes
+            pass
+        return index, position
+
+    def _stamp_bytes(self, position: int) -> int:
+        """Return how many bytes the timestamp delta of a record has, 1 or 2; raise IndexError for
+        more.
+        """
+        body = self._body
+        place = position + (2 if body[position] < 128 else 3)
+        if body[place] < 128:
+            return 1
+        if body[place + 1] < 128:
+            return 2
+        raise IndexError
+
+
+def _expected(delta: int, count: int) -> Sequence[int]:
+    """Return the next offset deltas, encoded; no more than take the same number of bytes."""
+    if delta < _ONE_BYTE:
+        return range(2 * delta, 2 * min(delta + count, _ONE_BYTE), 2)
+    return _encoded()[delta : delta + count]
