@@ -58,7 +58,7 @@ async def test_a_frozen_node_leaves_the_cluster_and_returns(runner: ScenarioRunn
 def test_a_stopped_node_cannot_be_frozen() -> None:
     with RealCluster(1) as cluster:
         cluster.kill(1)
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             cluster.pause(1)
 
 
