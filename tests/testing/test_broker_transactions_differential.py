@@ -655,7 +655,7 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
             conversation,
             protocol,
             id=f"{conversation.__name__}-v{1 if protocol is V1 else 2}",
-            marks=[pytest.mark.judges] if (conversation, protocol) in LONG_CONVERSATIONS else [],
+            marks=[pytest.mark.interop] if (conversation, protocol) in LONG_CONVERSATIONS else [],
         )
         for conversation, protocol in PARAMETERS
     ],
