@@ -1,5 +1,5 @@
-"""Clients that produce or fetch more than their quota have to pause: the embedded broker says for
-how long, and does not listen meanwhile.
+"""The embedded broker throttles clients that produce or fetch more than their quota: it tells them
+to pause and mutes the connection meanwhile.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ def test_what_can_not_be_limited_is_refused() -> None:
 
 
 async def test_the_pause_is_that_of_a_real_broker(kafka: str) -> None:
-    """The same requests under the same limit: pauses of the same length, but for the milliseconds
-    that the requests take.
+    """The same requests under the same quota get the same pauses, except for the milliseconds that
+    the requests take.
     """
     topic = f"quota-{uuid.uuid4().hex}"
     client_id = f"limited-{topic}"
@@ -254,7 +254,7 @@ async def pause_of_produce(address: str, topic: str, client_id: str, size: int) 
 
 
 async def wait_for_topic_and_limit(client: RawClient, topic: str, client_id: str) -> None:
-    """A real broker needs a moment to learn of both."""
+    """Wait until the real broker knows both."""
     for _ in range(500):
         described = await client.call(
             DescribeClientQuotasRequest([ComponentData("client-id", 0, client_id)]), 1
