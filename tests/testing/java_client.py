@@ -92,9 +92,9 @@ class JavaClients:
 
     def group(self, group_id: str, generation_id: int = -1, member_id: str = "") -> Any:
         """Make a ConsumerGroupMetadata."""
-        nobody = self._jvm.java.util.Optional.empty()
+        no_instance_id = self._jvm.java.util.Optional.empty()
         return self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(
-            group_id, generation_id, member_id, nobody
+            group_id, generation_id, member_id, no_instance_id
         )
 
     def seconds(self, count: int) -> Any:

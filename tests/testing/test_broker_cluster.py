@@ -453,9 +453,9 @@ class TestCoordinators:
         assert await found_by(1) == (other, three.address(other))
         assert three.coordinator("transaction" if kind == "group" else "group", "me") == before[0]
         await three.stop_node(other)
-        heir = three.coordinator(kind, "me")  # type: ignore[arg-type]
-        assert heir not in (other, NO_NODE)
-        assert await found_by(heir) == (heir, three.address(heir))
+        successor = three.coordinator(kind, "me")  # type: ignore[arg-type]
+        assert successor not in (other, NO_NODE)
+        assert await found_by(successor) == (successor, three.address(successor))
 
     async def test_keys_are_spread(self, three: EmbeddedCluster) -> None:
         assert {three.coordinator("transaction", f"id {number}") for number in range(50)} == {

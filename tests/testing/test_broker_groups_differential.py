@@ -88,7 +88,7 @@ async def a_second_member(scene: Scene) -> list[object]:
     ]
     waiting = asyncio.create_task(second.sync())
     answers += [
-        await first.sync({first.member_id: b"1", second.member_id: b"2", "nobody": b"3"}),
+        await first.sync({first.member_id: b"1", second.member_id: b"2", "stranger": b"3"}),
         await waiting,
         await scene.describe(),
     ]

@@ -169,8 +169,8 @@ async def test_a_fetch_is_no_larger_than_its_client_may_ever_get_at_once(
 
 async def test_others_are_not_slowed_down(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
-    broker.set_quota({PRODUCER: 1, CONSUMER: 1}, client_id="somebody else")
-    broker.set_quota({PRODUCER: 1}, user="somebody else")
+    broker.set_quota({PRODUCER: 1, CONSUMER: 1}, client_id="another")
+    broker.set_quota({PRODUCER: 1}, user="another")
     broker.set_quota({PRODUCER: 1}, client_id=RAW)
     broker.set_quota({PRODUCER: None}, client_id=RAW)
     async with RawClient(broker.bootstrap_servers) as client:

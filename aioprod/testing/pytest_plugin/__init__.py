@@ -132,7 +132,7 @@ def kafka_consumer_settings() -> dict[str, Any]:
     return {}
 
 
-# -- inner links -----------------------------------------------------------------------------------
+# -- fixtures that the ones above use --------------------------------------------------------------
 
 
 @pytest.fixture
