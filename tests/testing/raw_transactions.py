@@ -52,9 +52,8 @@ V2 = {"produce": 12, "end": 5, "offsets": 5}
 READ_COMMITTED = 1
 GROUP, TRANSACTION = 0, 1
 LIMIT_SECONDS = 15.0
-NOW_MS = (
-    int(time.time() * 1000) - 1000
-)  # markers have the present time, and a real broker begins a new segment after a week
+# Markers have the present time, and a real broker begins a new segment after a week.
+NOW_MS = int(time.time() * 1000) - 1000
 _UNREADY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

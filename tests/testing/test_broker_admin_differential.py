@@ -89,9 +89,8 @@ async def test_topic_settings_and_the_values_they_may_have(admin: Admin) -> None
             )
             for index, (setting, value) in enumerate(wanted[start : start + 300])
         ]
-        await admin.both.ask(
-            CreateTopicsRequest(topics=topics, validate_only=True), 4
-        )  # the last version that does not return all settings
+        # The last version that does not return all settings.
+        await admin.both.ask(CreateTopicsRequest(topics=topics, validate_only=True), 4)
     for configs in (
         [("retention.ms", None)],
         [("unknown.setting", "1")],

@@ -405,9 +405,8 @@ class TestNodes:
                 0
             ].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             answer = (await other.receive(ProduceRequest, 9))[1].responses[0].partition_responses[0]
-            assert (
-                answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            )  # it is still an old leader
+            # It is still an old leader.
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     async def test_a_frozen_node_can_be_stopped_and_starts_awake(
         self, three: EmbeddedCluster

@@ -27,10 +27,11 @@ SEEDS = 8
 KNOWN_SEED = 24  # these exchanges cover everything in MET
 STEPS = 50
 _MOST_PLAYERS = 4
+# Nothing here depends on time.
 PATIENT = {
     "session_timeout_ms": 600_000,
     "rebalance_timeout_ms": 600_000,
-}  # nothing here depends on time
+}
 MET = [
     *(
         "FENCED_INSTANCE_ID",

@@ -151,12 +151,10 @@ def sessions(version: int) -> Conversation:
     async def conversation(client: RawClient, names: Names) -> list[object]:
         session = Session(client, names, version)
         await client.produce(names.names[0], make_batch([b"a", b"b"]))
-        await session.fetch(
-            names.asked(0, version, 0, 0), names.asked(1, version, 0)
-        )  # a full fetch returns everything
-        await (
-            session.fetch()
-        )  # from the same offsets: the records again, but not the other partitions
+        # A full fetch returns everything.
+        await session.fetch(names.asked(0, version, 0, 0), names.asked(1, version, 0))
+        # From the same offsets: the records again, but not the other partitions.
+        await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
         await client.produce(names.names[1], make_batch([b"c"]))
@@ -164,9 +162,8 @@ def sessions(version: int) -> Conversation:
         await session.fetch()
         await session.fetch(names.asked(0, version, None, 1), names.asked(1, version, 1))
         await session.fetch(names.asked(1, version, None, 0))  # one more partition
-        await session.fetch(
-            names.asked(0, version, 99)
-        )  # an error is returned every time, and its end too
+        # An error is returned every time, and its end too.
+        await session.fetch(names.asked(0, version, 99))
         await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
@@ -182,9 +179,8 @@ def sessions(version: int) -> Conversation:
         await session.fetch(names.asked(0, version, 3), epoch=0)
         session.session_id, session.epoch = 12345, 1
         await session.fetch()
-        await session.fetch(
-            names.asked(0, version, 3), epoch=-1
-        )  # ends a session that is not there
+        # Ends a session that is not there.
+        await session.fetch(names.asked(0, version, 3), epoch=-1)
         return session.said
 
     conversation.__name__ = f"sessions_version_{version}"

@@ -270,9 +270,8 @@ class TestKafka:
     def test_all_programs_use_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         log = watched_java(monkeypatch, tmp_path / "java")
         with RealKafka() as kafka:
-            (archive,) = cache_dir().glob(
-                f"kafka-{KAFKA_VERSIONS[0]}-*.jsa"
-            )  # made before the first test
+            # Made before the first test.
+            (archive,) = cache_dir().glob(f"kafka-{KAFKA_VERSIONS[0]}-*.jsa")
             assert str(archive) in Path(f"/proc/{kafka.pid}/maps").read_text()
         commands = log.read_text().splitlines()
         assert ["kafka.tools.StorageTool" in command for command in commands] == [True, False]
