@@ -429,3 +429,17 @@ class TransactionalClient:
         await ask_until(
             lambda found: found[0][3] == "NONE", lambda: self.committed(group, stable=True)
         )
+
+
+async def begin(it: TransactionalClient, partition: int = 0) -> list[object]:
+    """Send what the protocol needs before the first record."""
+    return list(await it.add(partition)) if it.protocol is V1 else []
+
+
+async def other(
+    it: TransactionalClient, transactional_id: str | None = None
+) -> TransactionalClient:
+    """Make another producer on the same connection."""
+    return TransactionalClient(
+        it.client, transactional_id or it.transactional_id, it.topic, it.protocol
+    )

@@ -40,7 +40,7 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
 from aioprod.testing import EmbeddedCluster
 from tests.testing.raw_client import RawClient, fetch_request, make_batch
 
-Conversation = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
 ZERO = uuid.UUID(int=0)
 
 
@@ -147,8 +147,8 @@ class Session:
         return name(answer.error_code), session, partitions
 
 
-def sessions(version: int) -> Conversation:
-    async def conversation(client: RawClient, names: Names) -> list[object]:
+def sessions(version: int) -> Exchange:
+    async def exchange(client: RawClient, names: Names) -> list[object]:
         session = Session(client, names, version)
         await client.produce(names.names[0], make_batch([b"a", b"b"]))
         # A full fetch returns everything.
@@ -183,8 +183,8 @@ def sessions(version: int) -> Conversation:
         await session.fetch(names.asked(0, version, 3), epoch=-1)
         return session.said
 
-    conversation.__name__ = f"sessions_version_{version}"
-    return conversation
+    exchange.__name__ = f"sessions_version_{version}"
+    return exchange
 
 
 async def full_requests_end_a_session(client: RawClient, names: Names) -> list[object]:
@@ -331,7 +331,7 @@ async def partitions_named_twice(client: RawClient, names: Names) -> list[object
     ]
 
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     sessions(7),
     sessions(12),
     sessions(13),
@@ -345,10 +345,8 @@ CONVERSATIONS: list[Conversation] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
-)
-async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation) -> None:
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+async def test_both_brokers_say_the_same(kafka: str, exchange: Exchange) -> None:
     names = [f"reading-{uuid.uuid4().hex}" for _ in range(2)]
     answers: list[list[object]] = []
     async with EmbeddedCluster() as embedded:
@@ -359,9 +357,7 @@ async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation)
                 )
                 ids = {topic.name: topic.topic_id for topic in created.topics}
                 await wait_for_leaders(client, names)
-                answers.append(
-                    await conversation(client, Names([ids[each] for each in names], names))
-                )
+                answers.append(await exchange(client, Names([ids[each] for each in names], names)))
     real, own = answers
     assert own == real
 
