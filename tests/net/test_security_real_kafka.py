@@ -222,7 +222,10 @@ class TestDoesNotFit:
         text = await fails(
             secured, "SASL_PLAINTEXT", AuthenticationError, config("SASL_PLAINTEXT", **scram())
         )
-        assert "does not offer sasl_mechanism='SCRAM-SHA-512' there, but PLAIN, OAUTHBEARER" in text
+        assert (
+            "does not offer sasl_mechanism='SCRAM-SHA-512' on this port, but PLAIN, OAUTHBEARER"
+            in text
+        )
 
     async def test_certificates(
         self, secured: RealKafka, certificates: Certificates, tmp_path: Path
@@ -246,7 +249,7 @@ class TestDoesNotFit:
         self, secured: RealKafka, certificates: Certificates
     ) -> None:
         tls = {"ssl_truststore_location": certificates.truststore}
-        said = "does this port speak TLS (security_protocol)"
+        said = "does this port use TLS (security_protocol)"
         assert said in await fails(
             secured, "PLAINTEXT", BrokerConnectionError, config("SSL", **tls)
         )

@@ -146,21 +146,21 @@ async def test_a_mechanism_that_the_broker_does_not_have() -> None:
     ) as broker:
         with pytest.raises(
             AuthenticationError,
-            match="does not offer sasl_mechanism='SCRAM-SHA-256' there, but PLAIN",
+            match="does not offer sasl_mechanism='SCRAM-SHA-256' on this port, but PLAIN",
         ):
             await log_in(broker, config())
 
 
 async def test_a_listener_without_sasl() -> None:
     async with EmbeddedCluster() as broker:
-        with pytest.raises(AuthenticationError, match="this listener does not use SASL"):
+        with pytest.raises(AuthenticationError, match="this port does not use SASL"):
             await log_in(broker, config())
 
 
 async def test_a_client_without_sasl_at_a_listener_with_it(broker: EmbeddedCluster) -> None:
     connection = await log_in(broker, ClientConfig())
     with pytest.raises(
-        BrokerConnectionError, match=r"after 1 replies; is its security_protocol another one?"
+        BrokerConnectionError, match=r"after 1 replies; does it use another security_protocol?"
     ):
         await connection.request(MetadataRequest(topics=[]))
 
@@ -243,7 +243,7 @@ class TestTokenProvider:
             return OAuthToken("good")
 
         with pytest.raises(
-            AuthenticationError, match="gave no token within request_timeout_ms=100"
+            AuthenticationError, match="returned no token within request_timeout_ms=100"
         ):
             await log_in(
                 broker,
