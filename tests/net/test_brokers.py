@@ -1,5 +1,5 @@
-"""Connections by node: whoever needs any broker is not kept waiting by one, and whoever waits for
-one hears of its end.
+"""Connections by node: a slow broker does not delay requests that any broker can answer, and tasks
+that wait for a broker get an error when its connection ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whatever an address or a login comes to: it costs that broker alone, is tried with a back-off,
-and no task of the client ends by it.
+"""An address or login that fails affects only its broker, is retried with backoff, and ends no task
+of the client.
 
-All of it in virtual time: the attempts of seconds are counted in milliseconds.
+In virtual time: the attempts of seconds are counted in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer
 from aioprod.testing.simulation import SimulatedLoop
 
 SECONDS = 5
-# Back-off from 50 ms, doubling to a second and varied by a fifth: at 0, 0.05, 0.15, 0.35, 0.75,
-# 1.55, 2.55 ...; some tries more are by other parts.
+# The backoff doubles from 50 ms to a second, varied by a fifth: at 0, 0.05, 0.15, 0.35, 0.75, 1.55,
+# 2.55 ...; other parts make some more attempts.
 MOST_TRIES = 4 * SECONDS
 ODD = 77
 TP = TopicPartition("t", 0)
@@ -144,9 +144,7 @@ def test_an_odd_bootstrap_address_beside_a_healthy_one(host: str, port: int) -> 
             await serves(cluster, [odd, cluster.bootstrap_servers])  # type: ignore[arg-type]
             alone = Brokers(ClientConfig(bootstrap_servers=(odd,)), random.Random(1))
             until = loop.time() + SECONDS
-            while (
-                loop.time() < until
-            ):  # without a pause of the caller's: the back-off is where connections are made
+            while loop.time() < until:  # the caller does not pause, connecting does
                 with pytest.raises(BrokerConnectionError):
                     await alone.any()
             await alone.close()

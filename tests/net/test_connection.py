@@ -1,4 +1,4 @@
-"""A connection ends at the first sign of trouble, and whoever waits hears of it."""
+"""A connection ends at the first problem, and all requests in flight fail."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ async def test_a_token_provider_that_breaks_shows_none(
 
 
 async def test_tasks_and_futures_show_none(refusing: EmbeddedCluster) -> None:
-    """asyncio prints tasks and futures in its own log lines, such as the one for an exception that
-    nobody looked at.
+    """asyncio prints tasks and futures in its log lines, such as for an exception that was never
+    retrieved.
     """
     refusing.on(ApiKey.SASL_AUTHENTICATE, delay(30))
     host, _, port = refusing.bootstrap_servers.rpartition(":")

@@ -85,7 +85,7 @@ def test_no_two_different_settings_share_a_context(both: list[str], system: trus
                 **{each.name: getattr(config, each.name) for each in fields(config)}
             )
             assert tls_context(same) is context
-        del contexts, context  # the next round makes them anew, in the other order
+        del contexts, context  # the next round makes new ones, in the other order
 
 
 def test_a_context_is_made_of_nothing_but_settings_of_tls(both: list[str]) -> None:

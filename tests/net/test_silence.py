@@ -318,8 +318,8 @@ class TestFirstAnswer:
     async def test_the_error_of_one_that_fails_together_with_the_answer_is_not_reported_as_lost(
         self,
     ) -> None:
-        """Found by the simulation: both ended in one turn of the loop, and nobody had looked at the
-        failure.
+        """Found by the simulation: both ended in one turn of the loop, and the failure was not
+        retrieved.
         """
         reported: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(

@@ -480,9 +480,7 @@ def test_a_header_without_a_name_is_refused_by_its_row(nameless: dict[str, Any] 
         HEADERS,
     )
     table = pa.table({"value": [b""] * 6, "headers": pa.chunked_array([good, bad])})
-    with pytest.raises(
-        SerializationError, match="column 'headers', row 4: a header without a name"
-    ):
+    with pytest.raises(SerializationError, match="column 'headers', row 4: a header has no name"):
         record_table(table)
 
 

@@ -221,13 +221,13 @@ class TestBadBytes:
     def test_the_limit_is_exact(self, codec: Codec) -> None:
         packed = compress(codec, TEXT)
         assert decompress(codec, packed, len(TEXT)) == TEXT
-        with pytest.raises(CorruptRecordError, match=f"more than the {len(TEXT) - 1} bytes"):
+        with pytest.raises(CorruptRecordError, match=f"limit of {len(TEXT) - 1} bytes"):
             decompress(codec, packed, len(TEXT) - 1)
 
     @pytest.mark.parametrize("codec", COMPRESSING)
     def test_a_bomb_is_stopped(self, codec: Codec) -> None:
         bomb = compress(codec, bytes(64 << 20))
-        with pytest.raises(CorruptRecordError, match="more than the 1000000 bytes"):
+        with pytest.raises(CorruptRecordError, match="limit of 1000000 bytes"):
             decompress(codec, bomb, 1_000_000)
 
     def test_a_snappy_block_that_claims_4_gib_takes_no_memory(self) -> None:

@@ -243,7 +243,7 @@ def test_sizes_are_claimed_far_beyond_what_there_is(reader: str) -> None:
         b"\xfe\xff\xff\xff\x0f",
     ]
     for end in ends:
-        # There may be nothing wrong with headers that nobody asks for.
+        # Headers that were not requested are not checked.
         wrong_headers = end in ends[2:6]
         refused = not (reader == "no headers" and wrong_headers and end != ends[2])
         check(reader, batch(good + end, count + 1), len(good + end), refused=refused)

@@ -203,15 +203,15 @@ def test_missing_bytes_are_found() -> None:
     ):
         check_crc(FROM_KAFKA[:-1], 0, header)
     for end in range(HEADER_SIZE):
-        with pytest.raises(CorruptRecordError, match="header alone needs 61"):
+        with pytest.raises(CorruptRecordError, match="fewer than the 61 of its header"):
             read_header(FROM_KAFKA[:end])
 
 
 @pytest.mark.parametrize(
     ("offset", "layout", "value", "words"),
     [
-        (8, ">i", 48, "length as 48"),
-        (8, ">i", -1, "length as -1"),
+        (8, ">i", 48, "impossible length 48"),
+        (8, ">i", -1, "impossible length -1"),
         (16, ">b", 1, "magic. 1"),
         (23, ">i", -1, "impossible counts"),
         (57, ">i", -1, "impossible counts"),
