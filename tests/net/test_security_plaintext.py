@@ -1,4 +1,4 @@
-"""A password or token that goes out unencrypted is warned of, once for each cluster."""
+"""A password or token that is sent unencrypted is logged as a warning, once for each cluster."""
 
 from __future__ import annotations
 

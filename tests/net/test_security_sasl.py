@@ -51,7 +51,7 @@ def security() -> BrokerSecurity:
 
 @pytest.fixture
 async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
-    """A broker that wants its clients to log in."""
+    """A broker that requires a login."""
     async with EmbeddedCluster(security=security) as running:
         yield running
 
@@ -78,7 +78,7 @@ def logins(broker: EmbeddedCluster) -> int:
 
 
 def giving(*tokens: OAuthToken) -> Callable[[], Awaitable[OAuthToken]]:
-    """A provider of one token after another."""
+    """Return a provider of these tokens."""
     left = list(tokens)
 
     async def provide() -> OAuthToken:
@@ -180,9 +180,7 @@ async def test_a_broker_from_before_saslauthenticate() -> None:
         # ApiVersions version 0 with one entry: SaslHandshake 0 to 0.
         body = frame[4:8] + b"\0\0" + b"\0\0\0\1" + b"\0\x11\0\0\0\0"
         if frame[2:4] != b"\0\0":
-            body = (
-                frame[4:8] + b"\0\x23" + b"\0\0\0\0"
-            )  # UNSUPPORTED_VERSION, and no word about versions
+            body = frame[4:8] + b"\0\x23" + b"\0\0\0\0"  # UNSUPPORTED_VERSION, without versions
         writer.write(len(body).to_bytes(4, "big") + body)
         await writer.drain()
 
@@ -216,7 +214,7 @@ async def test_login_may_be_cancelled_anywhere(broker: EmbeddedCluster) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    # Nothing is left over: the fixture that looks for tasks says so.
+    # No task remains: a fixture checks that.
 
 
 class TestTokenProvider:
@@ -367,7 +365,7 @@ class TestNotHammered:
                 assert (await brokers.any()).address == broker.bootstrap_servers
                 await brokers.close()
 
-    async def test_a_refusal_is_told_rather_than_an_address_where_nobody_listens(
+    async def test_a_refusal_is_raised_rather_than_an_unreachable_address(
         self, broker: EmbeddedCluster
     ) -> None:
         for seed in range(4):

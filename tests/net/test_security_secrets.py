@@ -25,7 +25,7 @@ from aioprod.testing import Action, BrokerSecurity, EmbeddedCluster, delay, drop
 from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
-SHORT = "hunter2"  # also cut short it must not appear
+SHORT = "hunter2"  # it must not appear truncated, either
 RIGHT = {"alice": SECRET}
 
 
@@ -79,7 +79,7 @@ async def test_no_error_of_a_login_shows_them(
     with pytest.raises(KafkaError) as raised:
         await connect(host, int(port), ClientConfig(**settings(mechanism)))
     text = whole_text(raised.value)
-    assert "Connection" in text  # frames were looked into
+    assert "Connection" in text  # the text includes frames
     assert SHORT not in text
     assert SHORT not in everything_logged.getvalue()
 

@@ -1,4 +1,4 @@
-"""Connections share a TLS context only where every setting and every file behind it is the same."""
+"""Connections share a TLS context only if all settings and files are equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates, private_key
 from tests.testing import leaks
 
-#: The context itself is used as it is: nothing is made from it.
+#: The context itself is not changed.
 OWN = "ssl_context"
 
 
@@ -39,7 +39,7 @@ def both(certificates: Certificates) -> list[str]:
 
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> trustme.CA:
-    """The one authority that the system trusts."""
+    """The only authority that the system trusts."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "system.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
@@ -48,7 +48,7 @@ def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> trustme.CA:
 
 
 def values(both: list[str]) -> dict[str, list[object]]:
-    """By the settings of which a context is made: what they may be; files in both roles."""
+    """The settings of a context, each with valid values; files in both roles."""
     return {
         "ssl_truststore_location": [None, *both],
         "ssl_keystore_location": [None, *both],
@@ -89,7 +89,7 @@ def test_no_two_different_settings_share_a_context(both: list[str], system: trus
 
 
 def test_a_context_is_made_of_nothing_but_settings_of_tls(both: list[str]) -> None:
-    """What `new_tls_context` reads is part of what contexts are shared by."""
+    """Each setting that `new_tls_context` reads keeps contexts apart."""
     read: set[str] = set()
 
     class Watched(SecurityConfig):

@@ -1,5 +1,5 @@
-"""The batch header: every field at its place, the checksum over the right bytes, and nothing but
-CorruptRecordError for garbage.
+"""The batch header: each field at its place, the checksum over the right bytes, and only
+CorruptRecordError for invalid bytes.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def test_setting_the_offset_leaves_the_checksum_valid() -> None:
     header = read_header(buffer, 2)
     assert (header.base_offset, header.partition_leader_epoch) == (1 << 40, 77)
     check_crc(buffer, 2, header)
-    buffer.append(0)  # no view of the buffer is left behind
+    buffer.append(0)  # no view of the buffer remains
 
 
 @pytest.mark.parametrize("at", range(17, len(FROM_KAFKA)))

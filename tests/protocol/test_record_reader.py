@@ -1,5 +1,5 @@
-"""Reading fetched bytes: the same records as aiokafka reads, partial and control batches left out,
-garbage in one kind of error.
+"""Reading fetched bytes: the same records as aiokafka reads, without partial and control batches;
+one kind of error for invalid bytes.
 """
 
 from __future__ import annotations
