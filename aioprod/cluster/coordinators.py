@@ -12,6 +12,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TypeVar
 
+from aioprod.cluster.retry import is_retriable, retry
 from aioprod.config import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -150,27 +151,23 @@ class Coordinators:
         Raises:
             KafkaError: as :meth:`request` does.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._config.request_timeout_ms / 1000
-        failures = 0
-        while True:
+        deadline = asyncio.get_running_loop().time() + self._config.request_timeout_ms / 1000
+
+        async def connect() -> Connection:
             try:
                 node = self._known.get((kind, key)) or await self._find(kind, key)
                 connection = await self._brokers.connection(node.node_id)
-                self.trouble = None
-                return connection
-            except (AuthenticationError, UnsupportedVersionError):
-                raise
             except KafkaError as error:
-                self.trouble = error
-                self.forget(kind, key)
-                if isinstance(error, BrokerError) and not error.code.retriable:
-                    raise
-                failures += 1
-                pause = self._backoff.seconds(failures)
-                if loop.time() + pause >= deadline:
-                    raise
-            await asyncio.sleep(pause)
+                if not isinstance(error, AuthenticationError | UnsupportedVersionError):
+                    self.trouble = error
+                    self.forget(kind, key)
+                raise
+            self.trouble = None
+            return connection
+
+        return await retry(
+            connect, self._backoff.seconds, is_retriable=is_retriable, deadline=deadline
+        )
 
     async def nodes(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
         """The node id of each one's coordinator; those that are not known are asked for together,

@@ -49,6 +49,7 @@ class Metadata:
         )
         self._config = config
         self._brokers = brokers
+        self._informed = [brokers]
         self._create_topics = create_topics
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._last_used: dict[str, float] = {}
@@ -74,6 +75,16 @@ class Metadata:
             self._refresh_always(), name="aioprod-metadata"
         )
         self._task.add_done_callback(self._ended)
+
+    def refresh_on_silence(self) -> None:
+        """Instead of `start`: ask for the brokers when one of them is silent, so that requests to a
+        broker that has left the cluster fail.
+        """
+        self._brokers.on_silence = self._refresh_brokers
+
+    def inform(self, brokers: Brokers) -> None:
+        """Keep the addresses of these connections up to date, too."""
+        self._informed.append(brokers)
 
     async def close(self) -> None:
         """End the task; whoever waits for an update stops waiting."""
@@ -157,6 +168,16 @@ class Metadata:
             self._urgent.clear()
             self._forget_idle(loop.time())
             await self._refresh_once(self._choose_topics(loop.time()))
+
+    def _refresh_brokers(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(
+                self._refresh_brokers_once(), name="aioprod-metadata-brokers"
+            )
+
+    async def _refresh_brokers_once(self) -> None:
+        with contextlib.suppress(KafkaError):
+            await self.refresh(())
 
     def _choose_topics(self, now: float) -> list[str]:
         """What to ask for now. A flow of new topics can't hold up the others for longer than the
@@ -262,7 +283,8 @@ class Metadata:
 
     def _replace(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
-        self._brokers.update_nodes(snapshot.nodes)
+        for brokers in self._informed:
+            brokers.update_nodes(snapshot.nodes)
         if self.on_update is not None:
             self.on_update(snapshot)
 
