@@ -101,12 +101,11 @@ class Admin(
             WrongEventLoopError: it was started in another event loop, or before this process was
                 forked.
         """
-        await self._driver.start()
+        await self._driver.runtime.start(self._driver)
 
     def __del__(self) -> None:
-        driver: AdminDriver | None = self.__dict__.get("_driver")  # None: the settings were refused
-        if driver is not None and not driver.released:
-            driver.home.forgotten(self, "", driver.abandon)
+        if "_driver" in self.__dict__:  # the settings were valid
+            self._driver.runtime.dropped(self, self._driver)
 
     async def stop(self) -> None:
         """The same as :meth:`close`."""
@@ -117,7 +116,7 @@ class Admin(
 
         Calls that are under way in other tasks fail with AdminClosedError.
         """
-        await self._driver.close()
+        await self._driver.runtime.close(self._driver)
 
     async def __aenter__(self) -> Self:
         """As :meth:`start`."""

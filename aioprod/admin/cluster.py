@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, side_by_side
+from aioprod.admin.answers import check, outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, side_by_side
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.errors import KafkaError, UnsupportedVersionError

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Self, TypeVar, overload
 
-from aioprod.admin.driver import AdminDriver, Attempt, outcome, side_by_side
+from aioprod.admin.answers import outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, side_by_side
 from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError

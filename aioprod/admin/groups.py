@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import overload
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, refusal, side_by_side, single
+from aioprod.admin.answers import check, outcome, refusal, single
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, side_by_side
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType

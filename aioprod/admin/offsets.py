@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place, refusal
+from aioprod.admin.answers import check, outcome, place, refusal
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
@@ -19,6 +21,7 @@ from aioprod.protocol.group_offsets import HAS_MEMBERS, fetch_offsets, topics_to
 from aioprod.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -228,36 +231,46 @@ class OffsetCalls:
                 node_id: int, partitions: list[TopicPartition]
             ) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
                 connection = await self._driver.node(node_id)
-                topics = [
-                    ListOffsetsTopic(
-                        topic,
-                        [
-                            ListOffsetsPartition(
-                                number, timestamp=int(given[TopicPartition(topic, number)])
-                            )
-                            for number in numbers
-                        ],
+                wanted = {tp: int(given[tp]) for tp in partitions}
+                return _found(
+                    await connection.request(
+                        _list_offsets_request(wanted, level, attempt.timeout_ms)
                     )
-                    for topic, numbers in group_by_topic(partitions).items()
-                ]
-                reply = await connection.request(
-                    ListOffsetsRequest(_CONSUMER, level, topics, timeout_ms=attempt.timeout_ms)
                 )
-                return {
-                    tp: outcome(
-                        each.error_code,
-                        f"offset of {place(tp)}",
-                        None,
-                        OffsetResult(each.offset, each.timestamp, each.leader_epoch),
-                    )
-                    for topic in reply.topics
-                    for each in topic.partitions
-                    for tp in (TopicPartition(topic.name, each.partition_index),)
-                }
 
             return await self._driver.from_leaders(attempt.items, at)
 
         return await self._driver.each("list_offsets", given, ask, timeout_ms)
+
+
+def _list_offsets_request(
+    timestamps: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int
+) -> ListOffsetsRequest:
+    topics = [
+        ListOffsetsTopic(
+            topic,
+            [
+                ListOffsetsPartition(number, timestamp=timestamps[TopicPartition(topic, number)])
+                for number in numbers
+            ],
+        )
+        for topic, numbers in group_by_topic(timestamps).items()
+    ]
+    return ListOffsetsRequest(_CONSUMER, isolation_level, topics, timeout_ms=timeout_ms)
+
+
+def _found(reply: ListOffsetsResponse) -> dict[TopicPartition, OffsetResult | KafkaError]:
+    return {
+        tp: outcome(
+            each.error_code,
+            f"offset of {place(tp)}",
+            None,
+            OffsetResult(each.offset, each.timestamp, each.leader_epoch),
+        )
+        for topic in reply.topics
+        for each in topic.partitions
+        for tp in (TopicPartition(topic.name, each.partition_index),)
+    }
 
 
 def _committed(

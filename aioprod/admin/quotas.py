@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome
+from aioprod.admin.answers import check, outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.messages.alter_client_quotas import (

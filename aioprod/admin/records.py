@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aioprod.admin.driver import AdminDriver, Attempt, outcome, place
+from aioprod.admin.answers import outcome, place
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.errors import KafkaError

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place
+from aioprod.admin.answers import check, outcome, place
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.error_codes import ErrorCode

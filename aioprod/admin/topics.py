@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from aioprod.admin.answers import check, outcome
+from aioprod.admin.attempts import Attempt
 from aioprod.admin.cluster import Node
 from aioprod.admin.configs import ConfigEntry, ConfigSource, ConfigValue, config_text, known
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, overload
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, side_by_side, single
+from aioprod.admin.answers import check, single
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, side_by_side
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.errors import KafkaError
