@@ -20,23 +20,16 @@ MAX_FUNCTION_LINES = 60
 GENERATED = ROOT / "protocol" / "messages"
 
 BASE_MODULES = {
+    "config",
     "types",
     "errors",
     "error_codes",
-    "security",
-    "config",
-    "producer_config",
-    "consumer_config",
-    "properties",
-    "jaas",
-    "parts",
     "serialization",
     "interceptors",
     "metrics",
     "lazy_names",
     "arguments",
-    "secrecy",
-    "users_code",
+    "user_code",
     "_version",
 }
 CLIENT = {"base", "protocol", "net", "cluster"}

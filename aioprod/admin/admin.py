@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
 from aioprod.admin.cluster import ClusterCalls
-from aioprod.admin.config import ADMIN, AdminConfig, AdminSettings
 from aioprod.admin.configs import ConfigCalls
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.groups import GroupCalls
@@ -19,9 +18,10 @@ from aioprod.admin.replicas import ReplicaCalls
 from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.arguments import check_sources
-from aioprod.config import check_names
-from aioprod.properties import client_arguments
-from aioprod.secrecy import hide_arguments
+from aioprod.config.admin import ADMIN, AdminConfig, AdminSettings
+from aioprod.config.checks import check_names
+from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.redaction import hide_arguments
 
 _client_numbers = itertools.count(1)
 

@@ -17,13 +17,13 @@ from typing import TypeVar
 
 from aioprod.admin.answers import place
 from aioprod.admin.attempts import Attempt, Outcomes
-from aioprod.admin.config import AdminConfig
 from aioprod.admin.results import Results
 from aioprod.arguments import check_positive_timeout_ms
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.cluster.retry import retry
 from aioprod.cluster.runtime import ClientRuntime, Lifecycle
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.config.admin import AdminConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AdminClosedError, BrokerError, KafkaError
 from aioprod.net.connection import Connection

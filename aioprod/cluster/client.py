@@ -10,10 +10,11 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.runtime import ClientRuntime, Lifecycle
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.config import ClientConfig, check_names
+from aioprod.config.checks import check_names
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import hide_arguments
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.protocol.message import Message, Request
-from aioprod.secrecy import hide_arguments
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 

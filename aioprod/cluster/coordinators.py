@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from aioprod.cluster.retry import is_retriable, retry
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,

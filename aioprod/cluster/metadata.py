@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
 from aioprod.net.backoff import Backoff

@@ -16,7 +16,7 @@ from typing import Any
 from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers

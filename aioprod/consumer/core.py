@@ -16,6 +16,7 @@ from aioprod.arguments import check_timeout_ms
 from aioprod.cluster.home import Home, weakly
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.background import Background
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
@@ -28,7 +29,6 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.state import ConsumerState, ConsumerStatus
 from aioprod.consumer.subscription import PartitionState, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import (
     BrokerError,
     ConcurrentUseError,

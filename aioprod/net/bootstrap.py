@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from aioprod.config import ClientConfig, split_address
+from aioprod.config.addresses import split_address
+from aioprod.config.client import ClientConfig
 
 
 async def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:

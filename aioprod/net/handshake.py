@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 from aioprod.net.authentication import authenticate, new_mechanism

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.bounds import MAX_SESSION_MS, MIN_SESSION_MS, bounded

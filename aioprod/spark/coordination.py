@@ -23,14 +23,14 @@ from typing import Any, TypeVar
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.cluster.retry import RetryLimit, is_retriable, retry
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import SecretSettings
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
-from aioprod.secrecy import SecretSettings
 from aioprod.spark.errors import SinkError
 from aioprod.spark.starting import start_patiently
 
@@ -96,13 +96,17 @@ class Coordination:
         """
         config = self.client.config
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
-        limit_ms = 1000 * (self.limit_s if limit_s is None else limit_s)
+        limit = (
+            RetryLimit(self.limit_s * 1000, what, "kafka.max.block.ms")
+            if limit_s is None
+            else RetryLimit(limit_s * 1000, what, "its limit")
+        )
         return await retry(
             attempt,
-            # Most coordinators need milliseconds: the first pauses are a tenth of the backoff.
+            # Usually the coordinator is ready soon: the first pauses are a tenth of the backoff.
             lambda failures: backoff.seconds(failures) * min(1.0, 0.1 * failures),
             is_retriable=is_retriable,
-            limit=RetryLimit(limit_ms, what, "kafka.max.block.ms"),
+            limit=limit,
         )
 
     async def find_coordinators(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from aioprod.cluster.retry import RetryLimit, retry
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff
 

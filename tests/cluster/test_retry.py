@@ -163,7 +163,7 @@ async def test_the_earlier_of_limit_and_deadline_counts() -> None:
     for deadline, last in ((begun + 0.2, 0.1), (begun + 60, 0.6)):
         attempts = Attempts(*[KafkaError("a")] * 20)
         began = now()
-        with pytest.raises(KafkaError, match="^a$"):
+        with pytest.raises(KafkaError, match="a"):
             await retry(attempts, rising, is_retriable=always, limit=LIMIT, deadline=deadline)
         assert round(attempts.begun[-1] - began, 3) == last
 

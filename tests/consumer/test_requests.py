@@ -16,7 +16,8 @@ from aioprod import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from aioprod.config import ClientConfig, split_address
+from aioprod.config.addresses import split_address
+from aioprod.config.client import ClientConfig
 from aioprod.consumer.requests import Requests
 from aioprod.net.brokers import Brokers, Node
 from aioprod.protocol.api_keys import ApiKey

@@ -18,7 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioprod import Consumer, KafkaError, OAuthToken, Producer, TopicPartition
-from aioprod.config import ClientConfig, split_address
+from aioprod.config.addresses import split_address
+from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, ConfigError
 from aioprod.net.brokers import Brokers
 from aioprod.net.handshake import connect

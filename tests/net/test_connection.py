@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from aioprod import Producer
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken
 from aioprod.errors import AuthenticationError, BrokerConnectionError
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
@@ -23,7 +24,6 @@ from aioprod.protocol.framing import encode_request
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.security import OAuthToken
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, Rule, drop_before, hold, hold_answer
 
 LIMIT_S = 10.0

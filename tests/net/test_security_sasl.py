@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -25,7 +26,6 @@ from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
-from aioprod.security import OAuthToken
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
 from tests.net.certificates import Certificates
 

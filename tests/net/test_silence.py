@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError
 from aioprod.net import brokers as brokers_module
 from aioprod.net import silence

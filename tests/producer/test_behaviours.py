@@ -26,7 +26,7 @@ from aioprod import (
     RecordTooLargeError,
     SerializationError,
 )
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.net.bootstrap import bootstrap_addresses
 from aioprod.net.connection import Connection
 from aioprod.protocol.api_keys import ApiKey

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.membership import group_membership
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.net.brokers import Brokers
 from aioprod.testing import EmbeddedCluster

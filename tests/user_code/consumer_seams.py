@@ -22,7 +22,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConsumerStateError, DeserializationError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
-from tests.users_code.seams import Run, Seam, caused, logged, passed, provided
+from tests.user_code.seams import Run, Seam, caused, logged, passed, provided
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 STORED = 4  # records of each partition

@@ -4,14 +4,14 @@ others. Kafka's dotted form: ``properties.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from aioprod.config import (
+from aioprod.config.checks import (
     MAX_INT,
-    ClientConfig,
     check_callable,
     check_choice,
     check_list,
@@ -19,10 +19,13 @@ from aioprod.config import (
     check_switches,
     shown,
 )
+from aioprod.config.client import ClientConfig
+from aioprod.config.kafka_properties import ClientSettings, client_arguments
+from aioprod.config.security import SecuritySettings
+from aioprod.config.unsupported import SECURITY_ABSENT
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
-from aioprod.security import SecuritySettings
 from aioprod.serialization import Serializer
 
 TopicCompression = Mapping[str, str | tuple[str, int]]
@@ -311,3 +314,51 @@ def _check_partitioning(config: ProducerConfig) -> None:
                 f"{name}={value!r}: is for the built-in choice of partitions, and "
                 "partitioner is set"
             )
+
+
+#: Kafka's names that are more than ours with dots.
+RENAMED: Mapping[str, str] = {
+    "interceptor.classes": "interceptors",
+    "partitioner.class": "partitioner",
+}
+
+
+#: Settings of Java 4.1's ProducerConfig that are not here, and why.
+ABSENT: Mapping[str, str] = {
+    **SECURITY_ABSENT,
+    "enable.metrics.push": (
+        "metrics are not pushed to brokers (KIP-714); read Producer.metrics() or give observers"
+    ),
+    "metric.reporters": "it names Java classes; give observers",
+    "metrics.recording.level": "all metrics are always recorded, they are counted per batch",
+    "transaction.two.phase.commit.enable": (
+        "transactions can't yet take part in another system's two-phase commit (KIP-939)"
+    ),
+}
+
+
+#: How a producer's settings are read.
+PRODUCER = ClientSettings(
+    ProducerConfig,
+    "producer",
+    RENAMED,
+    ABSENT,
+    ("key_serializer", "value_serializer", "partitioner"),
+    ("interceptors", "observers"),
+)
+
+
+@contextmanager
+def producer_arguments(
+    settings: Mapping[str, Any], new_client_id: Callable[[str | None], str]
+) -> Iterator[dict[str, Any]]:
+    """Kafka's own names and values as keyword arguments of :class:`aioprod.Producer`; see
+    :func:`client_arguments`.
+
+    Args:
+        new_client_id: makes the ``client.id`` where none is set, of the ``transactional.id``.
+    """
+    with client_arguments(
+        PRODUCER, settings, lambda given: new_client_id(given.get("transactional_id"))
+    ) as arguments:
+        yield arguments

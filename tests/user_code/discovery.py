@@ -16,12 +16,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 import aioprod
 import aioprod.integrations
 import aioprod.spark
-from aioprod.admin.config import AdminConfig
-from aioprod.consumer_config import ConsumerConfig
-from aioprod.producer_config import ProducerConfig
+from aioprod.config.admin import AdminConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.producer import ProducerConfig
 
 ROOT = Path(aioprod.__file__).parent
-ROOMS = ("", "metrics", "net", "cluster", "producer", "consumer", "admin")
+ROOMS = ("", "config", "metrics", "net", "cluster", "producer", "consumer", "admin")
 CONFIGS = (ProducerConfig, ConsumerConfig, AdminConfig)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
+from aioprod.config.redaction import HidesArguments, hide_arguments
 from aioprod.errors import ConfigError
-from aioprod.secrecy import HidesArguments, hide_arguments
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -26,18 +26,6 @@ _DER_SEQUENCE = b"\x30"
 _PEM_BEGIN = "-----BEGIN "
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ENCRYPTED_KEY = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
-
-
-_SECRET = re.compile(r"password|passphrase|secret|jaas\.config|keystore\.key$")
-
-
-def is_secret(name: str) -> bool:
-    """Whether a setting of a client, here or in Java, has a secret as its value.
-
-    Args:
-        name: with dots or underscores.
-    """
-    return _SECRET.search(name.replace("_", ".").lower()) is not None
 
 
 @dataclass(frozen=True, slots=True)

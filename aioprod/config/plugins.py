@@ -11,7 +11,7 @@ from typing import Any
 
 from aioprod.errors import ConfigError
 from aioprod.serialization import JAVA_DESERIALIZERS, JAVA_SERIALIZERS
-from aioprod.users_code import ENDS_PROGRAM, surface
+from aioprod.user_code import ENDS_PROGRAM, surface
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _JAVA_CLASSES = {
 }
 
 
-class Maker:
+class PluginLoader:
     """Makes parts, and remembers those it made itself: these are configured, and closed again if
     making the client fails.
     """
@@ -39,7 +39,7 @@ class Maker:
             ConfigError: the path leads nowhere, or the class can't be made without arguments.
         """
         if isinstance(given, str):
-            given = find(setting, given.strip()) if given.strip() else None
+            given = import_object(setting, given.strip()) if given.strip() else None
         if not isinstance(given, type):
             return given
         try:
@@ -85,10 +85,10 @@ class Maker:
 
     def close(self) -> None:
         """Close what was made here."""
-        close_parts(part for _, part in reversed(self.made))
+        close_plugins(part for _, part in reversed(self.made))
 
 
-def find(setting: str, path: str, *, is_secret: bool = False) -> Any:
+def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
     """What an import path such as ``package.module.Name`` leads to; names of Java's own classes
     lead to ours.
 
@@ -136,7 +136,7 @@ def _is_module(name: str) -> bool:
         return True  # importing it says why
 
 
-def close_parts(parts: Iterable[object]) -> None:
+def close_plugins(parts: Iterable[object]) -> None:
     """Call ``close`` of each part that has it, once, and log what it raises.
 
     KeyboardInterrupt and SystemExit are then raised by the event loop, or here if none runs.

@@ -9,18 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aioprod.config import (
+from aioprod.config.checks import (
     MAX_INT,
-    ClientConfig,
     check_callable,
     check_choice,
     check_list,
     check_numbers,
     check_switches,
 )
+from aioprod.config.client import ClientConfig
+from aioprod.config.kafka_properties import ClientSettings
+from aioprod.config.security import SecuritySettings
+from aioprod.config.unsupported import SECURITY_ABSENT
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ConsumerInterceptor
-from aioprod.security import SecuritySettings
 from aioprod.serialization import Deserializer
 
 EARLIEST = "earliest"
@@ -269,3 +271,33 @@ def _check_group(config: ConsumerConfig) -> None:
             f"heartbeat_interval_ms={config.heartbeat_interval_ms}: must be below "
             f"session_timeout_ms={config.session_timeout_ms}"
         )
+
+
+_JAVA_CONSUMER = "org.apache.kafka.clients.consumer."
+
+
+#: How a consumer's settings are read.
+CONSUMER = ClientSettings(
+    ConsumerConfig,
+    "consumer",
+    {"interceptor.classes": "interceptors"},
+    {
+        **SECURITY_ABSENT,
+        "enable.metrics.push": (
+            "metrics are not pushed to brokers (KIP-714); read Consumer.metrics()"
+        ),
+        "metric.reporters": "it names Java classes; read Consumer.metrics()",
+        "metrics.recording.level": "all metrics are always recorded",
+        "share.acknowledgement.mode": "share groups (KIP-932) are not there",
+    },
+    ("key_deserializer", "value_deserializer"),
+    ("interceptors",),
+    {
+        "partition_assignment_strategy": {
+            _JAVA_CONSUMER + "RangeAssignor": "range",
+            _JAVA_CONSUMER + "RoundRobinAssignor": "roundrobin",
+            _JAVA_CONSUMER + "StickyAssignor": "sticky",
+            _JAVA_CONSUMER + "CooperativeStickyAssignor": "cooperative-sticky",
+        }
+    },
+)

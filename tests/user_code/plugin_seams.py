@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from aioprod import Producer, ProducerInterceptor
+from aioprod.config.security import OAuthToken
 from aioprod.errors import AuthenticationError, ConfigError
-from aioprod.security import OAuthToken
 from aioprod.testing import BrokerSecurity
-from tests.users_code import users_part
-from tests.users_code.producer_seams import (
+from tests.user_code import user_plugin
+from tests.user_code.producer_seams import (
     QUICK,
     cluster,
     expect_next,
@@ -22,7 +22,7 @@ from tests.users_code.producer_seams import (
     send_six,
     sending,
 )
-from tests.users_code.seams import Run, Seam, absorbed, caused, logged, provided
+from tests.user_code.seams import Run, Seam, absorbed, caused, logged, provided
 
 # -- tokens ---------------------------------------------------------------------------------------
 
@@ -138,10 +138,10 @@ async def import_part(run: Run) -> None:
 
     async def from_config() -> Producer:
         return Producer.from_config(
-            {"interceptor.classes": [Part, "tests.users_code.users_part.on_import.Part"]}
+            {"interceptor.classes": [Part, "tests.user_code.user_plugin.on_import.Part"]}
         )
 
-    users_part.fail = run.fail
+    user_plugin.fail = run.fail
     await run.note(from_config())
     assert Part.closed == closed + 1
 

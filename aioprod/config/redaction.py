@@ -5,6 +5,7 @@ A call that is given settings has passwords among its arguments, and so have the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -13,6 +14,17 @@ from aioprod.errors import ConfigError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_SECRET = re.compile(r"password|passphrase|secret|jaas\.config|keystore\.key$")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of a client, here or in Java, has a secret as its value.
+
+    Args:
+        name: with dots or underscores.
+    """
+    return _SECRET.search(name.replace("_", ".").lower()) is not None
 
 
 def hide_arguments(call: Callable[P, R]) -> Callable[P, R]:

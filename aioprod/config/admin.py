@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aioprod.config import MAX_INT, ClientConfig, check_numbers
-from aioprod.properties import SECURITY_ABSENT, Form
-from aioprod.security import SecuritySettings
+from aioprod.config.checks import MAX_INT, check_numbers
+from aioprod.config.client import ClientConfig
+from aioprod.config.kafka_properties import ClientSettings
+from aioprod.config.security import SecuritySettings
+from aioprod.config.unsupported import SECURITY_ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class AdminSettings(SecuritySettings, total=False):
 
 
 #: How an admin client's settings are read from Kafka's own names.
-ADMIN = Form(
+ADMIN = ClientSettings(
     AdminConfig,
     "admin client",
     absent={

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from aioprod.spark import ProgressListener, QueryProgress
-from tests.users_code.seams import Run, Seam, logged_in_thread
+from tests.user_code.seams import Run, Seam, logged_in_thread
 
 
 async def progress(run: Run) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from aioprod import Assignor, ConsumerInterceptor, ConsumerRecord, Producer, RebalanceListener
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken
 from aioprod.errors import DeserializationError
 from aioprod.net.authentication import new_mechanism
-from aioprod.security import OAuthToken
 from aioprod.testing import EmbeddedCluster
-from tests.users_code.consumer_seams import (
+from tests.user_code.consumer_seams import (
     CONSUMER_SEAMS,
     GROUP,
     ZERO,
@@ -22,11 +22,11 @@ from tests.users_code.consumer_seams import (
     read,
     reading,
 )
-from tests.users_code.discovery import optional_attributes, seams_of_parameters, seams_of_settings
-from tests.users_code.part_seams import OAUTH, PART_SEAMS, SECURITY, good_token
-from tests.users_code.producer_seams import PRODUCER_SEAMS, QUICK
-from tests.users_code.seams import ENDS_PROGRAM, KINDS, Seam, run_seam
-from tests.users_code.spark_seams import SPARK_SEAMS
+from tests.user_code.discovery import optional_attributes, seams_of_parameters, seams_of_settings
+from tests.user_code.plugin_seams import OAUTH, PART_SEAMS, SECURITY, good_token
+from tests.user_code.producer_seams import PRODUCER_SEAMS, QUICK
+from tests.user_code.seams import ENDS_PROGRAM, KINDS, Seam, run_seam
+from tests.user_code.spark_seams import SPARK_SEAMS
 
 SEAMS = [*PRODUCER_SEAMS, *PART_SEAMS, *CONSUMER_SEAMS, *SPARK_SEAMS]
 # Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver.

@@ -24,7 +24,7 @@ from aioprod.errors import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
-from tests.users_code.seams import Run, Seam, caused, logged, passed
+from tests.user_code.seams import Run, Seam, caused, logged, passed
 
 PARTITIONS = 3
 QUICK: dict[str, Any] = {

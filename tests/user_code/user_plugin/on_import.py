@@ -1,9 +1,9 @@
 """Fails while it is imported, if a test says so."""
 
 from aioprod import ProducerInterceptor
-from tests.users_code import users_part
+from tests.user_code import user_plugin
 
-users_part.fail()
+user_plugin.fail()
 
 
 class Part(ProducerInterceptor):
