@@ -1,4 +1,4 @@
-"""A client of a whole cluster: brokers and metadata put together, for any request."""
+"""A client that sends any request to any broker of a cluster."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class ClusterClient:
 
     Args:
         bootstrap_servers: ``"host:port,..."`` or a list of these.
-        create_topics: whether asking for an unknown topic's metadata may create it.
-        settings: the fields of :class:`aioprod.config.ClientConfig`.
+        create_topics: whether asking for the metadata of an unknown topic may create it.
+        settings: the fields of :class:`aioprod.config.client.ClientConfig`.
 
     Attributes:
-        coordinators: requests to those who look after groups and transactional ids.
+        coordinators: sends requests to the coordinators of groups and transactional ids.
 
     Raises:
-        ConfigError: a setting is unknown or out of range.
+        ConfigError: if a setting is unknown or out of range.
     """
 
     @hide_arguments
@@ -69,18 +69,19 @@ class ClusterClient:
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """The cluster as last told."""
+        """The cluster as described by the last metadata."""
         return self._runtime.metadata.snapshot
 
     async def start(self) -> None:
-        """Connect and learn the brokers.
+        """Connect and ask for the brokers.
 
-        The limit is ``request_timeout_ms``, or ``socket_connection_setup_timeout_max_ms`` where
-        that is longer.
+        The limit is ``request_timeout_ms``, or ``socket_connection_setup_timeout_max_ms`` if that
+        is longer.
 
         Raises:
-            BrokerConnectionError: no bootstrap address answers; the message names each and why.
-            KafkaTimeoutError: the limit has passed.
+            BrokerConnectionError: if no bootstrap server answers; the message has the reason for
+                each one.
+            KafkaTimeoutError: if the limit passes.
         """
         await self._runtime.start(self._steps)
 
@@ -100,31 +101,35 @@ class ClusterClient:
         await self.close()
 
     async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
-        """Send a request to a node, or to any, in the newest version both sides know, and return
-        its reply.
+        """Send a request to a broker and return its answer.
 
-        Waits as long as connecting takes, and then as
-        :meth:`aioprod.net.connection.Connection.request` does.
+        The version is the newest that client and broker support. The limits are those of
+        connecting and of :meth:`aioprod.net.connection.Connection.request`.
+
+        Args:
+            message: the request.
+            node_id: the broker; any if None.
 
         Raises:
-            BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer.
-            UnsupportedVersionError: the broker has no version of it that we know.
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: if there is no usable
+                answer.
+            UnsupportedVersionError: if client and broker have no version in common.
         """
         self._runtime.home.check()
         brokers = self._runtime.brokers
-        # Not by asking several: what changes something must not be done twice.
+        # Only one broker gets it, as a request may change something.
         connection = await (brokers.any() if node_id is None else brokers.connection(node_id))
         return await connection.request(message)
 
     async def refresh_topics(self, topics: Iterable[str]) -> ClusterSnapshot:
-        """Ask for the metadata of these topics, within ``request_timeout_ms``.
+        """Ask for the metadata of topics, within ``request_timeout_ms``.
 
-        An unknown topic is in the answer with its error code.
+        The answer has an unknown topic with its error code.
 
         Raises:
-            BrokerConnectionError: all tries within the limit have failed.
-            RequestTimedOutError: the limit has passed during one.
-            KafkaError: another try does not help.
+            BrokerConnectionError: if all attempts within the limit fail.
+            RequestTimedOutError: if the limit passes during an attempt.
+            KafkaError: if an attempt fails for another reason.
         """
         self._runtime.home.check()
         metadata, config = self._runtime.metadata, self.config
