@@ -1,4 +1,4 @@
-"""Checks on the answers of brokers, and the errors for the codes in them."""
+"""Checks of the answers of brokers, and errors for the codes in them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,29 @@ V = TypeVar("V")
 
 
 def single(answers: list[V], what: str) -> V:
-    """The one answer to a request about one thing."""
+    """Return the answer to a request about one item."""
     if len(answers) != 1:
-        raise ProtocolError(f"{what}: {len(answers)} answers to a request about one")
+        raise ProtocolError(f"{what}: {len(answers)} answers to a request about one item")
     return answers[0]
 
 
 def outcome(code: int, what: str, text: str | None, result: V) -> V | KafkaError:
-    """``result`` where the code is that of success, else the error, with the broker's own text in
-    it.
-    """
-    return result if code == ErrorCode.NONE else refusal(code, what, text)
+    """Return ``result`` if the code is NONE, else the error with the broker's text."""
+    return result if code == ErrorCode.NONE else broker_error(code, what, text)
 
 
-def refusal(code: int, what: str, text: str | None = None) -> BrokerError:
-    """The error for a code that a broker answered with."""
+def broker_error(code: int, what: str, text: str | None = None) -> BrokerError:
+    """Return the error for an error code."""
     known = ErrorCode.of(code)
     return BrokerError(known, what if not text or text == known.description else f"{what} ({text})")
 
 
 def check(code: int, what: str, text: str | None = None) -> None:
-    """Raise the error for a code that is not that of success."""
+    """Raise the error for a code that is not NONE."""
     if code != ErrorCode.NONE:
-        raise refusal(code, what, text)
+        raise broker_error(code, what, text)
 
 
-def place(tp: TopicPartition) -> str:
-    """A partition's name for errors."""
+def partition_name(tp: TopicPartition) -> str:
+    """Return the name of a partition for errors."""
     return f"{tp.topic}-{tp.partition}"

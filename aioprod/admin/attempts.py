@@ -20,11 +20,11 @@ from aioprod.errors import (
 K = TypeVar("K")
 V = TypeVar("V")
 
-# A topic that was made a moment ago may not be known to every broker yet.
+# A new topic may not be known to every broker yet.
 _UNKNOWN_TOPIC_LIMIT_S = 0.5
 _UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_IN_DOUBT = "(an attempt before had no answer: it may have been the cause)"
-# Retriable for a client that sends or reads; here they are answers.
+_IN_DOUBT = "(an earlier attempt had no answer, and may have caused this error)"
+# Retriable for producers and consumers, final for an admin call.
 _FINAL = (
     ErrorCode.ELECTION_NOT_NEEDED,
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -34,12 +34,12 @@ _FINAL = (
 
 @dataclass(frozen=True, slots=True)
 class Attempt(Generic[K]):
-    """One try.
+    """One attempt of a call.
 
     Attributes:
-        items: those that have no outcome yet.
-        number: 1 for the first.
-        timeout_ms: how long a broker may take.
+        items: the items without an outcome.
+        number: 1 for the first attempt.
+        timeout_ms: the time that the broker may take.
     """
 
     items: list[K]
@@ -48,37 +48,42 @@ class Attempt(Generic[K]):
 
 
 class Outcomes(Generic[K, V]):
-    """What became of each item so far."""
+    """The outcome of each item of a call: its result or its error.
+
+    Attributes:
+        pending: the items without an outcome.
+        attempts: the number of attempts so far.
+    """
 
     def __init__(self, call: str, items: Iterable[K]) -> None:
         self._call = call
         self._order = list(dict.fromkeys(items))
         self.pending = dict.fromkeys(self._order)
         self.attempts = 0
-        self._found: dict[K, V | KafkaError] = {}
-        self._last: dict[K, KafkaError] = {}
+        self._outcomes: dict[K, V | KafkaError] = {}
+        self._last_errors: dict[K, KafkaError] = {}
         self._unanswered: set[K] = set()
 
     def results(self) -> Results[K, V]:
-        """All outcomes, in the order in which the items were given."""
-        return Results(self._call, {item: self._found[item] for item in self._order})
+        """Return all outcomes, in the order of the items."""
+        return Results(self._call, {item: self._outcomes[item] for item in self._order})
 
     def check_complete(self) -> None:
-        """Raise an error of the last attempt if it has left an item without an outcome."""
+        """Raise an error of the last attempt if an item has no outcome yet."""
         if self.pending:
-            raise self._last[next(iter(self.pending))]
+            raise self._last_errors[next(iter(self.pending))]
 
     def take(self, answers: Mapping[K, V | KafkaError], seconds: float) -> None:
-        """An attempt's answers, so many seconds after the call began."""
+        """Take the answers to an attempt, a number of seconds after the start of the call."""
         self.attempts += 1
         for item in list(self.pending):
             answer = (
                 answers[item]
                 if item in answers
-                else ProtocolError(f"{self._call}: the broker's answer leaves out {item}")
+                else ProtocolError(f"{self._call}: the broker's answer does not contain {item}")
             )
-            if isinstance(answer, KafkaError) and _may_pass(answer, seconds):
-                self._last[item] = answer
+            if isinstance(answer, KafkaError) and _is_temporary(answer, seconds):
+                self._last_errors[item] = answer
                 if (
                     not isinstance(answer, BrokerError)
                     or answer.code is ErrorCode.REQUEST_TIMED_OUT
@@ -92,20 +97,20 @@ class Outcomes(Generic[K, V]):
                 and _IN_DOUBT not in str(answer)
             ):
                 answer.args = (f"{answer} {_IN_DOUBT}",)
-            self._found[item] = answer
+            self._outcomes[item] = answer
 
     def give_up(self, limit: str) -> None:
-        """The time is over."""
+        """Set a timeout as the outcome of all pending items."""
         for item in self.pending:
-            why = self._last.get(item) or "there was no answer, so it may still be done"
+            why = self._last_errors.get(item) or "no broker answered, so it may still be done"
             about = "" if item == self._call else f" {item}"
-            self._found[item] = KafkaTimeoutError(
+            self._outcomes[item] = KafkaTimeoutError(
                 f"{self._call}{about}: not done within {limit}; {why}"
             )
 
 
-def _may_pass(error: KafkaError, seconds: float) -> bool:
-    """Whether another attempt may bring something else."""
+def _is_temporary(error: KafkaError, seconds: float) -> bool:
+    """Whether another attempt may succeed."""
     if isinstance(error, BrokerError):
         if error.code in _UNKNOWN_TOPIC:
             return seconds < _UNKNOWN_TOPIC_LIMIT_S

@@ -1,9 +1,8 @@
-"""How an admin client's requests find their broker, and are sent again until each item has its
-outcome.
+"""Sends the requests of an admin client to the right broker, until each item has an outcome.
 
-A call is about items (topics, groups, partitions ...). An *attempt* asks for all that have no
-outcome yet; what fails in a way that may pass is asked for again, after a pause and with fresh
-metadata, until the call's limit.
+A call is about items: topics, groups, partitions ... An attempt asks for all items without an
+outcome. Those with a temporary error are asked for again, after a backoff and with new metadata,
+until the limit of the call.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from aioprod.admin.answers import place
+from aioprod.admin.answers import partition_name
 from aioprod.admin.attempts import Attempt, Outcomes
 from aioprod.admin.results import Results
 from aioprod.arguments import check_positive_timeout_ms
@@ -35,14 +34,14 @@ V = TypeVar("V")
 ResponseT = TypeVar("ResponseT", bound=Message)
 Ask = Callable[[Attempt[K]], Awaitable[Mapping[K, V | KafkaError]]]
 
-_SIDE_BY_SIDE = 32
+_MAX_CONCURRENT = 32
 
 
 class AdminDriver(Lifecycle):
-    """Of one :class:`aioprod.Admin`: its connections and its tries.
+    """The connections and retries of one :class:`aioprod.Admin`.
 
     Args:
-        config: the client's settings.
+        config: the settings.
         rng: source of jitter.
     """
 
@@ -62,7 +61,7 @@ class AdminDriver(Lifecycle):
     def begin(self) -> None:
         self._metadata.start()
 
-    # -- tries -------------------------------------------------------------------------------------
+    # -- retries -----------------------------------------------------------------------------------
 
     async def once(
         self,
@@ -70,7 +69,7 @@ class AdminDriver(Lifecycle):
         ask: Callable[[Attempt[str]], Awaitable[V]],
         timeout_ms: float | None = None,
     ) -> V:
-        """The answer to one question; its error is raised."""
+        """Make a call about one item, and return its result or raise its error."""
 
         async def ask_once(attempt: Attempt[str]) -> Mapping[str, V | KafkaError]:
             return {call: await ask(attempt)}
@@ -80,17 +79,17 @@ class AdminDriver(Lifecycle):
     async def each(
         self, call: str, items: Iterable[K], ask: Ask[K, V], timeout_ms: float | None = None
     ) -> Results[K, V]:
-        """The outcome of each item.
+        """Make a call about several items, and return the result or error of each one.
 
         Args:
-            call: what is asked for, for errors and the log.
-            items: what it is about.
-            ask: makes one attempt. What it raises is the outcome of all its items.
-            timeout_ms: limit on all attempts together; ``default_api_timeout_ms`` where it is None.
+            call: the name of the call, for errors and the log.
+            items: the items.
+            ask: makes one attempt. If it raises an error, all items have it.
+            timeout_ms: limit on all attempts together; ``default_api_timeout_ms`` if None.
 
         Raises:
-            AdminClosedError: the client is closed, not started, or closed meanwhile.
-            ConfigError: ``timeout_ms`` is no number above 0.
+            AdminClosedError: if the client is not started, or is closed before or during the call.
+            ConfigError: if ``timeout_ms`` is not a number above 0.
         """
         self.runtime.check_running()
         outcomes: Outcomes[K, V] = Outcomes(call, items)
@@ -129,14 +128,16 @@ class AdminDriver(Lifecycle):
         check_positive_timeout_ms(timeout_ms)
         return timeout_ms, "timeout_ms"
 
-    # -- where to ----------------------------------------------------------------------------------
+    # -- brokers -----------------------------------------------------------------------------------
 
     async def any_broker(self) -> Connection:
-        """A connection to some broker."""
+        """Return a connection to any broker."""
         return await self._brokers.any()
 
     async def from_any(self, message: Request[ResponseT]) -> ResponseT:
-        """What any broker says; several may be asked, so the message must change nothing."""
+        """Return the answer of any broker. The request may go to several, so it must not change
+        anything.
+        """
 
         async def ask(connection: Connection) -> ResponseT:
             return await connection.request(message)
@@ -144,8 +145,8 @@ class AdminDriver(Lifecycle):
         return await self._brokers.ask_any(ask)
 
     async def controller(self) -> Connection:
-        """A connection to the controller; with KRaft that is some broker, which passes the request
-        on.
+        """Return a connection to the controller, or with KRaft to a broker that forwards requests
+        to it.
         """
         snapshot = self._metadata.snapshot
         if snapshot.controller_id in snapshot.nodes:
@@ -153,7 +154,7 @@ class AdminDriver(Lifecycle):
         return await self._brokers.any()
 
     async def node(self, node_id: int) -> Connection:
-        """A connection to this broker."""
+        """Return a connection to this broker."""
         return await self._brokers.connection(node_id)
 
     async def from_coordinator(
@@ -163,8 +164,8 @@ class AdminDriver(Lifecycle):
         attempt: Attempt[K],
         prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
     ) -> ResponseT:
-        """What the coordinator of a group or transactional id says. After a failed attempt it is
-        looked for anew.
+        """Return the answer of the coordinator of a group or transactional id, which is looked up
+        again after a failed attempt.
         """
         if attempt.number > 1:
             self.runtime.coordinators.forget(kind, key)
@@ -177,7 +178,9 @@ class AdminDriver(Lifecycle):
             [int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]
         ],
     ) -> dict[TopicPartition, V | KafkaError]:
-        """What each partition's leader says; ``ask`` gets a leader's node id and its partitions."""
+        """Return the answers of the leaders of partitions. ``ask`` gets the node id of a leader and
+        its partitions.
+        """
         wanted = list(partitions)
         outcomes: dict[TopicPartition, V | KafkaError] = {}
         by_node: defaultdict[int, list[TopicPartition]] = defaultdict(list)
@@ -192,7 +195,7 @@ class AdminDriver(Lifecycle):
         async def at(node_id: int) -> Mapping[TopicPartition, V | KafkaError]:
             return await ask(node_id, by_node[node_id])
 
-        for node_id, answers in (await side_by_side(by_node, at)).items():
+        for node_id, answers in (await gather_outcomes(by_node, at)).items():
             outcomes |= (
                 dict.fromkeys(by_node[node_id], answers)
                 if isinstance(answers, KafkaError)
@@ -203,8 +206,8 @@ class AdminDriver(Lifecycle):
     async def from_every_broker(
         self, call: str, at: Callable[[Connection], Awaitable[list[V]]], timeout_ms: float | None
     ) -> list[V]:
-        """What all brokers that run have to say, together; one that leaves the cluster meanwhile is
-        not waited for.
+        """Return the answers of all brokers, without those that leave the cluster during the
+        call.
         """
         found: dict[int, list[V]] = {}
 
@@ -214,7 +217,9 @@ class AdminDriver(Lifecycle):
         async def ask(attempt: Attempt[str]) -> list[V]:
             nodes = (await self._metadata.refresh(())).nodes
             failures: list[KafkaError] = []
-            for node_id, answer in (await side_by_side(nodes.keys() - found.keys(), one)).items():
+            for node_id, answer in (
+                await gather_outcomes(nodes.keys() - found.keys(), one)
+            ).items():
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
                 else:
@@ -241,18 +246,20 @@ def _leader(snapshot: ClusterSnapshot, tp: TopicPartition) -> PartitionInfo | Ka
     if info is None:
         return BrokerError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"{place(tp)} (the topic has {len(topic.partitions)} partitions)",
+            f"{partition_name(tp)} (the topic has {len(topic.partitions)} partitions)",
         )
-    return info if info.leader >= 0 else BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, place(tp))
+    return (
+        info
+        if info.leader >= 0
+        else BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, partition_name(tp))
+    )
 
 
-async def side_by_side(
+async def gather_outcomes(
     items: Iterable[K], ask: Callable[[K], Awaitable[V]]
 ) -> dict[K, V | KafkaError]:
-    """Ask for each item at the same time, as far as that is sensible; an item's error is its
-    outcome.
-    """
-    room = asyncio.Semaphore(_SIDE_BY_SIDE)
+    """Ask for all items concurrently, with a limit, and return the result or error of each one."""
+    room = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def one(item: K) -> V | KafkaError:
         async with room:
