@@ -20,7 +20,7 @@ from aioprod.admin.results import Results
 from aioprod.arguments import check_positive_timeout_ms
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.cluster.retry import retry
-from aioprod.cluster.runtime import ClientRuntime, Lifecycle
+from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.config.admin import AdminConfig
 from aioprod.error_codes import ErrorCode
@@ -37,7 +37,7 @@ Ask = Callable[[Attempt[K]], Awaitable[Mapping[K, V | KafkaError]]]
 _MAX_CONCURRENT = 32
 
 
-class AdminDriver(Lifecycle):
+class AdminDriver(ClientLifecycle):
     """The connections and retries of one :class:`aioprod.Admin`.
 
     Args:

@@ -57,7 +57,7 @@ class ClientQuotaEntity(NamedTuple):
                 f"{field}={who.name if isinstance(who, QuotaMatch) else who}"
                 for field, who in named.items()
             )
-            or "nobody"
+            or "no client"
         )
 
 

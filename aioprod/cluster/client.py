@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, cast
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import RetryLimit, retry
-from aioprod.cluster.runtime import ClientRuntime, Lifecycle
+from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.checks import check_names
 from aioprod.config.client import ClientConfig
@@ -19,7 +19,7 @@ from aioprod.protocol.message import Message, Request
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
-class _Steps(Lifecycle):
+class _Steps(ClientLifecycle):
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
@@ -103,8 +103,8 @@ class ClusterClient:
     async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
         """Send a request to a broker and return its answer.
 
-        The version is the newest that client and broker support. The limits are those of
-        connecting and of :meth:`aioprod.net.connection.Connection.request`.
+        The version is the newest that client and broker support. Waits as long as connecting takes,
+        and then as :meth:`aioprod.net.connection.Connection.request` does.
 
         Args:
             message: the request.

@@ -73,10 +73,21 @@ class Metadata:
         self._waiters: set[asyncio.Future[None]] = set()
 
         self._task: asyncio.Task[None] | None = None
+        self._refresh_on_silence = False
 
-    def start(self) -> None:
-        """Start the task that refreshes by age and on demand."""
-        self._brokers.on_silence = self.request_update
+    def start(
+        self,
+        on_update: Callable[[ClusterSnapshot], None] | None = None,
+        on_fault: Callable[[KafkaError], None] | None = None,
+    ) -> None:
+        """Start the task that refreshes by age and on demand.
+
+        Args:
+            on_update: called with each new snapshot.
+            on_fault: called if the task fails, so that there are no more updates.
+        """
+        self.on_update = on_update or self.on_update
+        self.on_fault = on_fault or self.on_fault
         self._task = asyncio.get_running_loop().create_task(
             self._refresh_always(), name="aioprod-metadata"
         )
@@ -86,7 +97,7 @@ class Metadata:
         """Ask for the brokers whenever one is silent, so that requests to a broker that has left
         the cluster fail. For clients that do without the task of :meth:`start`.
         """
-        self._brokers.on_silence = self._refresh_brokers
+        self._refresh_on_silence = True
 
     def inform(self, brokers: Brokers) -> None:
         """Keep the addresses of further connections up to date."""
@@ -148,6 +159,13 @@ class Metadata:
         self._refresh_all = True
         self._wake.set()
         return self.snapshot.version
+
+    def broker_silent(self) -> None:
+        """Request a refresh, as a broker owes an answer: its partitions may have new leaders."""
+        if self._refresh_on_silence:
+            self._refresh_brokers()
+        elif self._task is not None:
+            self.request_update()
 
     async def await_update(self, version: int) -> None:
         """Wait for a snapshot newer than ``version``, for a refresh that fails, or for

@@ -1,15 +1,15 @@
 """What all clients share: connections, metadata, and the way from start to close.
 
-A client is an object with a `ClientRuntime` and the steps of a `Lifecycle`. Nothing that runs in
-the background may refer to the object that users hold, or its ``__del__`` would never be called; so
-the runtime does not keep the client, but gets it with each call.
+A client is an object with a `ClientRuntime` and the steps of a `ClientLifecycle`. Nothing that runs
+in the background may refer to the object that users hold, or its ``__del__`` would never be called;
+so the runtime does not keep the client, but gets it with each call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,13 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
 from aioprod.net.backoff import Backoff
+from aioprod.net.bootstrap import ConnectionCallback
 from aioprod.net.brokers import Brokers
 
 _DROPPED = "was dropped without close()"
 
 
-class Lifecycle:
+class ClientLifecycle:
     """The steps that a kind of client adds to the life of a `ClientRuntime`; by default they do
     nothing.
     """
@@ -64,6 +65,9 @@ class ClientRuntime:
         closed_error: the type of the error of calls on a client that is closed.
         not_started_error: the same for a client that is not started; the same type by default.
         create_topics: whether asking for the metadata of an unknown topic may create it.
+        on_change: called when a connection of ``brokers`` opens or closes.
+        on_connection: the same, with details; see :class:`aioprod.net.brokers.Brokers`.
+        on_fork: called in a forked child; see :class:`aioprod.cluster.home.Home`.
 
     Attributes:
         home: the event loop and process of the start.
@@ -85,10 +89,20 @@ class ClientRuntime:
         closed_error: type[KafkaError],
         not_started_error: type[KafkaError] | None = None,
         create_topics: bool = False,
+        on_change: Callable[[], None] = lambda: None,
+        on_connection: ConnectionCallback = lambda *_: None,
+        on_fork: Callable[[], object] = lambda: None,
     ) -> None:
         self.config = config
         self.home = Home(f"{kind} {config.client_id!r}")
-        self.brokers = Brokers(config, rng)
+        self.home.on_fork = on_fork
+        self.brokers = Brokers(
+            config,
+            rng,
+            on_change=on_change,
+            on_connection=on_connection,
+            on_silence=lambda: self.metadata.broker_silent(),
+        )
         self.metadata = Metadata(config, self.brokers, rng, create_topics=create_topics)
         self.coordinators = Coordinators(config, self.brokers, rng)
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
@@ -107,11 +121,18 @@ class ClientRuntime:
         self._woken = asyncio.Event()
         self._plugins_closed = False
 
-    def separate_connections(self) -> Brokers:
+    def separate_connections(
+        self,
+        on_change: Callable[[], None] = lambda: None,
+        on_silence: Callable[[], object] = lambda: None,
+    ) -> Brokers:
         """Make further connections to the same brokers, for requests that others must not wait
-        behind.
+        behind. The runtime keeps their addresses up to date and closes them.
+
+        Args:
+            on_change, on_silence: see :class:`aioprod.net.brokers.Brokers`.
         """
-        brokers = Brokers(self.config, self._rng)
+        brokers = Brokers(self.config, self._rng, on_change=on_change, on_silence=on_silence)
         self.metadata.inform(brokers)
         self._separate.append(brokers)
         return brokers
@@ -144,7 +165,7 @@ class ClientRuntime:
 
     # -- start -------------------------------------------------------------------------------------
 
-    async def start(self, client: Lifecycle) -> None:
+    async def start(self, client: ClientLifecycle) -> None:
         """Start the client, unless it is started. After a failure or cancellation nothing is left
         open, and it may be started again.
 
@@ -183,7 +204,7 @@ class ClientRuntime:
 
     # -- close -------------------------------------------------------------------------------------
 
-    async def close(self, client: Lifecycle, limit_ms: float = 0.0) -> None:
+    async def close(self, client: ClientLifecycle, limit_ms: float = 0.0) -> None:
         """Close the client; ``limit_ms`` is the limit of ``client.finish``.
 
         A second call waits for the first, and shortens its limit if its own is over earlier. A
@@ -222,7 +243,7 @@ class ClientRuntime:
             release.add_done_callback(lambda _: closed.set_result(None))
             await asyncio.shield(release)
 
-    def dropped(self, source: object, client: Lifecycle, lost: str = "") -> None:
+    def dropped(self, source: object, client: ClientLifecycle, lost: str = "") -> None:
         """Warn that ``source``, the object that users hold, is dropped without ``close``, and close
         the client in its event loop without completing anything.
 
@@ -238,12 +259,12 @@ class ClientRuntime:
             self._fail_pending(client)
         self.home.forgotten(source, lost, partial(self._abandon, client), stacklevel=4)
 
-    def _abandon(self, client: Lifecycle) -> Coroutine[Any, Any, None]:
+    def _abandon(self, client: ClientLifecycle) -> Coroutine[Any, Any, None]:
         self._set_closing(_DROPPED)
         self._fail_pending(client)  # now: the event loop may end before the rest is done
         return self._release(client)
 
-    def _close_without_loop(self, client: Lifecycle) -> None:
+    def _close_without_loop(self, client: ClientLifecycle) -> None:
         """The event loop of the client is closed: no task runs and no connection is open."""
         self._set_closing("is closed")
         self._closed = asyncio.get_running_loop().create_future()
@@ -252,7 +273,7 @@ class ClientRuntime:
         self.released = True
         self.home.leave()
 
-    def _fail_pending(self, client: Lifecycle) -> None:
+    def _fail_pending(self, client: ClientLifecycle) -> None:
         assert self.closing is not None
         client.stop(self.closing)
         self._close_plugins(client)
@@ -261,7 +282,7 @@ class ClientRuntime:
         self.closing = self.closing or self._closed_error(f"the {self._kind} {reason}")
         self._woken.set()
 
-    async def _finish(self, client: Lifecycle, deadline: float) -> None:
+    async def _finish(self, client: ClientLifecycle, deadline: float) -> None:
         try:
             async with asyncio.timeout_at(deadline) as self._close_limit:
                 await client.finish(deadline)
@@ -271,14 +292,14 @@ class ClientRuntime:
         finally:
             self._close_limit = None
 
-    async def _release(self, client: Lifecycle) -> None:
+    async def _release(self, client: ClientLifecycle) -> None:
         await client.release()
         await self.metadata.close()
         await asyncio.gather(*(each.close() for each in (self.brokers, *self._separate)))
         self._close_plugins(client)
         self.home.leave()
 
-    def _close_plugins(self, client: Lifecycle) -> None:
+    def _close_plugins(self, client: ClientLifecycle) -> None:
         if not self._plugins_closed:
             self._plugins_closed = True
             client.close_plugins()

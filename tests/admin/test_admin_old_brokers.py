@@ -117,7 +117,7 @@ async def test_an_answer_that_leaves_something_out(broker: EmbeddedCluster) -> N
     async with Admin(broker.bootstrap_servers) as admin:
         broker.on(ApiKey.DESCRIBE_CONFIGS, change_answer(lambda answer: answer.results.clear()))
         with pytest.raises(
-            ProtocolError, match="describe_configs: the broker's answer does not contain topic orders"
+            ProtocolError, match=r"describe_configs: .* does not contain topic orders"
         ):
             await admin.describe_configs(ConfigResource.topic("orders"))
         broker.on(ApiKey.DESCRIBE_GROUPS, change_answer(lambda answer: answer.groups.clear()))
