@@ -58,9 +58,19 @@ class Brokers:
     Args:
         config: time-outs and back-off.
         rng: source of jitter.
+        on_connection: called with node id, address, whether a connection was opened or closed, and
+            why it was closed.
+        on_change: called when a connection is there, is gone, or could not be made.
     """
 
-    def __init__(self, config: ClientConfig, rng: random.Random) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        rng: random.Random,
+        *,
+        on_connection: Callable[[int, str, bool, KafkaError | None], None] | None = None,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
         self._config = config
         self._rng = rng
         self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
@@ -76,8 +86,8 @@ class Brokers:
             set()
         )  # nodes of which the log says so; kept apart from the links, which come and go
         self._closed = False
-        self.on_change: Callable[[], None] | None = None
-        self.on_connection: Callable[[int, str, bool, KafkaError | None], None] | None = None
+        self.on_change = on_change
+        self.on_connection = on_connection
         self.on_silence: Callable[[], object] = lambda: (
             None
         )  # called each second in which a broker owes an answer and is silent

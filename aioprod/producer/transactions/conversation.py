@@ -51,8 +51,6 @@ class Conversation:
         perhaps_begun: something was sent that opens the transaction at the coordinator; whether it
             came through or not.
         begun: it is certain that the coordinator has the transaction.
-        epoch_needed: a sequence number is lost, or the coordinator has forgotten us: the next
-            transaction needs a new epoch (KIP-360).
     """
 
     def __init__(
@@ -67,7 +65,6 @@ class Conversation:
         self.added: set[TopicPartition] = set()
         self.to_add: set[TopicPartition] = set()
         self.perhaps_begun = False
-        self.epoch_needed = False
         self._id = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
         self._producer = producer
@@ -84,12 +81,14 @@ class Conversation:
         # whether that was asked for.
         self._reopened = self._asked = False
         self.begun = False
-        producer.on_epoch_needed = self._need_epoch
 
-    def _need_epoch(self) -> None:
-        # What asks has lost a batch, and fails the transaction by that: until the abort is through
-        # the old epoch is kept.
-        self.epoch_needed = True
+    def batch_sent(self) -> None:
+        """Note that records are on their way, which perhaps open the transaction."""
+        self.perhaps_begun = True
+
+    def batch_stored(self) -> None:
+        """Note that records are stored, so the coordinator has the transaction."""
+        self.begun = True
 
     @property
     def _identity(self) -> Identity:
@@ -126,10 +125,10 @@ class Conversation:
             reply = await self._ask_for_identity(
                 repetition, Identity((old.producer_id, old.epoch + 1))
             )
-        self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
+        self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
         self._calls.unanswered.clear()
         self._late_opener = None
-        self.epoch_needed = self.perhaps_begun = self._reopened = self._asked = False
+        self.perhaps_begun = self._reopened = self._asked = False
         self.v2 = self._v2_seen
         log.log(
             logging.INFO if old is None else logging.DEBUG,
@@ -256,13 +255,13 @@ class Conversation:
                     error.code,
                     f"transactional_id={self._id!r}: the abort failed, close this producer",
                 ) from error
-            self.epoch_needed = True
+            self._producer.request_epoch()
         except FatalProducerError as error:
             if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
                 # A coordinator that still writes the markers of the transaction before says this
                 # too, and nothing of the present one may have reached it. Asking for the next epoch
                 # tells whether somebody else has the transactional id.
-                self.epoch_needed = True
+                self._producer.request_epoch()
                 return
             if error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
@@ -280,8 +279,7 @@ class Conversation:
             # The request that perhaps opened the transaction did not: there is nothing to abort.
         else:
             if reply.producer_id >= 0:
-                self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
-                self.epoch_needed = False
+                self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
 
     def prepared(self) -> PreparedTransaction | None:
         """What the transaction that is written can be ended with by anybody; None where there is
@@ -299,7 +297,7 @@ class Conversation:
         if self._calls.unanswered and not self.v2:
             # A late copy, of the EndTxn above all, would act on the next transaction: only an epoch
             # of its own keeps it off (KIP-890).
-            self.epoch_needed = True
+            self._producer.request_epoch()
             self._late_opener = (
                 None if self._calls.unanswered.isdisjoint(_OPENERS) else self._opener
             )
@@ -307,7 +305,7 @@ class Conversation:
         if self._v2_seen and not self.v2:
             # The cluster has gone over to the second protocol. That starts with an epoch which the
             # first has not used.
-            self.epoch_needed = True
+            self._producer.request_epoch()
         self.v2 = self.v2 and self._v2_seen
         self._calls.unanswered.clear()
 

@@ -13,8 +13,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -22,9 +22,12 @@ from aioprod.errors import (
     FatalProducerError,
     KafkaError,
     ProducerClosedError,
+    ProducerFencedError,
     TransactionAbortedError,
     TransactionStateError,
 )
+from aioprod.metrics import ProducerMetrics
+from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.reporting import place_of
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
@@ -49,6 +52,19 @@ _CLOSE_TIMEOUT_S = 1.0
 _WRITING = (_S.IN_TRANSACTION, _S.PREPARING, _S.COMMITTING)
 
 
+class TransactionBatches(Protocol):
+    """What is asked of :class:`aioprod.producer.accumulator.RecordAccumulator`."""
+
+    def drop_unsent(self, error: KafkaError, /) -> None:
+        """Fail the batches that were never sent, and those that would have to be sent again."""
+
+    async def flush(self) -> None:
+        """Return when every batch has its outcome; meanwhile nothing lingers."""
+
+    def abort(self, error: KafkaError, /) -> None:
+        """Fail every batch, and refuse further records."""
+
+
 class TransactionManager:
     """The transactions of one producer.
 
@@ -56,12 +72,10 @@ class TransactionManager:
         config: the producer's settings; ``transactional_id`` is set.
         producer: gets the identity that the coordinator gives; asks for a new epoch.
         coordinators: where requests go.
+        batches: the producer's batches.
+        metrics: gets the time that :meth:`start` takes.
         rng: jitter.
         wake: called when the sender should look again.
-        drop_unsent: fails all batches that were never sent, and what has to be sent again, with the
-            error.
-        wait_for_sent: flushes, and returns when every batch has its outcome.
-        on_fatal: called once, with the error after which nothing may be written any more.
 
     Attributes:
         state: where the producer stands.
@@ -70,17 +84,19 @@ class TransactionManager:
         number: how many transactions were begun.
     """
 
+    transactional: Final = True
+    lost: Final = 0
+    producer_id_error: Final = None
+
     def __init__(
         self,
         config: ProducerConfig,
         producer: ProducerState,
         coordinators: CoordinatorRequests,
+        batches: TransactionBatches,
+        metrics: ProducerMetrics,
         rng: random.Random,
-        *,
         wake: Callable[[], None],
-        drop_unsent: Callable[[KafkaError], None],
-        wait_for_sent: Callable[[], Awaitable[None]],
-        on_fatal: Callable[[KafkaError], None],
     ) -> None:
         assert config.transactional_id is not None
         self.state = _S.UNINITIALIZED
@@ -88,10 +104,12 @@ class TransactionManager:
         self.may_append, self.number = False, 0
         self._id = config.transactional_id
         self._config = config
+        self._producer = producer
         self._conversation = Conversation(config, producer, coordinators, rng)
-        self._wake, self._drop_unsent = wake, drop_unsent
-        self._flush = Flush(wait_for_sent, self._spawn)
-        self._on_fatal = on_fatal
+        self._batches = batches
+        self._metrics = metrics
+        self._wake = wake
+        self._flush = Flush(batches.flush, self._spawn)
         self._adding: Repetition | None = None
         self._offsets: Operation | None = None
         self._ending: Operation | None = None
@@ -111,7 +129,11 @@ class TransactionManager:
         """Whether the coordinator may have a transaction that nothing but this producer, or its
         timeout, ends.
         """
-        return self._conversation.perhaps_begun and self.state is not _S.PREPARED
+        return (
+            self._conversation.perhaps_begun
+            and self.state is not _S.PREPARED
+            and not isinstance(self.error, ProducerFencedError)
+        )
 
     @property
     def produce_adds_partitions(self) -> bool:
@@ -138,6 +160,13 @@ class TransactionManager:
             conversation.to_add.add(tp)
             self._ensure_adding()
 
+    def ensure_producer_id(self) -> None:
+        """Do nothing: there is one since :meth:`start`."""
+
+    def manager(self) -> TransactionManager:
+        """Return this object."""
+        return self
+
     def may_send(self, tp: TopicPartition) -> bool:
         """Whether the partition's batches may go to the broker now."""
         if self.state is _S.FATAL_ERROR:
@@ -149,21 +178,26 @@ class TransactionManager:
 
     def batch_sent(self, tp: TopicPartition) -> None:
         """A batch leaves now: from here on something of the transaction may be in the partition."""
-        self._conversation.perhaps_begun = True
+        self._conversation.batch_sent()
 
     def batch_stored(self) -> None:
         """A broker has taken a batch, so the coordinator knows of the transaction."""
-        self._conversation.begun = True
+        self._conversation.batch_stored()
 
-    def batch_failed(self, tp: TopicPartition, error: KafkaError) -> None:
-        """A record or a batch of the transaction was given up: the transaction can't be committed
-        any more.
+    def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """A batch of the transaction was given up. The caller that ends the transaction gets the
+        error.
         """
+        self.record_refused(batch.tp, error)
+        batch.failure()
+
+    def record_refused(self, tp: TopicPartition, error: KafkaError) -> None:
+        """A record of the transaction is lost: the transaction can't be committed any more."""
         failure = batch_failure(f"transactional_id={self._id!r}: {place_of(tp)}", error)
         if isinstance(failure, AbortableTransactionError):
             self._fail(failure)
         else:
-            self.fail(failure)
+            self._fail_fatally(failure)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -171,12 +205,17 @@ class TransactionManager:
         """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes
         on, and it may be called again.
         """
-        self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
-        operation = self._running_init()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
-            await self._join(operation, self._deadline(), Call.START)
+            self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
+            operation = self._running_init()
+            try:
+                await self._join(operation, self._deadline(), Call.START)
+            finally:
+                await operation.end()
         finally:
-            await operation.end()
+            self._metrics.transaction_step("init", loop.time() - started)
 
     async def init(self) -> None:
         """Unless :meth:`start` has: get the producer id, which fences off an older producer and has
@@ -297,8 +336,7 @@ class TransactionManager:
                 and self._ending is not None
                 and not self._ending.repetition.attempts
             ):
-                self._ending.overtaken = True
-                self._ending.task.cancel()
+                self._ending.overtake()
             else:
                 self._check(
                     Call.ABORT,
@@ -368,10 +406,7 @@ class TransactionManager:
         of it.
         """
         ended = self._ending
-        if ended is None or ended.call is not call or not ended.succeeded_unseen:
-            return False
-        ended.seen = True
-        return True
+        return ended is not None and ended.call is call and ended.succeeds_unseen()
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -432,7 +467,7 @@ class TransactionManager:
         try:
             await self._conversation.initialize(repetition)
         except FatalProducerError as error:
-            self.fail(error)
+            self._fail_fatally(error)
             raise
         except KafkaError:
             self._go(_S.UNINITIALIZED)
@@ -488,7 +523,7 @@ class TransactionManager:
     async def _abort(self, repetition: Repetition) -> None:
         with self._failures_noted():
             self._conversation.to_add.clear()
-            self._drop_unsent(
+            self._batches.drop_unsent(
                 TransactionAbortedError(
                     f"transactional_id={self._id!r}: the transaction was aborted before the "
                     "record was sent"
@@ -525,7 +560,7 @@ class TransactionManager:
         self._conversation.forget_transaction()
         self._offsets = None
         self.error = None
-        if not self._conversation.epoch_needed:
+        if not self._producer.epoch_needed:
             self._go(_S.READY)
         else:
             # The end is not held up by it: the next begin() waits.
@@ -551,21 +586,20 @@ class TransactionManager:
             raise
         except KafkaError as error:
             if error is not self._closed:
-                self.fail(error)
+                self._fail_fatally(error)
             raise
         except Exception as error:
             raise self._fault(error) from error
 
     def _fault(self, error: Exception) -> KafkaError:
         log.error("transactional_id=%r: a fault of this library", self._id, exc_info=error)
-        self.fail(
-            fatal := KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
-        )
+        fatal = KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
+        self._fail_fatally(fatal)
         return fatal
 
     def _fail(self, error: AbortableTransactionError) -> None:
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
-            self._conversation.epoch_needed = True
+            self._producer.request_epoch()
         if self.state not in _WRITING:
             return
         self._go(_S.ABORTABLE_ERROR)
@@ -573,10 +607,15 @@ class TransactionManager:
         log.warning("%s", error)
         self._give_up()
         # Not now: the sender may be in the middle of its batches.
-        asyncio.get_running_loop().call_soon(self._drop_unsent, error)
+        asyncio.get_running_loop().call_soon(self._batches.drop_unsent, error)
 
     def fail(self, error: KafkaError) -> None:
-        """The producer can't go on."""
+        """Fail the producer: everything without an outcome, and every later call."""
+        # The state first, or a commit under way would take the end of its batches for success.
+        self._fail_fatally(error)
+        self._batches.abort(error)
+
+    def _fail_fatally(self, error: KafkaError) -> None:
         if self.state is _S.FATAL_ERROR:
             return
         self._go(_S.FATAL_ERROR)
@@ -585,7 +624,7 @@ class TransactionManager:
         self._give_up()
         if self._offsets is not None:
             self._offsets.repetition.stop()
-        asyncio.get_running_loop().call_soon(self._on_fatal, error)
+        asyncio.get_running_loop().call_soon(self._batches.abort, error)
 
     def _give_up(self) -> None:
         """What waits for records or partitions of the failed transaction need not wait on."""

@@ -46,6 +46,17 @@ class Operation:
             and self.task.exception() is None
         )
 
+    def overtake(self) -> None:
+        """End the commit, which has not been sent: an abort comes before it."""
+        self.overtaken = True
+        self.task.cancel()
+
+    def succeeds_unseen(self) -> bool:
+        """Return :attr:`succeeded_unseen`; a caller sees it now."""
+        unseen = self.succeeded_unseen
+        self.seen = self.seen or unseen
+        return unseen
+
     async def over(self, call: Call, max_block_ms: float, deadline: float) -> None:
         """Wait until it has an outcome, whichever. Cancelling the waiter leaves it alone.
 
