@@ -81,7 +81,9 @@ class ProducerCore:
         self.fast_topics: dict[str, Topic] = {}
         self.home = home = Home(f"producer {config.client_id!r}", on_fork=self.fast_topics.clear)
         wakeup = SenderWakeup()
-        producer_state = ProducerState(transactional=config.transactional_id is not None)
+        self.producer_state = state = ProducerState(
+            transactional=config.transactional_id is not None
+        )
         self.brokers = brokers = Brokers(
             config, rng, on_connection=connections.changed, on_change=wakeup.wake
         )
@@ -91,10 +93,10 @@ class ProducerCore:
         self.pool = pool = BufferPool(config.buffer_memory, config.batch_size, metrics)
         self.compressor = compressor = Compressor(wakeup.wake)
         self.accumulator = accumulator = RecordAccumulator(
-            config, pool, producer_state, compressor, events, rng, wakeup.wake
+            config, pool, state, compressor, events, rng, wakeup.wake
         )
         self.transactions = transactions = make_transactions(
-            config, producer_state, brokers, accumulator, metrics, rng, wakeup.wake
+            config, state, brokers, accumulator, metrics, rng, wakeup.wake
         )
         handler = ProduceResponseHandler(config, accumulator, transactions, metadata, metrics, rng)
         self.sender = Sender(

@@ -194,7 +194,7 @@ class ProducerActor:
         return 4 * one / 1000 + identity
 
     def _is_open(self) -> bool:
-        return self.producer._core.started and not self._closing
+        return self.producer._core.admission.started and not self._closing
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -462,9 +462,9 @@ class ProducerActor:
                 f"{pool.reserved} bytes of memory are reserved, {pool.waiting} callers wait "
                 "for some"
             )
-        if producer._intake.appender.waiting:
+        if producer._core.appender.waiting:
             leftovers.append(
-                f"{producer._intake.appender.waiting} calls wait in line at their partitions"
+                f"{producer._core.appender.waiting} calls wait in line at their partitions"
             )
         if producer._accumulator.incomplete:
             leftovers.append(f"{len(producer._accumulator.incomplete)} batches have no outcome")

@@ -13,6 +13,7 @@ import pytest
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.partition_reader import PartitionReader
+from aioprod.errors import KafkaError
 from aioprod.net.brokers import Brokers
 from aioprod.producer import sequences
 from aioprod.producer.accumulator import RecordAccumulator
@@ -31,6 +32,7 @@ from aioprod.testing.broker.handlers import produce
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import ProducerStates
 from aioprod.testing.broker.transactions import TransactionCoordinator
+from aioprod.types import TopicPartition
 
 Patch = pytest.MonkeyPatch
 
@@ -82,9 +84,14 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
     original = ProduceResponseHandler.unanswered
 
     def unanswered(
-        self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False
+        self: ProduceResponseHandler,
+        batch: ProducerBatch,
+        now: float,
+        error: KafkaError | None,
+        *,
+        new_leader: bool = False,
     ) -> None:
-        original(self, batch, now, new_leader=new_leader)
+        original(self, batch, now, error, new_leader=new_leader)
         if batch.state is BatchState.PENDING and batch.identity is not None:
             sequence = self._accumulator.incomplete[batch].sequence
             base, sequence.next_sequence = (
@@ -149,12 +156,17 @@ def retried_batches_queue_up_behind_the_others(patch: Patch) -> None:
 def swapped_batches(patch: Patch) -> None:
     original = RecordAccumulator.drain
 
-    def drain(self: RecordAccumulator, node_id: int, now: float) -> list[ProducerBatch]:
+    def drain(
+        self: RecordAccumulator,
+        node_id: int,
+        now: float,
+        may_send: Callable[[TopicPartition], bool],
+    ) -> list[ProducerBatch]:
         for queue in self._schedule.due(node_id, now):
             batches = queue.batches
             if len(batches) > 2 and batches[0].identity is None and not batches[0].attempts:
                 batches[0], batches[1] = batches[1], batches[0]
-        return original(self, node_id, now)
+        return original(self, node_id, now, may_send)
 
     patch.setattr(RecordAccumulator, "drain", drain)
 
@@ -295,7 +307,7 @@ def commit_does_not_wait_for_the_records(patch: Patch) -> None:
 
 @mutation("torn-transaction", found_by=1)
 def commit_over_a_failed_record(patch: Patch) -> None:
-    patch.setattr(TransactionManager, "batch_failed", lambda self, tp, error: None)
+    patch.setattr(TransactionManager, "record_refused", lambda self, tp, error: None)
 
 
 @mutation("torn-transaction")
