@@ -163,18 +163,18 @@ class BufferPool:
     def _hand_out(self) -> None:
         """Give what is free to the waiters, in their order; the first may get a part."""
         while self._waiters and (free := self.available):
-            first = next(iter(self._waiters))
+            waiter = next(iter(self._waiters))
             # One that is cancelled, but did not run yet, gets nothing more; it gives back what it
             # has when it runs.
-            if not first.future.done():
-                part = min(first.needed - first.collected, free)
+            if not waiter.future.done():
+                part = min(waiter.needed - waiter.collected, free)
                 self._take(part)
                 self.reserved += part
-                first.collected += part
-                if first.collected < first.needed:
+                waiter.collected += part
+                if waiter.collected < waiter.needed:
                     return
-                first.future.set_result(None)
-            del self._waiters[first]
+                waiter.future.set_result(None)
+            del self._waiters[waiter]
 
     def _withdraw(self, waiter: _Waiter) -> None:
         self._waiters.pop(waiter, None)

@@ -39,6 +39,8 @@ from aioprod.producer_config import ProducerConfig
 
 log = logging.getLogger(__name__)
 
+Clock = Callable[[], float]
+
 
 class ProducerCore:
     """What tasks and callbacks refer to. None of it refers to the :class:`aioprod.Producer`: that
@@ -62,9 +64,7 @@ class ProducerCore:
     _close_limit: asyncio.Timeout | None = None  # lets a second close shorten the first
     _parts_closed = False
 
-    def __init__(
-        self, config: ProducerConfig, clock: Callable[[], float], rng: random.Random
-    ) -> None:
+    def __init__(self, config: ProducerConfig, clock: Clock, rng: random.Random) -> None:
         """Make all collaborators, each from those above it; docs/architecture.md has a diagram."""
         self.config = config
         self._starting = asyncio.Lock()
@@ -81,9 +81,8 @@ class ProducerCore:
         self.fast_topics: dict[str, Topic] = {}
         self.home = home = Home(f"producer {config.client_id!r}", on_fork=self.fast_topics.clear)
         wakeup = SenderWakeup()
-        self.producer_state = state = ProducerState(
-            transactional=config.transactional_id is not None
-        )
+        transactional = config.transactional_id is not None
+        self.producer_state = state = ProducerState(transactional=transactional)
         self.brokers = brokers = Brokers(
             config, rng, on_connection=connections.changed, on_change=wakeup.wake
         )

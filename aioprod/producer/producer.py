@@ -245,7 +245,7 @@ class Producer(TransactionInterface):
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
-                    if kind & WITH_HEADERS:
+                    if headers:
                         writer.headers.append(block)
                     writer.values.append(value)
                     writer.size = size

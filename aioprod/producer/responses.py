@@ -153,7 +153,8 @@ class ProduceResponseHandler:
         batch.in_flight = False
         if batch.state is not BatchState.PENDING:
             return False
-        self._accumulator.incomplete[batch].muted = False
+        queue = self._accumulator.incomplete[batch]
+        queue.muted = False
         return True
 
     def _retry(self, batch: ProducerBatch, now: float, *, at_once: bool = False) -> None:

@@ -269,7 +269,8 @@ class Sender:
         if batch.attempts == 1:
             batch.first_sent_at = now
         if self._config.max_in_flight_requests_per_connection == 1:
-            self._accumulator.incomplete[batch].muted = True
+            queue = self._accumulator.incomplete[batch]
+            queue.muted = True
         self._transactions.batch_sent(batch.tp)
 
     def _newest_version(self, ids: dict[str, uuid.UUID]) -> int | None:

@@ -102,6 +102,18 @@ class Repetition:
             self.coordinators.trouble if self.coordinators is not None else None
         )
 
+    def run_by(self, task: asyncio.Task[None]) -> None:
+        """Note the task that makes the attempts."""
+        self.task = task
+
+    def sent_to(self, coordinators: CoordinatorRequests) -> None:
+        """Note what the attempts are sent by."""
+        self.coordinators = coordinators
+
+    def failed(self, error: KafkaError) -> None:
+        """Note why the latest attempt was not the last."""
+        self.last_error = error
+
     def stop(self) -> None:
         """End the task, at once or after the answer that it waits for."""
         self._stopping = True
@@ -162,7 +174,7 @@ class CoordinatorCalls:
             repetition.sent()
             return prepared
 
-        repetition.coordinators = self._coordinators
+        repetition.sent_to(self._coordinators)
         failures = 0
         told = False
         while True:
@@ -183,9 +195,9 @@ class CoordinatorCalls:
             except BrokerError as error:
                 # Only the search for the coordinator raises these.
                 self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
-                repetition.last_error = error
+                repetition.failed(error)
             except KafkaError as error:
-                repetition.last_error = error
+                repetition.failed(error)
             else:
                 if verdict is Verdict.DONE:
                     if told:
@@ -194,7 +206,7 @@ class CoordinatorCalls:
                 self._refuse(call, verdict, code)
                 if verdict is Verdict.NEW_COORDINATOR:
                     self._coordinators.forget(kind, key)
-                repetition.last_error = BrokerError(code, self._what(call))
+                repetition.failed(BrokerError(code, self._what(call)))
             finally:
                 if repetition.landed() and not answered:
                     self.unanswered.add(call.api)

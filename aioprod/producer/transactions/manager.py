@@ -417,8 +417,9 @@ class TransactionManager:
         repetition: Repetition,
         arguments: object = None,
     ) -> Operation:
-        repetition.task = self._spawn(work, call.value)
-        return Operation(call, repetition.task, repetition, arguments)
+        task = self._spawn(work, call.value)
+        repetition.run_by(task)
+        return Operation(call, task, repetition, arguments)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"aioprod-{name}")
@@ -482,9 +483,10 @@ class TransactionManager:
             # The task has its turn after the caller's: what is sent in one go is added with one
             # request.
             self._adding = repetition = Repetition()
-            repetition.task = self._spawn(self._add_partitions(repetition), "add-partitions")
-            # Should it have been killed: the sender asks again, and so starts it anew.
-            repetition.task.add_done_callback(lambda _: self._wake())
+            task = self._spawn(self._add_partitions(repetition), "add-partitions")
+            repetition.run_by(task)
+            # If it is cancelled from outside, the sender asks again, which starts another task.
+            task.add_done_callback(lambda _: self._wake())
 
     async def _add_partitions(self, repetition: Repetition) -> None:
         with self._failures_noted():
