@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
@@ -20,7 +21,6 @@ from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.wakeup import NEVER
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
@@ -23,7 +24,6 @@ from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.wakeup import SenderWakeup
-from aioprod.producer_config import ProducerConfig
 
 Place = tuple[ProducerBatch, int]
 

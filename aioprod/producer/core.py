@@ -14,11 +14,12 @@ from aioprod.arguments import check_limit_ms
 from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.plugins import close_plugins
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
-from aioprod.parts import close_parts
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
@@ -35,7 +36,6 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer.topic_gate import TopicGate
 from aioprod.producer.transactions.gate import make_transactions
 from aioprod.producer.wakeup import SenderWakeup
-from aioprod.producer_config import ProducerConfig
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ProducerCore:
         self.observers = observers = Observers(config.observers)
         self.interceptors = interceptors = InterceptorChain(config.interceptors)
         events = BatchReporter(metrics, observers, interceptors)
-        connections = ConnectionReporter(metrics, observers, self.now)
+        links = ConnectionReporter(metrics, observers, self.now)
 
         # What the others share, and the cluster.
         self.fast_topics: dict[str, Topic] = {}
@@ -84,7 +84,7 @@ class ProducerCore:
         transactional = config.transactional_id is not None
         self.producer_state = state = ProducerState(transactional=transactional)
         self.brokers = brokers = Brokers(
-            config, rng, on_connection=connections.changed, on_change=wakeup.wake
+            config, rng, on_change=wakeup.wake, on_connection=links.changed, on_silence=self._silent
         )
         self.metadata = metadata = Metadata(config, brokers, rng, create_topics=True)
 
@@ -229,7 +229,7 @@ class ProducerCore:
             return
         self._parts_closed = True
         self.interceptors.close()
-        close_parts(
+        close_plugins(
             (self.config.key_serializer, self.config.value_serializer, self.config.partitioner)
         )
         self.observers.close()
@@ -289,6 +289,9 @@ class ProducerCore:
     def now(self) -> float:
         """Seconds of the event loop's clock; 0 before the start."""
         return self._loop.time() if self._loop is not None else 0.0
+
+    def _silent(self) -> None:
+        self.metadata.broker_silent()
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:
         self.accumulator.update(snapshot)

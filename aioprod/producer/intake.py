@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeGuard
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import (
     AbortableTransactionError,
     BrokerError,
@@ -36,7 +37,6 @@ from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
 from aioprod.producer.transactions.gate import Transactions
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import check_headers, serialize

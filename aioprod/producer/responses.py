@@ -8,6 +8,7 @@ import logging
 import random
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerError,
@@ -23,7 +24,6 @@ from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.outcomes import Outcome, judge
 from aioprod.producer.transactions.gate import Transactions
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
 log = logging.getLogger(__name__)

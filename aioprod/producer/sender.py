@@ -13,6 +13,7 @@ import uuid
 from functools import partial
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
@@ -23,7 +24,6 @@ from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.wakeup import NEVER, SenderWakeup
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import (

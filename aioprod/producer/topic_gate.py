@@ -15,6 +15,7 @@ from functools import partial
 from typing import Self
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -30,7 +31,6 @@ from aioprod.producer.appender import Appender
 from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import Topic
 from aioprod.producer.pending import PendingCall
-from aioprod.producer_config import ProducerConfig
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

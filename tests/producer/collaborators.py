@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from aioprod.cluster.home import Home
+from aioprod.config.producer import ProducerConfig
 from aioprod.net.brokers import Brokers
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
@@ -16,7 +17,6 @@ from aioprod.producer.partition_choice import PartitionChoice
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.gate import NoTransactions
 from aioprod.producer.wakeup import SenderWakeup
-from aioprod.producer_config import ProducerConfig
 from aioprod.types import TopicPartition
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.appends import PendingAppend, PendingBatch, PendingRecord
 from aioprod.producer.batch import Identity, ProducerBatch
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.wakeup import NEVER
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import ProducerRecord

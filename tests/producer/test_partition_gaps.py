@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aioprod import Admin, Consumer, Producer, ProtocolError, TopicPartition
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.producer_config import ProducerConfig
+from aioprod.config.producer import ProducerConfig
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import (
     MetadataResponse,
@@ -21,7 +21,7 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.control import change_answer
+from aioprod.testing.broker.actions import change_answer
 from tests.producer.collaborators import make_accumulator
 
 TOPIC_ID = uuid.UUID(int=1)

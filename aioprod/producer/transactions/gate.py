@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from aioprod.cluster.coordinators import Coordinators
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, TransactionStateError
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
@@ -19,7 +20,6 @@ from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.producer_id import ProducerIdRequest
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.manager import TransactionManager
-from aioprod.producer_config import ProducerConfig
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
