@@ -32,8 +32,8 @@ from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.reporting import place_of
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
-from aioprod.producer.transactions.calls import CoordinatorRequests, Repetition
-from aioprod.producer.transactions.conversation import Conversation
+from aioprod.producer.transactions.calls import Attempts, CoordinatorRequests
+from aioprod.producer.transactions.coordinator_session import CoordinatorSession
 from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, may_follow, refusal
 from aioprod.producer.transactions.verdicts import batch_failure
@@ -105,12 +105,12 @@ class TransactionManager:
         self._id = config.transactional_id
         self._config = config
         self._producer = producer
-        self._conversation = Conversation(config, producer, coordinators, rng)
+        self._session = CoordinatorSession(config, producer, coordinators, rng)
         self._batches = batches
         self._metrics = metrics
         self._wake = wake
         self._flush = Flush(batches.flush, self._spawn)
-        self._adding: Repetition | None = None
+        self._adding: Attempts | None = None
         self._offsets: Operation | None = None
         self._ending: Operation | None = None
         self._initializing: Operation | None = None
@@ -130,7 +130,7 @@ class TransactionManager:
         timeout, ends.
         """
         return (
-            self._conversation.perhaps_begun
+            self._session.perhaps_begun
             and self.state is not _S.PREPARED
             and not isinstance(self.error, ProducerFencedError)
         )
@@ -140,7 +140,7 @@ class TransactionManager:
         """Whether brokers add partitions to the transaction by themselves, from Produce version 12
         on (KIP-890). Else no such version may be used.
         """
-        return self._conversation.v2
+        return self._session.v2
 
     def check_may_send(self) -> None:
         """Whether a record may be taken now.
@@ -155,9 +155,9 @@ class TransactionManager:
 
     def partition_used(self, tp: TopicPartition) -> None:
         """A batch was opened for the partition: it becomes part of the transaction."""
-        conversation = self._conversation
-        if not conversation.v2 and tp not in conversation.added and self.state in _WRITING:
-            conversation.to_add.add(tp)
+        session = self._session
+        if not session.v2 and tp not in session.added and self.state in _WRITING:
+            session.to_add.add(tp)
             self._ensure_adding()
 
     def ensure_producer_id(self) -> None:
@@ -171,18 +171,18 @@ class TransactionManager:
         """Whether the partition's batches may go to the broker now."""
         if self.state is _S.FATAL_ERROR:
             return False
-        if self._conversation.v2 or tp in self._conversation.added:
+        if self._session.v2 or tp in self._session.added:
             return True
         self.partition_used(tp)
         return False
 
     def batch_sent(self, tp: TopicPartition) -> None:
         """A batch leaves now: from here on something of the transaction may be in the partition."""
-        self._conversation.batch_sent()
+        self._session.batch_sent()
 
     def batch_stored(self) -> None:
         """A broker has taken a batch, so the coordinator knows of the transaction."""
-        self._conversation.batch_stored()
+        self._session.batch_stored()
 
     def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
         """A batch of the transaction was given up. The caller that ends the transaction gets the
@@ -281,9 +281,9 @@ class TransactionManager:
                 return
             await running.over(Call.SEND_OFFSETS, self._config.max_block_ms, deadline)
             self._check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
-        repetition = Repetition()
+        attempts = Attempts()
         self._offsets = self._start(
-            Call.SEND_OFFSETS, self._commit_offsets(repetition, *arguments), repetition, arguments
+            Call.SEND_OFFSETS, self._commit_offsets(attempts, *arguments), attempts, arguments
         )
         self._offsets.task.add_done_callback(self._offsets_ended)
         await self._join(self._offsets, deadline, Call.SEND_OFFSETS)
@@ -297,7 +297,7 @@ class TransactionManager:
             self._check(Call.PREPARE, _S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED)
             if self.state is not _S.PREPARED:
                 await self._join(self._towards(_S.PREPARING), deadline, Call.PREPARE)
-        return self._conversation.prepared()
+        return self._session.prepared()
 
     async def commit(self) -> None:
         """Have all records written, then make them visible together.
@@ -334,7 +334,7 @@ class TransactionManager:
             if (
                 self.state in (_S.PREPARING, _S.COMMITTING)
                 and self._ending is not None
-                and not self._ending.repetition.attempts
+                and not self._ending.attempts.count
             ):
                 self._ending.overtake()
             else:
@@ -414,12 +414,12 @@ class TransactionManager:
         self,
         call: Call,
         work: Coroutine[Any, Any, None],
-        repetition: Repetition,
+        attempts: Attempts,
         arguments: object = None,
     ) -> Operation:
         task = self._spawn(work, call.value)
-        repetition.run_by(task)
-        return Operation(call, task, repetition, arguments)
+        attempts.run_by(task)
+        return Operation(call, task, attempts, arguments)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"aioprod-{name}")
@@ -435,9 +435,9 @@ class TransactionManager:
         if running is None or not running.under_way:
             if self.state is not _S.INITIALIZING:
                 self._go(_S.INITIALIZING)
-            repetition = Repetition()
+            attempts = Attempts()
             running = self._initializing = self._start(
-                Call.INIT, self._initialize(repetition), repetition
+                Call.INIT, self._initialize(attempts), attempts
             )
         return running
 
@@ -454,19 +454,19 @@ class TransactionManager:
         """
         running = self._ending
         if running is None or not running.under_way:
-            repetition = Repetition()
+            attempts = Attempts()
             works = {
                 _S.PREPARING: (Call.PREPARE, self._prepare),
                 _S.COMMITTING: (Call.COMMIT, self._commit),
                 _S.ABORTING: (Call.ABORT, self._abort),
             }
             call, work = works[self.state]
-            running = self._ending = self._start(call, work(repetition), repetition)
+            running = self._ending = self._start(call, work(attempts), attempts)
         return running
 
-    async def _initialize(self, repetition: Repetition) -> None:
+    async def _initialize(self, attempts: Attempts) -> None:
         try:
-            await self._conversation.initialize(repetition)
+            await self._session.initialize(attempts)
         except FatalProducerError as error:
             self._fail_fatally(error)
             raise
@@ -482,24 +482,24 @@ class TransactionManager:
         if running is None or running.task is None or running.task.done():
             # The task has its turn after the caller's: what is sent in one go is added with one
             # request.
-            self._adding = repetition = Repetition()
-            task = self._spawn(self._add_partitions(repetition), "add-partitions")
-            repetition.run_by(task)
+            self._adding = attempts = Attempts()
+            task = self._spawn(self._add_partitions(attempts), "add-partitions")
+            attempts.run_by(task)
             # If it is cancelled from outside, the sender asks again, which starts another task.
             task.add_done_callback(lambda _: self._wake())
 
-    async def _add_partitions(self, repetition: Repetition) -> None:
+    async def _add_partitions(self, attempts: Attempts) -> None:
         with self._failures_noted():
-            await self._conversation.add_partitions(repetition, self._wake)
+            await self._session.add_partitions(attempts, self._wake)
 
     async def _commit_offsets(
         self,
-        repetition: Repetition,
+        attempts: Attempts,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
         with self._failures_noted():
-            await self._conversation.commit_offsets(repetition, offsets, group)
+            await self._session.commit_offsets(attempts, offsets, group)
 
     def _offsets_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and self._closed is None and self.state in _WRITING:
@@ -511,20 +511,20 @@ class TransactionManager:
                 )
             )
 
-    async def _prepare(self, repetition: Repetition) -> None:
+    async def _prepare(self, attempts: Attempts) -> None:
         with self._failures_noted():
             await self._all_written(Call.PREPARE, _S.PREPARING)
             self._go(_S.PREPARED)
 
-    async def _commit(self, repetition: Repetition) -> None:
+    async def _commit(self, attempts: Attempts) -> None:
         with self._failures_noted():
             await self._all_written(Call.COMMIT, _S.COMMITTING)
-            await self._conversation.end(repetition, commit=True)
+            await self._session.end(attempts, commit=True)
             self._ended()
 
-    async def _abort(self, repetition: Repetition) -> None:
+    async def _abort(self, attempts: Attempts) -> None:
         with self._failures_noted():
-            self._conversation.to_add.clear()
+            self._session.to_add.clear()
             self._batches.drop_unsent(
                 TransactionAbortedError(
                     f"transactional_id={self._id!r}: the transaction was aborted before the "
@@ -533,14 +533,14 @@ class TransactionManager:
             )
             for under_way in (
                 self._adding,
-                self._offsets.repetition if self._offsets is not None else None,
+                self._offsets.attempts if self._offsets is not None else None,
             ):
                 if under_way is not None and under_way.task is not None:
                     under_way.stop()
                     await asyncio.wait([under_way.task])
             await self._outcomes()
             self._check(Call.ABORT, _S.ABORTING)
-            await self._conversation.end(repetition, commit=False)
+            await self._session.end(attempts, commit=False)
             self._ended()
 
     async def _all_written(self, call: Call, state: TransactionState) -> None:
@@ -559,7 +559,7 @@ class TransactionManager:
 
     def _ended(self) -> None:
         """The transaction is over: make ready for the next."""
-        self._conversation.forget_transaction()
+        self._session.forget_transaction()
         self._offsets = None
         self.error = None
         if not self._producer.epoch_needed:
@@ -625,12 +625,12 @@ class TransactionManager:
         log.error("%s", error)
         self._give_up()
         if self._offsets is not None:
-            self._offsets.repetition.stop()
+            self._offsets.attempts.stop()
         asyncio.get_running_loop().call_soon(self._batches.abort, error)
 
     def _give_up(self) -> None:
         """What waits for records or partitions of the failed transaction need not wait on."""
-        self._conversation.to_add.clear()
+        self._session.to_add.clear()
         if self._adding is not None:
             self._adding.stop()
         self._flush.give_up()

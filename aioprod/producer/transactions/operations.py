@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aioprod.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
-from aioprod.producer.transactions.calls import Repetition
+from aioprod.producer.transactions.calls import Attempts
 from aioprod.producer.transactions.states import Call
 
 
@@ -26,7 +26,7 @@ class Operation:
 
     call: Call
     task: asyncio.Task[None]
-    repetition: Repetition
+    attempts: Attempts
     arguments: object = None
     seen: bool = False
     overtaken: bool = False
@@ -67,7 +67,7 @@ class Operation:
             [self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time())
         )
         if self.under_way:
-            trouble = self.repetition.trouble
+            trouble = self.attempts.trouble
             goes_on = "" if call is Call.START else f": {self.call.value}() goes on"
             raise KafkaTimeoutError(
                 (

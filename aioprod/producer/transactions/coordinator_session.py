@@ -19,10 +19,10 @@ from aioprod.producer.batch import Identity
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import (
+    Attempts,
     CoordinatorCall,
     CoordinatorCalls,
     CoordinatorRequests,
-    Repetition,
 )
 from aioprod.producer.transactions.requests import Peer
 from aioprod.producer.transactions.verdicts import Api
@@ -41,7 +41,7 @@ _Prepared = tuple[Request[Any], int]
 _OPENERS = (Api.ADD_PARTITIONS, Api.ADD_OFFSETS)
 
 
-class Conversation:
+class CoordinatorSession:
     """The producer's side of it.
 
     Attributes:
@@ -95,7 +95,7 @@ class Conversation:
         assert self._producer.identity is not None
         return self._producer.identity
 
-    async def initialize(self, repetition: Repetition) -> None:
+    async def initialize(self, attempts: Attempts) -> None:
         """Get a producer id, or the present one's next epoch.
 
         Raises:
@@ -106,10 +106,10 @@ class Conversation:
         before = (
             None
             if self._late_opener is None or self._late_end
-            else partial(self._reopen, self._late_opener, repetition)
+            else partial(self._reopen, self._late_opener, attempts)
         )
         try:
-            reply = await self._ask_for_identity(repetition, old, before)
+            reply = await self._ask_for_identity(attempts, old, before)
         except ProducerFencedError as error:
             if self._late_opener is None or old is None or not self._asked:
                 raise
@@ -123,7 +123,7 @@ class Conversation:
                 ) from error
             # By this producer's own doing, and the epoch behind its own was given to nobody.
             reply = await self._ask_for_identity(
-                repetition, Identity((old.producer_id, old.epoch + 1))
+                attempts, Identity((old.producer_id, old.epoch + 1))
             )
         self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
         self._calls.unanswered.clear()
@@ -138,7 +138,7 @@ class Conversation:
 
     async def _ask_for_identity(
         self,
-        repetition: Repetition,
+        attempts: Attempts,
         present: Identity | None,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> InitProducerIdResponse:
@@ -150,10 +150,10 @@ class Conversation:
         call = CoordinatorCall(
             Api.INIT_PRODUCER_ID, prepare, _code, hurry=before is not None, before=before
         )
-        reply: InitProducerIdResponse = await self._calls.perform(call, repetition)
+        reply: InitProducerIdResponse = await self._calls.perform(call, attempts)
         return reply
 
-    async def _reopen(self, opener: CoordinatorCall[Any], repetition: Repetition) -> None:
+    async def _reopen(self, opener: CoordinatorCall[Any], attempts: Attempts) -> None:
         """Make certain that a transaction is open when the next epoch is asked for, where a late
         copy may open one at any moment (first protocol).
 
@@ -167,7 +167,7 @@ class Conversation:
                 asking for an epoch.
         """
         try:
-            await self._calls.perform(opener, repetition)
+            await self._calls.perform(opener, attempts)
         except ProducerFencedError:
             if not self._asked:
                 raise
@@ -176,7 +176,7 @@ class Conversation:
         else:
             self._reopened = True
 
-    async def add_partitions(self, repetition: Repetition, on_added: Callable[[], None]) -> None:
+    async def add_partitions(self, attempts: Attempts, on_added: Callable[[], None]) -> None:
         """Add what is to be added, and what comes to it meanwhile."""
         while self.to_add:
             asked = sorted(self.to_add)
@@ -186,7 +186,7 @@ class Conversation:
                 _codes_of(asked),
                 hurry=not self.added,
             )
-            await self._calls.perform(self._opener, repetition)
+            await self._calls.perform(self._opener, attempts)
             self.begun = True
             self.added.update(asked)
             self.to_add.difference_update(asked)
@@ -194,7 +194,7 @@ class Conversation:
 
     async def commit_offsets(
         self,
-        repetition: Repetition,
+        attempts: Attempts,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
@@ -206,7 +206,7 @@ class Conversation:
                 )
             )
             self._opener = CoordinatorCall(Api.ADD_OFFSETS, add, _code, hurry=not self.added)
-            await self._calls.perform(self._opener, repetition)
+            await self._calls.perform(self._opener, attempts)
             self.begun = True
         commit = self._opening(
             lambda peer, identity: requests.commit_offsets(
@@ -219,7 +219,7 @@ class Conversation:
             lambda reply: requests.codes_of_offsets(reply, offsets),
             group_id=group.group_id,
         )
-        await self._calls.perform(call, repetition)
+        await self._calls.perform(call, attempts)
         self.begun = True
 
     def _opening(self, make: Callable[[Peer, Identity], _Prepared]) -> Callable[[Peer], _Prepared]:
@@ -233,7 +233,7 @@ class Conversation:
 
         return prepare
 
-    async def end(self, repetition: Repetition, *, commit: bool) -> None:
+    async def end(self, attempts: Attempts, *, commit: bool) -> None:
         """Commit or abort, unless nothing was begun. In the second protocol the answer brings the
         next epoch.
         """
@@ -245,7 +245,7 @@ class Conversation:
         if not self.perhaps_begun:
             return
         try:
-            reply = await self._calls.perform(CoordinatorCall(Api.END, prepare, _code), repetition)
+            reply = await self._calls.perform(CoordinatorCall(Api.END, prepare, _code), attempts)
         except AbortableTransactionError as error:
             if commit:
                 raise
