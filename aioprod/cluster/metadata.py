@@ -71,7 +71,6 @@ class Metadata:
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()
         self._waiters: set[asyncio.Future[None]] = set()
-
         self._task: asyncio.Task[None] | None = None
         self._refresh_on_silence = False
 
