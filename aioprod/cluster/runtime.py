@@ -110,6 +110,7 @@ class ClientRuntime:
         self.closing: KafkaError | None = None
         self.released = False
         self._rng = rng
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._kind = kind
         self._closed_error = closed_error
         self._not_started_error = not_started_error or closed_error
@@ -154,6 +155,10 @@ class ClientRuntime:
                 f"the {self._kind} is not started: use 'async with', or await start()"
             )
 
+    def now(self) -> float:
+        """The time of the event loop in seconds; 0 before the first start."""
+        return self._loop.time() if self._loop is not None else 0.0
+
     async def sleep(self, seconds: float) -> None:
         """Wait; raise as :meth:`check_running` does as soon as the client is closed."""
         try:
@@ -179,6 +184,7 @@ class ClientRuntime:
                 raise self.closing.with_traceback(None)
             if self.started:
                 return
+            self._loop = asyncio.get_running_loop()
             self.home.enter()
             try:
                 async with asyncio.timeout(None) as self._start_limit:
@@ -203,6 +209,11 @@ class ClientRuntime:
             client.begin()
 
     # -- close -------------------------------------------------------------------------------------
+
+    def check_may_close(self) -> None:
+        """Raise WrongEventLoopError if :meth:`close` would."""
+        if not self.home.is_gone:
+            self.home.check()
 
     async def close(self, client: ClientLifecycle, limit_ms: float = 0.0) -> None:
         """Close the client; ``limit_ms`` is the limit of ``client.finish``.
@@ -233,10 +244,9 @@ class ClientRuntime:
             if self.started:
                 await self._finish(client, deadline)
         finally:
+            timeout = f"close timeout {limit_ms:.0f} ms"
             client.stop(
-                self._closed_error(
-                    f"not done before the {self._kind} closed (close timeout {limit_ms:.0f} ms)"
-                )
+                self._closed_error(f"not completed before the {self._kind} closed ({timeout})")
             )
             self.released = True
             release = loop.create_task(self._release(client), name="aioprod-close")

@@ -188,7 +188,7 @@ class ProducerActor:
         return 4 * one_server / 1000 + identity
 
     def _is_open(self) -> bool:
-        return self.producer._core.admission.started and not self._closing
+        return self.producer._core.runtime.started and not self._closing
 
     # -- sending -----------------------------------------------------------------------------------
 
