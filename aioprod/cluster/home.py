@@ -129,11 +129,7 @@ class Home:
         )
 
     def forgotten(
-        self,
-        source: object,
-        lost: str,
-        release: Callable[[], Coroutine[Any, Any, None]],
-        stacklevel: int = 3,
+        self, source: object, lost: str, release: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         """The client is dropped without close, says its ``__del__``: where it was started, warn,
         and have it released in its event loop.
@@ -158,7 +154,7 @@ class Home:
             text = f"unclosed {self.client}{lost}; use 'async with', or await close()"
             if lost:
                 log.error(text)
-            warnings.warn(text, ResourceWarning, stacklevel=stacklevel, source=source)
+            warnings.warn(text, ResourceWarning, stacklevel=4, source=source)
 
     def _release(
         self, loop: asyncio.AbstractEventLoop, release: Callable[[], Coroutine[Any, Any, None]]

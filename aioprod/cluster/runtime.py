@@ -54,6 +54,9 @@ class ClientLifecycle:
     def close_plugins(self) -> None:
         """Close serializers, interceptors and other plug-ins; called once."""
 
+    def closed(self) -> None:
+        """Called when everything is closed, or when the event loop is."""
+
 
 class ClientRuntime:
     """The connections, metadata and state of one client.
@@ -70,6 +73,7 @@ class ClientRuntime:
         on_fork: called in a forked child; see :class:`aioprod.cluster.home.Home`.
 
     Attributes:
+        config, rng: the same.
         home: the event loop and process of the start.
         brokers: the connections.
         metadata: brokers, topics and leaders.
@@ -109,7 +113,7 @@ class ClientRuntime:
         self.started = False
         self.closing: KafkaError | None = None
         self.released = False
-        self._rng = rng
+        self.rng = rng
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kind = kind
         self._closed_error = closed_error
@@ -133,7 +137,7 @@ class ClientRuntime:
         Args:
             on_change, on_silence: see :class:`aioprod.net.brokers.Brokers`.
         """
-        brokers = Brokers(self.config, self._rng, on_change=on_change, on_silence=on_silence)
+        brokers = Brokers(self.config, self.rng, on_change=on_change, on_silence=on_silence)
         self.metadata.inform(brokers)
         self._separate.append(brokers)
         return brokers
@@ -154,6 +158,11 @@ class ClientRuntime:
             raise self._not_started_error(
                 f"the {self._kind} is not started: use 'async with', or await start()"
             )
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether the client was started in an event loop."""
+        return self._loop is not None
 
     def now(self) -> float:
         """The time of the event loop in seconds; 0 before the first start."""
@@ -267,7 +276,7 @@ class ClientRuntime:
         if self.home.is_gone:
             self._set_closing(_DROPPED)
             self._fail_pending(client)
-        self.home.forgotten(source, lost, partial(self._abandon, client), stacklevel=4)
+        self.home.forgotten(source, lost, partial(self._abandon, client))
 
     def _abandon(self, client: ClientLifecycle) -> Coroutine[Any, Any, None]:
         self._set_closing(_DROPPED)
@@ -280,6 +289,7 @@ class ClientRuntime:
         self._closed = asyncio.get_running_loop().create_future()
         self._closed.set_result(None)
         self._fail_pending(client)
+        client.closed()
         self.released = True
         self.home.leave()
 
@@ -307,6 +317,7 @@ class ClientRuntime:
         await self.metadata.close()
         await asyncio.gather(*(each.close() for each in (self.brokers, *self._separate)))
         self._close_plugins(client)
+        client.closed()
         self.home.leave()
 
     def _close_plugins(self, client: ClientLifecycle) -> None:
