@@ -67,8 +67,19 @@ class Metadata:
         self._attempts = 0
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to refresh on age and on demand."""
+    def start(
+        self,
+        on_update: Callable[[ClusterSnapshot], None] | None = None,
+        on_fault: Callable[[KafkaError], None] | None = None,
+    ) -> None:
+        """Begin to refresh on age and on demand.
+
+        Args:
+            on_update: called with each new snapshot.
+            on_fault: called if the task that refreshes has failed: there is no news any more.
+        """
+        self.on_update = on_update or self.on_update
+        self.on_fault = on_fault or self.on_fault
         self._task = asyncio.get_running_loop().create_task(
             self._refresh_always(), name="aioprod-metadata"
         )

@@ -85,7 +85,7 @@ class Producer(TransactionInterface):
         self._intake = core.intake
         self._bulk = core.bulk
         # The topics whose records may take the fast path.
-        self._fast_topics: Mapping[str, Topic] = core.intake.gate.fast if core.is_plain else {}
+        self._fast_topics: Mapping[str, Topic] = core.fast_topics if core.is_plain else {}
 
     @classmethod
     @hide_arguments
@@ -235,14 +235,14 @@ class Producer(TransactionInterface):
                 if (
                     size <= batch.open_until
                     and writer.kind == kind
-                    and (self._transactions is None or self._transactions.may_append)
+                    and self._transactions.may_append
                 ):
                     if (now := self._clock()) >= writer.until_s:
                         self._core.home.check()  # here, once per millisecond, it costs nothing
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
-                    if kind & WITH_HEADERS:
+                    if headers:
                         writer.headers.append(block)
                     writer.values.append(value)
                     writer.size = size
@@ -331,7 +331,14 @@ class Producer(TransactionInterface):
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
         intake = ArrowIntake(
-            self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock
+            self.config,
+            self._accumulator,
+            self._intake,
+            self._core.gate,
+            self._core.admission,
+            self._transactions,
+            self._bulk.take_one,
+            clock=self._clock,
         )
         return await intake.take(topic, data)
 
@@ -365,7 +372,7 @@ class Producer(TransactionInterface):
             ProducerClosedError: the producer is closed or not started.
         """
         self._check_running()
-        known = await self._intake.gate.topic(topic, self._intake.deadline(), self._check_running)
+        known = await self._core.gate.topic(topic, self._intake.deadline())
         return list(range(known.count))
 
     # -- observing ---------------------------------------------------------------------------------
@@ -390,7 +397,7 @@ class Producer(TransactionInterface):
         return self._core.now()
 
     def _check_running(self) -> None:
-        self._core.check_running()
+        self._core.admission.check_running()
 
 
 def _client_id(transactional_id: str | None) -> str:

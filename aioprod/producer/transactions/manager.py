@@ -13,8 +13,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
@@ -23,14 +23,17 @@ from aioprod.errors import (
     FatalProducerError,
     KafkaError,
     ProducerClosedError,
+    ProducerFencedError,
     TransactionAbortedError,
     TransactionStateError,
 )
+from aioprod.metrics import ProducerMetrics
+from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.reporting import place_of
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
-from aioprod.producer.transactions.calls import CoordinatorRequests, Repetition
-from aioprod.producer.transactions.conversation import Conversation
+from aioprod.producer.transactions.calls import Attempts, CoordinatorRequests
+from aioprod.producer.transactions.coordinator_session import CoordinatorSession
 from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, may_follow, refusal
 from aioprod.producer.transactions.verdicts import batch_failure
@@ -49,6 +52,19 @@ _CLOSE_TIMEOUT_S = 1.0
 _WRITING = (_S.IN_TRANSACTION, _S.PREPARING, _S.COMMITTING)
 
 
+class TransactionBatches(Protocol):
+    """What is asked of :class:`aioprod.producer.accumulator.RecordAccumulator`."""
+
+    def drop_unsent(self, error: KafkaError, /) -> None:
+        """Fail the batches that were never sent, and those that would have to be sent again."""
+
+    async def flush(self) -> None:
+        """Return when every batch has its outcome; meanwhile nothing lingers."""
+
+    def abort(self, error: KafkaError, /) -> None:
+        """Fail every batch, and refuse further records."""
+
+
 class TransactionManager:
     """The transactions of one producer.
 
@@ -56,12 +72,10 @@ class TransactionManager:
         config: the producer's settings; ``transactional_id`` is set.
         producer: gets the identity that the coordinator gives; asks for a new epoch.
         coordinators: where requests go.
+        batches: the producer's batches.
+        metrics: gets the time that :meth:`start` takes.
         rng: jitter.
         wake: called when the sender should look again.
-        drop_unsent: fails all batches that were never sent, and what has to be sent again, with the
-            error.
-        wait_for_sent: flushes, and returns when every batch has its outcome.
-        on_fatal: called once, with the error after which nothing may be written any more.
 
     Attributes:
         state: where the producer stands.
@@ -70,17 +84,19 @@ class TransactionManager:
         number: how many transactions were begun.
     """
 
+    transactional: Final = True
+    lost: Final = 0
+    producer_id_error: Final = None
+
     def __init__(
         self,
         config: ProducerConfig,
         producer: ProducerState,
         coordinators: CoordinatorRequests,
+        batches: TransactionBatches,
+        metrics: ProducerMetrics,
         rng: random.Random,
-        *,
         wake: Callable[[], None],
-        drop_unsent: Callable[[KafkaError], None],
-        wait_for_sent: Callable[[], Awaitable[None]],
-        on_fatal: Callable[[KafkaError], None],
     ) -> None:
         assert config.transactional_id is not None
         self.state = _S.UNINITIALIZED
@@ -88,11 +104,13 @@ class TransactionManager:
         self.may_append, self.number = False, 0
         self._id = config.transactional_id
         self._config = config
-        self._conversation = Conversation(config, producer, coordinators, rng)
-        self._wake, self._drop_unsent = wake, drop_unsent
-        self._flush = Flush(wait_for_sent, self._spawn)
-        self._on_fatal = on_fatal
-        self._adding: Repetition | None = None
+        self._producer = producer
+        self._session = CoordinatorSession(config, producer, coordinators, rng)
+        self._batches = batches
+        self._metrics = metrics
+        self._wake = wake
+        self._flush = Flush(batches.flush, self._spawn)
+        self._adding: Attempts | None = None
         self._offsets: Operation | None = None
         self._ending: Operation | None = None
         self._initializing: Operation | None = None
@@ -111,14 +129,18 @@ class TransactionManager:
         """Whether the coordinator may have a transaction that nothing but this producer, or its
         timeout, ends.
         """
-        return self._conversation.perhaps_begun and self.state is not _S.PREPARED
+        return (
+            self._session.perhaps_begun
+            and self.state is not _S.PREPARED
+            and not isinstance(self.error, ProducerFencedError)
+        )
 
     @property
     def produce_adds_partitions(self) -> bool:
         """Whether brokers add partitions to the transaction by themselves, from Produce version 12
         on (KIP-890). Else no such version may be used.
         """
-        return self._conversation.v2
+        return self._session.v2
 
     def check_may_send(self) -> None:
         """Whether a record may be taken now.
@@ -133,37 +155,49 @@ class TransactionManager:
 
     def partition_used(self, tp: TopicPartition) -> None:
         """A batch was opened for the partition: it becomes part of the transaction."""
-        conversation = self._conversation
-        if not conversation.v2 and tp not in conversation.added and self.state in _WRITING:
-            conversation.to_add.add(tp)
+        session = self._session
+        if not session.v2 and tp not in session.added and self.state in _WRITING:
+            session.to_add.add(tp)
             self._ensure_adding()
+
+    def ensure_producer_id(self) -> None:
+        """Do nothing: there is one since :meth:`start`."""
+
+    def manager(self) -> TransactionManager:
+        """Return this object."""
+        return self
 
     def may_send(self, tp: TopicPartition) -> bool:
         """Whether the partition's batches may go to the broker now."""
         if self.state is _S.FATAL_ERROR:
             return False
-        if self._conversation.v2 or tp in self._conversation.added:
+        if self._session.v2 or tp in self._session.added:
             return True
         self.partition_used(tp)
         return False
 
     def batch_sent(self, tp: TopicPartition) -> None:
         """A batch leaves now: from here on something of the transaction may be in the partition."""
-        self._conversation.perhaps_begun = True
+        self._session.batch_sent()
 
     def batch_stored(self) -> None:
         """A broker has taken a batch, so the coordinator knows of the transaction."""
-        self._conversation.begun = True
+        self._session.batch_stored()
 
-    def batch_failed(self, tp: TopicPartition, error: KafkaError) -> None:
-        """A record or a batch of the transaction was given up: the transaction can't be committed
-        any more.
+    def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """A batch of the transaction was given up. The caller that ends the transaction gets the
+        error.
         """
+        self.record_refused(batch.tp, error)
+        batch.failure()
+
+    def record_refused(self, tp: TopicPartition, error: KafkaError) -> None:
+        """A record of the transaction is lost: the transaction can't be committed any more."""
         failure = batch_failure(f"transactional_id={self._id!r}: {place_of(tp)}", error)
         if isinstance(failure, AbortableTransactionError):
             self._fail(failure)
         else:
-            self.fail(failure)
+            self._fail_fatally(failure)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -171,12 +205,17 @@ class TransactionManager:
         """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes
         on, and it may be called again.
         """
-        self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
-        operation = self._running_init()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
-            await self._join(operation, self._deadline(), Call.START)
+            self._check(Call.START, _S.UNINITIALIZED, _S.INITIALIZING)
+            operation = self._running_init()
+            try:
+                await self._join(operation, self._deadline(), Call.START)
+            finally:
+                await operation.end()
         finally:
-            await operation.end()
+            self._metrics.transaction_step("init", loop.time() - started)
 
     async def init(self) -> None:
         """Unless :meth:`start` has: get the producer id, which fences off an older producer and has
@@ -242,9 +281,9 @@ class TransactionManager:
                 return
             await running.over(Call.SEND_OFFSETS, self._config.max_block_ms, deadline)
             self._check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
-        repetition = Repetition()
+        attempts = Attempts()
         self._offsets = self._start(
-            Call.SEND_OFFSETS, self._commit_offsets(repetition, *arguments), repetition, arguments
+            Call.SEND_OFFSETS, self._commit_offsets(attempts, *arguments), attempts, arguments
         )
         self._offsets.task.add_done_callback(self._offsets_ended)
         await self._join(self._offsets, deadline, Call.SEND_OFFSETS)
@@ -258,7 +297,7 @@ class TransactionManager:
             self._check(Call.PREPARE, _S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED)
             if self.state is not _S.PREPARED:
                 await self._join(self._towards(_S.PREPARING), deadline, Call.PREPARE)
-        return self._conversation.prepared()
+        return self._session.prepared()
 
     async def commit(self) -> None:
         """Have all records written, then make them visible together.
@@ -295,10 +334,9 @@ class TransactionManager:
             if (
                 self.state in (_S.PREPARING, _S.COMMITTING)
                 and self._ending is not None
-                and not self._ending.repetition.attempts
+                and not self._ending.attempts.count
             ):
-                self._ending.overtaken = True
-                self._ending.task.cancel()
+                self._ending.overtake()
             else:
                 self._check(
                     Call.ABORT,
@@ -368,10 +406,7 @@ class TransactionManager:
         of it.
         """
         ended = self._ending
-        if ended is None or ended.call is not call or not ended.succeeded_unseen:
-            return False
-        ended.seen = True
-        return True
+        return ended is not None and ended.call is call and ended.succeeds_unseen()
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -379,11 +414,12 @@ class TransactionManager:
         self,
         call: Call,
         work: Coroutine[Any, Any, None],
-        repetition: Repetition,
+        attempts: Attempts,
         arguments: object = None,
     ) -> Operation:
-        repetition.task = self._spawn(work, call.value)
-        return Operation(call, repetition.task, repetition, arguments)
+        task = self._spawn(work, call.value)
+        attempts.run_by(task)
+        return Operation(call, task, attempts, arguments)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"aioprod-{name}")
@@ -399,9 +435,9 @@ class TransactionManager:
         if running is None or not running.under_way:
             if self.state is not _S.INITIALIZING:
                 self._go(_S.INITIALIZING)
-            repetition = Repetition()
+            attempts = Attempts()
             running = self._initializing = self._start(
-                Call.INIT, self._initialize(repetition), repetition
+                Call.INIT, self._initialize(attempts), attempts
             )
         return running
 
@@ -418,21 +454,21 @@ class TransactionManager:
         """
         running = self._ending
         if running is None or not running.under_way:
-            repetition = Repetition()
+            attempts = Attempts()
             works = {
                 _S.PREPARING: (Call.PREPARE, self._prepare),
                 _S.COMMITTING: (Call.COMMIT, self._commit),
                 _S.ABORTING: (Call.ABORT, self._abort),
             }
             call, work = works[self.state]
-            running = self._ending = self._start(call, work(repetition), repetition)
+            running = self._ending = self._start(call, work(attempts), attempts)
         return running
 
-    async def _initialize(self, repetition: Repetition) -> None:
+    async def _initialize(self, attempts: Attempts) -> None:
         try:
-            await self._conversation.initialize(repetition)
+            await self._session.initialize(attempts)
         except FatalProducerError as error:
-            self.fail(error)
+            self._fail_fatally(error)
             raise
         except KafkaError:
             self._go(_S.UNINITIALIZED)
@@ -446,23 +482,24 @@ class TransactionManager:
         if running is None or running.task is None or running.task.done():
             # The task has its turn after the caller's: what is sent in one go is added with one
             # request.
-            self._adding = repetition = Repetition()
-            repetition.task = self._spawn(self._add_partitions(repetition), "add-partitions")
-            # Should it have been killed: the sender asks again, and so starts it anew.
-            repetition.task.add_done_callback(lambda _: self._wake())
+            self._adding = attempts = Attempts()
+            task = self._spawn(self._add_partitions(attempts), "add-partitions")
+            attempts.run_by(task)
+            # If it is cancelled from outside, the sender asks again, which starts another task.
+            task.add_done_callback(lambda _: self._wake())
 
-    async def _add_partitions(self, repetition: Repetition) -> None:
+    async def _add_partitions(self, attempts: Attempts) -> None:
         with self._failures_noted():
-            await self._conversation.add_partitions(repetition, self._wake)
+            await self._session.add_partitions(attempts, self._wake)
 
     async def _commit_offsets(
         self,
-        repetition: Repetition,
+        attempts: Attempts,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
         with self._failures_noted():
-            await self._conversation.commit_offsets(repetition, offsets, group)
+            await self._session.commit_offsets(attempts, offsets, group)
 
     def _offsets_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and self._closed is None and self.state in _WRITING:
@@ -474,21 +511,21 @@ class TransactionManager:
                 )
             )
 
-    async def _prepare(self, repetition: Repetition) -> None:
+    async def _prepare(self, attempts: Attempts) -> None:
         with self._failures_noted():
             await self._all_written(Call.PREPARE, _S.PREPARING)
             self._go(_S.PREPARED)
 
-    async def _commit(self, repetition: Repetition) -> None:
+    async def _commit(self, attempts: Attempts) -> None:
         with self._failures_noted():
             await self._all_written(Call.COMMIT, _S.COMMITTING)
-            await self._conversation.end(repetition, commit=True)
+            await self._session.end(attempts, commit=True)
             self._ended()
 
-    async def _abort(self, repetition: Repetition) -> None:
+    async def _abort(self, attempts: Attempts) -> None:
         with self._failures_noted():
-            self._conversation.to_add.clear()
-            self._drop_unsent(
+            self._session.to_add.clear()
+            self._batches.drop_unsent(
                 TransactionAbortedError(
                     f"transactional_id={self._id!r}: the transaction was aborted before the "
                     "record was sent"
@@ -496,14 +533,14 @@ class TransactionManager:
             )
             for under_way in (
                 self._adding,
-                self._offsets.repetition if self._offsets is not None else None,
+                self._offsets.attempts if self._offsets is not None else None,
             ):
                 if under_way is not None and under_way.task is not None:
                     under_way.stop()
                     await asyncio.wait([under_way.task])
             await self._outcomes()
             self._check(Call.ABORT, _S.ABORTING)
-            await self._conversation.end(repetition, commit=False)
+            await self._session.end(attempts, commit=False)
             self._ended()
 
     async def _all_written(self, call: Call, state: TransactionState) -> None:
@@ -522,10 +559,10 @@ class TransactionManager:
 
     def _ended(self) -> None:
         """The transaction is over: make ready for the next."""
-        self._conversation.forget_transaction()
+        self._session.forget_transaction()
         self._offsets = None
         self.error = None
-        if not self._conversation.epoch_needed:
+        if not self._producer.epoch_needed:
             self._go(_S.READY)
         else:
             # The end is not held up by it: the next begin() waits.
@@ -551,21 +588,20 @@ class TransactionManager:
             raise
         except KafkaError as error:
             if error is not self._closed:
-                self.fail(error)
+                self._fail_fatally(error)
             raise
         except Exception as error:
             raise self._fault(error) from error
 
     def _fault(self, error: Exception) -> KafkaError:
         log.error("transactional_id=%r: a fault of this library", self._id, exc_info=error)
-        self.fail(
-            fatal := KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
-        )
+        fatal = KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
+        self._fail_fatally(fatal)
         return fatal
 
     def _fail(self, error: AbortableTransactionError) -> None:
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
-            self._conversation.epoch_needed = True
+            self._producer.request_epoch()
         if self.state not in _WRITING:
             return
         self._go(_S.ABORTABLE_ERROR)
@@ -573,10 +609,15 @@ class TransactionManager:
         log.warning("%s", error)
         self._give_up()
         # Not now: the sender may be in the middle of its batches.
-        asyncio.get_running_loop().call_soon(self._drop_unsent, error)
+        asyncio.get_running_loop().call_soon(self._batches.drop_unsent, error)
 
     def fail(self, error: KafkaError) -> None:
-        """The producer can't go on."""
+        """Fail the producer: everything without an outcome, and every later call."""
+        # The state first, or a commit under way would take the end of its batches for success.
+        self._fail_fatally(error)
+        self._batches.abort(error)
+
+    def _fail_fatally(self, error: KafkaError) -> None:
         if self.state is _S.FATAL_ERROR:
             return
         self._go(_S.FATAL_ERROR)
@@ -584,12 +625,12 @@ class TransactionManager:
         log.error("%s", error)
         self._give_up()
         if self._offsets is not None:
-            self._offsets.repetition.stop()
-        asyncio.get_running_loop().call_soon(self._on_fatal, error)
+            self._offsets.attempts.stop()
+        asyncio.get_running_loop().call_soon(self._batches.abort, error)
 
     def _give_up(self) -> None:
         """What waits for records or partitions of the failed transaction need not wait on."""
-        self._conversation.to_add.clear()
+        self._session.to_add.clear()
         if self._adding is not None:
             self._adding.stop()
         self._flush.give_up()
