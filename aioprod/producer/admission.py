@@ -25,6 +25,7 @@ class Admission:
         self._home = home
         self._accumulator = accumulator
         self._transactions = transactions
+        self._status = transactions.status
 
     def open(self) -> None:
         """Accept calls: the producer has started."""
@@ -61,7 +62,7 @@ class Admission:
         """
         self.check_running()
         self._transactions.check_may_send()
-        if transaction != self._transactions.number:
+        if transaction != self._status.number:
             raise TransactionStateError(
                 "send() waited until its transaction had ended: await all sends before "
                 "commit or abort"
@@ -71,7 +72,5 @@ class Admission:
         """Return whether :meth:`check_may_send` would pass, for a caller that has checked
         the event loop.
         """
-        transactions = self._transactions
-        return (
-            self.closing is None and transactions.may_append and transaction == transactions.number
-        )
+        status = self._status
+        return self.closing is None and status.may_append and transaction == status.number
