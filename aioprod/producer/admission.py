@@ -19,6 +19,7 @@ class Admission:
         self._runtime = runtime
         self._accumulator = accumulator
         self._transactions = transactions
+        self._status = transactions.status
 
     def check_running(self) -> None:
         """Check that the producer is started and open, and that this is its event loop.
@@ -41,7 +42,7 @@ class Admission:
         """
         self.check_running()
         self._transactions.check_may_send()
-        if transaction != self._transactions.number:
+        if transaction != self._status.number:
             raise TransactionStateError(
                 "send() waited until its transaction had ended: await all sends before "
                 "commit or abort"
@@ -51,9 +52,5 @@ class Admission:
         """Return whether :meth:`check_may_send` would pass, for a caller that has checked
         the event loop.
         """
-        transactions = self._transactions
-        return (
-            self._runtime.closing is None
-            and transactions.may_append
-            and transaction == transactions.number
-        )
+        status = self._status
+        return self._runtime.closing is None and status.may_append and transaction == status.number

@@ -116,7 +116,7 @@ class ArrowIntake:
 
     async def take(self, topic: str, data: object) -> Deliveries:
         """Take the rows of a table as ``Producer.send_arrow`` does; see there."""
-        transaction = self._transactions.number
+        transaction = self._transactions.status.number
         self._admission.check_may_send(transaction)
         count = getattr(data, "num_rows", 0)
         checked = _checked(data) if count <= _FEW_ROWS else None

@@ -72,7 +72,7 @@ class BulkIntake:
         deliveries = Deliveries()
         waiting = iter(records)
         hopeless: KafkaError | None = None
-        transaction = self._transactions.number
+        transaction = self._transactions.status.number
         while chunk := list(islice(waiting, _CHUNK)):
             if hopeless is not None:
                 self._refuse(topic, chunk, hopeless, deliveries)

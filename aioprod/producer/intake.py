@@ -95,7 +95,7 @@ class RecordIntake:
             hold: the caller holds the record's topic.
         """
         record = self._interceptors.on_send(record) if self._interceptors else record
-        transaction = self._transactions.number if hold is None else hold.transaction
+        transaction = self._transactions.status.number if hold is None else hold.transaction
         if hold is not None and record.topic != hold.name:
             hold = None  # an interceptor sends it elsewhere
         pending = None

@@ -82,6 +82,7 @@ class Producer(TransactionInterface):
         self._metadata = core.metadata
         self._accumulator = core.accumulator
         self._transactions = core.transactions
+        self._transaction_status = core.transactions.status
         self._sender = core.sender
         self._intake = core.intake
         self._bulk = core.bulk
@@ -238,7 +239,7 @@ class Producer(TransactionInterface):
                 if (
                     size <= batch.open_until
                     and writer.kind == kind
-                    and self._transactions.may_append
+                    and self._transaction_status.may_append
                 ):
                     if (now := self._clock()) >= writer.until_s:
                         self._home.check()  # here, once per millisecond, it costs nothing

@@ -25,6 +25,33 @@ from aioprod.types import TopicPartition
 log = logging.getLogger(__name__)
 
 
+class SendStatus(Protocol):
+    """What each call that sends looks at.
+
+    Attributes:
+        may_append: whether a record may be appended now; the cheap form of
+            :meth:`Transactions.check_may_send`.
+        number: the number of the present transaction, or of the last one; None without
+            transactions.
+    """
+
+    @property
+    def may_append(self) -> bool: ...
+
+    @property
+    def number(self) -> int | None: ...
+
+
+class AlwaysOpen:
+    """The status of a producer without transactions: every record may be appended."""
+
+    __slots__ = ("may_append", "number")
+
+    def __init__(self) -> None:
+        self.may_append = True
+        self.number = None
+
+
 class Transactions(Protocol):
     """The transactions of a producer, as the send path, the sender and the producer's life see
     them.
@@ -35,12 +62,8 @@ class Transactions(Protocol):
         """Whether each record belongs to a transaction. The coordinator then gives out epochs."""
 
     @property
-    def number(self) -> int | None:
-        """The number of the present transaction, or of the last one; None without transactions."""
-
-    @property
-    def may_append(self) -> bool:
-        """Whether a record may be appended now; the cheap form of :meth:`check_may_send`."""
+    def status(self) -> SendStatus:
+        """What each call that sends looks at; always the same object."""
 
     @property
     def in_transaction(self) -> bool:
@@ -133,7 +156,6 @@ class NoTransactions:
     """
 
     transactional: Final = False
-    number: Final = None
     in_transaction: Final = False
     holds_up_readers: Final = False
     produce_adds_partitions: Final = True
@@ -147,7 +169,7 @@ class NoTransactions:
         rng: random.Random,
         wake: Callable[[], None],
     ) -> None:
-        self.may_append: Final = True
+        self.status: Final = AlwaysOpen()
         self.lost = 0
         self._config = config
         self._producer = producer
