@@ -329,15 +329,16 @@ def read_committed_returns_aborted_records(patch: Patch) -> None:
 
 @mutation("poll-skip", found_by=3)
 def reader_skips_a_batch_after_an_error(patch: Patch) -> None:
-    original = PartitionReader._fetch
+    original = PartitionReader._attempt
 
-    async def fetch(self: PartitionReader) -> Any:
-        if self._retry._failures:
-            self._retry._failures = 0
+    async def attempt(self: PartitionReader) -> Any:
+        try:
+            return await original(self)
+        except KafkaError:
             self.position += 1
-        return await original(self)
+            raise
 
-    patch.setattr(PartitionReader, "_fetch", fetch)
+    patch.setattr(PartitionReader, "_attempt", attempt)
 
 
 # -- the broker ------------------------------------------------------------------------------------
