@@ -83,8 +83,8 @@ class Appender:
         batch = queue.tail
         if batch is None:
             return False
-        if isinstance(pending, PendingRecord) and batch.is_to_fold(pending.bound):
-            batch.fold()
+        if isinstance(pending, PendingRecord) and batch.needs_encoding(pending.bound):
+            batch.encode_pending()
             self._worked(ENCODE_EVERY)
             if self._turn_is_due():
                 return False
@@ -108,7 +108,7 @@ class Appender:
 
         Its records may be smaller than assumed, or become so by compression.
         """
-        batch.fold()
+        batch.encode_pending()
         needed = batch.writer.size + bound
         if needed <= batch.limit * _FULL:
             return True
@@ -119,7 +119,7 @@ class Appender:
             return False
         batch.leased += step
         batch.limit = min(batch.limit + step, batch.ceiling)
-        batch.fold()
+        batch.encode_pending()
         return True
 
     def enter_topic(self, pending: PendingRecord, topic: Topic) -> None:

@@ -50,7 +50,7 @@ class BatchEvents(Protocol):
         """A batch that failed is garbage-collected, and no caller has seen its failure."""
 
 
-class Identity(tuple[int, int]):
+class ProducerIdAndEpoch(tuple[int, int]):
     """Producer id and epoch."""
 
     __slots__ = ()
@@ -143,7 +143,7 @@ class ProducerBatch:
         self.attempts = 0
         self.retry_at = 0.0
         self.first_sent_at = 0.0
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.base_sequence = -1
         self.may_be_stored = False  # an attempt ended without the broker's word
         self.unanswered_at = 0.0  # the last such attempt's end
@@ -198,17 +198,17 @@ class ProducerBatch:
         writer.append(timestamp, key, value, headers)
         return index
 
-    def is_to_fold(self, upper_bound: int) -> bool:
+    def needs_encoding(self, upper_bound: int) -> bool:
         """Whether a part of a large batch is complete, so that it should be encoded before the next
         record comes.
         """
         size = self.writer.size
-        is_folded = size + ENCODE_EVERY <= self.open_until
+        is_encoded = size + ENCODE_EVERY <= self.open_until
         return (
-            self.open_until < self.limit and size + upper_bound > self.open_until and not is_folded
+            self.open_until < self.limit and size + upper_bound > self.open_until and not is_encoded
         )
 
-    def fold(self) -> None:
+    def encode_pending(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""
         self.writer.encode_pending()
         self.open_until = min(self.limit, self.writer.size + ENCODE_EVERY)
@@ -354,3 +354,8 @@ class ProducerBatch:
     def __del__(self) -> None:
         if getattr(self, "state", None) is BatchState.FAILED and not self._looked_at:
             self._events.dropped(self)
+
+
+def place_of(tp: TopicPartition) -> str:
+    """Return a partition as logs show it, or the topic if no partition was chosen."""
+    return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"

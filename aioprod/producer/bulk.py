@@ -22,7 +22,7 @@ from aioprod.errors import (
 )
 from aioprod.producer.admission import Admission
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.intake import RecordIntake, is_of_the_record
+from aioprod.producer.intake import RecordIntake, is_delivery_error
 from aioprod.producer.topic_gate import TopicGate, TopicHold
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
@@ -31,7 +31,7 @@ from aioprod.types import ProducerRecord, TopicPartition
 # So many records are one call as to the order of calls; an endless iterator is not read further
 # ahead.
 _CHUNK = 4096
-_OF_THE_PRODUCER = (
+_ENDS_SEND_MANY = (
     AbortableTransactionError,
     AuthenticationError,
     FatalProducerError,
@@ -85,7 +85,7 @@ class BulkIntake:
                 async with self._gate.hold(topic, deadline, transaction) as hold:
                     await self._take_chunk(hold, chunk, deliveries)
             except KafkaError as error:
-                if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
+                if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                     raise
                 # No topic or no memory: each of the records that are left would wait as long for
                 # it, in vain.
@@ -176,7 +176,7 @@ class BulkIntake:
             return
         try:
             deliveries.add(await self._intake.take(record, hold))
-        except _OF_THE_PRODUCER:
+        except _ENDS_SEND_MANY:
             raise
         except Exception as error:
             # In a transaction it counts as lost: what can't be stored whole must not be committed.

@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 # Batches from these sizes on go to a thread: there compressing takes 0.4 ms and more, and the way
 # there and back 0.1 ms of the loop's time. Measured on JSON, in ns a byte: snappy and lz4 2.4, zstd
 # 6.6, gzip 23. The lock of the interpreter is free meanwhile.
-_ASIDE_FROM: Final = {
+_THREAD_FROM: Final = {
     Codec.SNAPPY: 192 << 10,
     Codec.LZ4: 192 << 10,
     Codec.ZSTD: 64 << 10,
     Codec.GZIP: 16 << 10,
 }
-_ASIDE_AT_HIGH_LEVEL_FROM: Final = 8 << 10
+_THREAD_AT_HIGH_LEVEL_FROM: Final = 8 << 10
 _MOST_THREADS: Final = 4
 _CLOSE_LIMIT_S: Final = 1.0
 
@@ -55,7 +55,7 @@ class Compressor:
             return True
         if batch in self._under_way:
             return False
-        if batch.writer.size < _aside_from(batch.codec, level):
+        if batch.writer.size < _thread_from(batch.codec, level):
             return True
         if self._executor is None:
             threads = min(_MOST_THREADS, os.cpu_count() or 1)
@@ -92,6 +92,6 @@ class Compressor:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _aside_from(codec: Codec, level: int | None) -> int:
+def _thread_from(codec: Codec, level: int | None) -> int:
     high = level is not None and level > DEFAULT_LEVELS.get(codec, 0)
-    return _ASIDE_AT_HIGH_LEVEL_FROM if high and codec is not Codec.GZIP else _ASIDE_FROM[codec]
+    return _THREAD_AT_HIGH_LEVEL_FROM if high and codec is not Codec.GZIP else _THREAD_FROM[codec]

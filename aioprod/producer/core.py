@@ -62,7 +62,7 @@ class ProducerCore:
     _loop: asyncio.AbstractEventLoop | None = None
     _closed: asyncio.Future[None] | None = None
     _close_limit: asyncio.Timeout | None = None  # lets a second close shorten the first
-    _parts_closed = False
+    _plugins_closed = False
 
     def __init__(self, config: ProducerConfig, clock: Clock, rng: random.Random) -> None:
         """Make all collaborators, each from those above it; docs/architecture.md has a diagram."""
@@ -172,7 +172,7 @@ class ProducerCore:
         reason = self.admission.close(ProducerClosedError("the producer is closed"))
         if self.home.is_gone:
             self.accumulator.fail_pending(reason)
-            self._close_parts()
+            self._close_plugins()
             self.released = True
             self.home.leave()
             closed.set_result(None)
@@ -221,13 +221,13 @@ class ProducerCore:
         await self.compressor.close()
         await self.metadata.close()
         await self.brokers.close()
-        self._close_parts()
+        self._close_plugins()
         self.home.leave()
 
-    def _close_parts(self) -> None:
-        if self._parts_closed:
+    def _close_plugins(self) -> None:
+        if self._plugins_closed:
             return
-        self._parts_closed = True
+        self._plugins_closed = True
         self.interceptors.close()
         close_plugins(
             (self.config.key_serializer, self.config.value_serializer, self.config.partitioner)
@@ -245,7 +245,7 @@ class ProducerCore:
             self.accumulator.fail_pending(
                 ProducerClosedError("the producer was dropped without close()")
             )
-            self._close_parts()
+            self._close_plugins()
         lost = (
             [f"{undelivered} records that it has accepted are not delivered"] if undelivered else []
         )
@@ -261,7 +261,7 @@ class ProducerCore:
         self._stop(
             self.admission.close(ProducerClosedError("the producer was dropped without close()"))
         )
-        self._close_parts()  # the event loop may end before the rest is done
+        self._close_plugins()  # the event loop may end before the rest is done
         return self._release()
 
     # -- figures -----------------------------------------------------------------------------------

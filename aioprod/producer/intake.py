@@ -44,14 +44,14 @@ from aioprod.types import ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1
 
-_OF_THE_RECORD = (
+_DELIVERY_ERRORS = (
     RecordTooLargeError,
     InvalidTopicError,
     InvalidPartitionError,
     MetadataTimeoutError,
     BrokerError,
 )
-_OF_THE_PRODUCER = (FatalProducerError, AbortableTransactionError)
+_RAISED_ERRORS = (FatalProducerError, AbortableTransactionError)
 
 
 class RecordIntake:
@@ -108,7 +108,7 @@ class RecordIntake:
             batch, index = pending.place or await self._place(pending, hold)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
-            if is_of_the_record(error):
+            if is_delivery_error(error):
                 return delivery_of(self.refused(_stand_in(record), error), 0)
             raise
         except asyncio.CancelledError:
@@ -208,11 +208,11 @@ class RecordIntake:
         return timestamp_ms
 
 
-def is_of_the_record(error: Exception) -> TypeGuard[KafkaError]:
+def is_delivery_error(error: Exception) -> TypeGuard[KafkaError]:
     """Whether an error comes back in the delivery; all others, and those of the producer, are
     raised.
     """
-    return isinstance(error, _OF_THE_RECORD) and not isinstance(error, _OF_THE_PRODUCER)
+    return isinstance(error, _DELIVERY_ERRORS) and not isinstance(error, _RAISED_ERRORS)
 
 
 def _check_partition_argument(record: ProducerRecord) -> None:

@@ -18,7 +18,7 @@ from aioprod.errors import (
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -91,7 +91,9 @@ class ProducerIdRequest:
             else:
                 code = ErrorCode.of(reply.error_code)
                 if code == ErrorCode.NONE:
-                    self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
+                    self._producer.adopt(
+                        ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch))
+                    )
                     return
                 if not code.retriable:
                     self._on_fatal(

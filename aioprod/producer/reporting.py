@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aioprod.errors import KafkaError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import BatchDone, Observers, ProducerMetrics
-from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -118,11 +118,6 @@ class ConnectionReporter:
         else:
             self._metrics.connection_closed(self._now())
         self._observers.on_connection(node_id, address, opened, error)
-
-
-def place_of(tp: TopicPartition) -> str:
-    """A partition for people, or a topic where no partition was chosen."""
-    return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"
 
 
 def _summary(batch: ProducerBatch, now: float) -> BatchDone:

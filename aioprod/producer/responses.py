@@ -22,7 +22,8 @@ from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
-from aioprod.producer.outcomes import Outcome, judge
+from aioprod.producer.outcomes import Outcome, outcome_of
+from aioprod.producer.sequences import PartitionSequence
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
@@ -69,8 +70,8 @@ class ProduceResponseHandler:
         ``new_leader``: another node leads the partition by now.
         """
         self._last_error = error
-        if self._landed(batch):
-            _doubt(batch, now)
+        if self._attempt_ended(batch):
+            _mark_unanswered(batch, now)
             self._retry(batch, now, at_once=new_leader)
 
     def answered(
@@ -84,14 +85,14 @@ class ProduceResponseHandler:
         """The broker has spoken. ``new_leader``: it, or another, has told meanwhile who leads the
         partition now (KIP-951).
         """
-        if not self._landed(batch):
+        if not self._attempt_ended(batch):
             return
         if not answer.error_code:
             self.succeed(batch, answer.base_offset, answer.log_append_time_ms)
             return
         code = ErrorCode.of(answer.error_code)
         sequence = self._accumulator.incomplete[batch].sequence
-        outcome = judge(
+        outcome = outcome_of(
             code,
             idempotent=batch.identity is not None,
             first_unresolved=sequence.is_first_unresolved(batch),
@@ -99,7 +100,7 @@ class ProduceResponseHandler:
             transactional=self._transactions.transactional,
         )
         if outcome is Outcome.SUCCESS:
-            # Stored before, by an attempt whose answer was lost: nobody knows where.
+            # An earlier attempt, whose answer was lost, has stored it at an unknown offset.
             self.succeed(batch, -1, answer.log_append_time_ms)
             return
         if outcome is Outcome.SPLIT:
@@ -109,31 +110,36 @@ class ProduceResponseHandler:
         self._last_error = error
         if code.refresh_metadata and not new_leader:
             self._metadata.request_update()
-        if outcome is Outcome.REWRITE and batch.may_be_stored:
-            outcome = Outcome.RETRY if self._may_come_late(batch, code, now) else Outcome.FAIL
-        if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and batch.in_doubt):
+        if (
+            outcome is Outcome.REWRITE
+            and batch.may_be_stored
+            and self._may_come_late(batch, code, now)
+        ):
+            outcome = Outcome.RETRY
+        if outcome in (Outcome.REWRITE, Outcome.EPOCH_LOST):
+            if batch.may_be_stored or batch.in_doubt:
+                outcome = Outcome.FAIL
+            else:
+                self._lose_sequence(batch, sequence)
+        if outcome in (Outcome.FAIL, Outcome.EPOCH_LOST):
             self.fail(batch, error)
-            return
-        if outcome is Outcome.FATAL:
+        elif outcome is Outcome.FATAL:
             self._transactions.batch_failed(batch, error)
             self._transactions.fail(error)
-            return
-        if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            _doubt(batch, now)
-        if outcome is Outcome.REWRITE:
-            if not sequence.refusal_noted:
-                sequence.refusal_noted = True
-                log.info(
-                    "%s-%d refused sequence %d: going on with a new producer epoch",
-                    *batch.tp,
-                    batch.base_sequence,
-                )
-            sequence.rewrite(batch)
-            if self._transactions.transactional:
-                # Only the coordinator gives out epochs: the transaction can't be saved.
-                self.fail(batch, error)
-                return
-        self._retry(batch, now, at_once=new_leader)
+        else:
+            if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+                _mark_unanswered(batch, now)
+            self._retry(batch, now, at_once=new_leader)
+
+    def _lose_sequence(self, batch: ProducerBatch, sequence: PartitionSequence) -> None:
+        if not sequence.refusal_noted:
+            sequence.refusal_noted = True
+            log.info(
+                "%s-%d refused sequence number %d; continuing with a new producer epoch",
+                *batch.tp,
+                batch.base_sequence,
+            )
+        sequence.rewrite(batch)
 
     def _may_come_late(self, batch: ProducerBatch, code: ErrorCode, now: float) -> bool:
         """Whether a batch of unknown fate, refused for its sequence, is to be asked about again.
@@ -144,11 +150,9 @@ class ProduceResponseHandler:
         failed.
         """
         asked_long = now - batch.unanswered_at >= self._config.request_timeout_ms / 1000
-        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (
-            asked_long or batch.in_doubt or self._transactions.transactional
-        )
+        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (asked_long or batch.in_doubt)
 
-    def _landed(self, batch: ProducerBatch) -> bool:
+    def _attempt_ended(self, batch: ProducerBatch) -> bool:
         """Note the end of an attempt; False when the batch has ended meanwhile."""
         batch.in_flight = False
         if batch.state is not BatchState.PENDING:
@@ -269,7 +273,7 @@ class ProduceResponseHandler:
         )
 
 
-def _doubt(batch: ProducerBatch, now: float) -> None:
+def _mark_unanswered(batch: ProducerBatch, now: float) -> None:
     batch.may_be_stored = True
     batch.unanswered_at = now
 

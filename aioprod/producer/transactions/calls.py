@@ -22,8 +22,13 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
+from aioprod.producer.transactions.reply_actions import (
+    CoordinatorApi,
+    ReplyAction,
+    action_of_code,
+    action_of_reply,
+)
 from aioprod.producer.transactions.requests import Peer
-from aioprod.producer.transactions.verdicts import Api, Verdict, judge, judge_all
 from aioprod.protocol.message import Message, Request
 
 log = logging.getLogger(__name__)
@@ -68,7 +73,7 @@ class CoordinatorCall(Generic[ResponseT]):
         before: what has to be done before each attempt, if anything.
     """
 
-    api: Api
+    api: CoordinatorApi
     prepare: Callable[[Peer], tuple[Request[ResponseT], int]]
     codes: Callable[[ResponseT], Iterable[ErrorCode]]
     group_id: str | None = None
@@ -92,7 +97,7 @@ class Attempts:
         self.last_error: KafkaError | None = None
         self.coordinators: CoordinatorRequests | None = None
         self.count = 0
-        self._on_its_way = False
+        self._in_flight = False
         self._stopping = False
 
     @property
@@ -117,21 +122,21 @@ class Attempts:
     def stop(self) -> None:
         """End the task, at once or after the answer that it waits for."""
         self._stopping = True
-        if self.task is not None and not self._on_its_way:
+        if self.task is not None and not self._in_flight:
             self.task.cancel()
 
     def sent(self) -> None:
         """An attempt is about to leave."""
         self.count += 1
-        self._on_its_way = True
+        self._in_flight = True
 
-    def landed(self) -> bool:
-        """The attempt has an answer, or won't get one. Returns whether it had left at all."""
-        had_left, self._on_its_way = self._on_its_way, False
-        return had_left
+    def ended(self) -> bool:
+        """Note that the attempt has an answer, or gets none. Return whether it was sent."""
+        was_sent, self._in_flight = self._in_flight, False
+        return was_sent
 
-    def check_go_on(self) -> None:
-        """Raises CancelledError where it was to stop."""
+    def check_not_stopped(self) -> None:
+        """Raise CancelledError if :meth:`stop` was called."""
         if self._stopping:
             raise asyncio.CancelledError
 
@@ -152,86 +157,93 @@ class CoordinatorCalls:
         self._config = config
         self._coordinators = coordinators
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.unanswered: set[Api] = set()
+        self.unanswered: set[CoordinatorApi] = set()
 
     async def perform(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
-        """The answer of success. Has no limit of time: whoever waits for it has one, and
-        ``attempts`` ends it.
+        """Send a request until it succeeds, and return the reply. There is no timeout: callers
+        have their own, and ``attempts`` ends it.
 
         Raises:
-            AbortableTransactionError, FatalProducerError, ProducerFencedError: the coordinator
-            refuses.
-            AuthenticationError: client and broker don't trust each other.
+            AbortableTransactionError, FatalProducerError, ProducerFencedError: if the coordinator
+                refuses the request.
+            AuthenticationError: if client and broker don't trust each other.
         """
-        kind, key = (
-            (CoordinatorType.TRANSACTION, self._id)
-            if call.group_id is None
-            else (CoordinatorType.GROUP, call.group_id)
-        )
+        attempts.sent_to(self._coordinators)
+        failures = 0
+        warned = False
+        while True:
+            if call.before is not None:
+                await call.before()
+            reply, code = await self._attempt(call, attempts)
+            if reply is not None:
+                if warned:
+                    log.info("%s succeeded after %d failed attempts", self._what(call), failures)
+                return reply
+            attempts.check_not_stopped()
+            failures += 1
+            behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS
+            if not warned and not behind_last:
+                warned = True
+                log.warning("%s failed, retrying: %s", self._what(call), attempts.last_error)
+            pause = self._backoff.seconds(failures)
+            if call.hurry and behind_last:
+                shorter = _BEHIND_LAST_TRANSACTION[:failures][-1]
+                pause = min(pause, shorter)
+            await asyncio.sleep(pause)
+
+    async def _attempt(
+        self, call: CoordinatorCall[ResponseT], attempts: Attempts
+    ) -> tuple[ResponseT | None, ErrorCode]:
+        """Send a request once; return the reply if it says success, and its error code."""
+        group = call.group_id
+        kind = CoordinatorType.TRANSACTION if group is None else CoordinatorType.GROUP
+        key = self._id if group is None else group
 
         def prepare(peer: Peer) -> tuple[Request[ResponseT], int]:
             prepared = call.prepare(peer)
             attempts.sent()
             return prepared
 
-        attempts.sent_to(self._coordinators)
-        failures = 0
-        told = False
-        while True:
-            if call.before is not None:
-                await call.before()
-            code = ErrorCode.NONE
-            answered = False
-            try:
-                reply = await self._coordinators.request(kind, key, prepare)
-                answered = True
-                verdict, code = judge_all(call.api, call.codes(reply))
-            except AuthenticationError:
-                raise
-            except UnsupportedVersionError as error:
-                raise FatalProducerError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
-                ) from error
-            except BrokerError as error:
-                # Only the search for the coordinator raises these.
-                self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
-                attempts.failed(error)
-            except KafkaError as error:
-                attempts.failed(error)
-            else:
-                if verdict is Verdict.DONE:
-                    if told:
-                        log.info("%s got through after %d failed tries", self._what(call), failures)
-                    return reply
-                self._refuse(call, verdict, code)
-                if verdict is Verdict.NEW_COORDINATOR:
-                    self._coordinators.forget(kind, key)
-                attempts.failed(BrokerError(code, self._what(call)))
-            finally:
-                if attempts.landed() and not answered:
-                    self.unanswered.add(call.api)
-            attempts.check_go_on()
-            failures += 1
-            behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS
-            if not told and not behind_last:
-                told = True
-                log.warning("%s failed, trying on: %s", self._what(call), attempts.last_error)
-            pause = self._backoff.seconds(failures)
-            if call.hurry and behind_last:
-                pause = min(
-                    pause,
-                    _BEHIND_LAST_TRANSACTION[min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1],
-                )
-            await asyncio.sleep(pause)
+        code = ErrorCode.NONE
+        answered = False
+        try:
+            reply = await self._coordinators.request(kind, key, prepare)
+            answered = True
+            action, code = action_of_reply(call.api, call.codes(reply))
+        except AuthenticationError:
+            raise
+        except UnsupportedVersionError as error:
+            raise FatalProducerError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
+            ) from error
+        except BrokerError as error:
+            # Only the search for the coordinator raises these.
+            self._refuse(
+                call, action_of_code(CoordinatorApi.FIND_COORDINATOR, error.code), error.code
+            )
+            attempts.failed(error)
+        except KafkaError as error:
+            attempts.failed(error)
+        else:
+            if action is ReplyAction.DONE:
+                return reply, code
+            self._refuse(call, action, code)
+            if action is ReplyAction.NEW_COORDINATOR:
+                self._coordinators.forget(kind, key)
+            attempts.failed(BrokerError(code, self._what(call)))
+        finally:
+            if attempts.ended() and not answered:
+                self.unanswered.add(call.api)
+        return None, code
 
     def _what(self, call: CoordinatorCall[Any]) -> str:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
         return f"transactional_id={self._id!r}: {call.api.value}{of_group}"
 
-    def _refuse(self, call: CoordinatorCall[Any], verdict: Verdict, code: ErrorCode) -> None:
-        """Raise the error of a verdict that ends the transaction or the producer."""
+    def _refuse(self, call: CoordinatorCall[Any], action: ReplyAction, code: ErrorCode) -> None:
+        """Raise the error of a action that ends the transaction or the producer."""
         what = self._what(call)
-        if verdict is Verdict.FENCED:
+        if action is ReplyAction.FENCED:
             raise ProducerFencedError(
                 ErrorCode.PRODUCER_FENCED,
                 f"{what}: another producer took over the transactional id, or the "
@@ -239,12 +251,12 @@ class CoordinatorCalls:
                 f"transaction_timeout_ms={self._config.transaction_timeout_ms}; close it",
             )
         advice = _ADVICE.get(code, "")
-        if verdict is Verdict.FATAL:
+        if action is ReplyAction.FATAL:
             raise FatalProducerError(code, f"{what}: close this producer{advice}")
-        if verdict is Verdict.ABORTABLE and call.api is Api.INIT_PRODUCER_ID:
+        if action is ReplyAction.ABORTABLE and call.api is CoordinatorApi.INIT_PRODUCER_ID:
             # There is no transaction yet that could be aborted.
             raise BrokerError(code, f"{what}{advice}")
-        if verdict is Verdict.ABORTABLE:
+        if action is ReplyAction.ABORTABLE:
             raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
 
 

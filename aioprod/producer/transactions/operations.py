@@ -57,7 +57,7 @@ class Operation:
         self.seen = self.seen or unseen
         return unseen
 
-    async def over(self, call: Call, max_block_ms: float, deadline: float) -> None:
+    async def wait(self, call: Call, max_block_ms: float, deadline: float) -> None:
         """Wait until it has an outcome, whichever. Cancelling the waiter leaves it alone.
 
         Raises:
@@ -77,7 +77,7 @@ class Operation:
                 + (f" (last trouble: {trouble})" if trouble is not None else "")
             )
 
-    async def end(self) -> None:
+    async def cancel(self) -> None:
         """Where it has no outcome yet: have it go on no more, whether its request is on its way or
         not.
         """
@@ -85,7 +85,7 @@ class Operation:
             self.task.cancel()
             await asyncio.wait([self.task])
 
-    def outcome(self, call: Call, killed_by: KafkaError | None) -> None:
+    def raise_failure(self, call: Call, killed_by: KafkaError | None) -> None:
         """Raise what it ended with, unless that is success.
 
         Args:
