@@ -1,5 +1,5 @@
-"""The parts of a producer, put together, and its life: start, close, and the end of one that was
-forgotten.
+"""The collaborators of a producer, and its life: start, close, and the end of a producer that was
+dropped without close.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Clock = Callable[[], float]
 
 
 class ProducerCore:
-    """What tasks and callbacks refer to. None of it refers to the :class:`aioprod.Producer`: that
-    is how one that is dropped is noticed.
+    """Everything behind a :class:`aioprod.Producer`. Nothing here refers to the Producer, so that
+    it is garbage-collected, and noticed, when the application drops it.
 
     Args:
         config: the producer's settings.
@@ -53,9 +53,8 @@ class ProducerCore:
 
     Attributes:
         fast_topics: topics whose records may take the fast path of ``send``.
-        is_plain: whether a record of bytes needs no other code: no serializer, partitioner or
-            interceptor is there.
-        released: whether it is closed, or on its way to it, which needs no caller any more.
+        is_plain: whether no serializer, partitioner or interceptor has to see a record of bytes.
+        released: whether it is closed, or closes without a caller.
     """
 
     released = False
@@ -152,8 +151,8 @@ class ProducerCore:
         self.admission.open()
 
     def check_close(self, timeout_ms: float | None) -> None:
-        """Whether :meth:`close` may be called so, here. Where the event loop is closed there is
-        nothing to wait for, so any will do.
+        """Check the arguments of :meth:`close` and the event loop. If the producer's event loop is
+        closed, there is nothing to wait for, and every other one will do.
         """
         check_limit_ms(timeout_ms)
         if not self.home.is_gone:
@@ -191,19 +190,20 @@ class ProducerCore:
                     f"not delivered before the producer closed (close timeout {limit:.0f} ms)"
                 )
             )
-            # Whatever happens to the caller now: nothing is left open.
+            # Nothing stays open, also if the caller is cancelled now.
             self.released = True
             release = loop.create_task(self._release(), name="aioprod-close")
             release.add_done_callback(lambda _: closed.set_result(None))
             await asyncio.shield(release)
 
     async def _finish(self) -> None:
-        """Bring what was sent to its end; a transaction that nobody ends is aborted."""
+        """Deliver what was sent; abort a transaction that the application has not ended."""
         try:
             await self.transactions.settle()
         except KafkaError as error:
             log.warning(
-                "transactional_id=%r is left to the coordinator to abort: %s",
+                "transactional_id=%r: closing without ending the transaction; the coordinator "
+                "aborts it after transaction_timeout_ms: %s",
                 self.config.transactional_id,
                 error,
             )
@@ -211,7 +211,7 @@ class ProducerCore:
             await self.accumulator.flush()
 
     def _stop(self, error: KafkaError) -> None:
-        """Send nothing any more; what has no outcome fails with ``error``."""
+        """Stop sending; fail every batch without an outcome with ``error``."""
         self.transactions.stop()
         self.accumulator.abort(error)
 
@@ -234,21 +234,17 @@ class ProducerCore:
         )
         self.observers.close()
 
-    # -- forgotten ---------------------------------------------------------------------------------
+    # -- dropped without close ---------------------------------------------------------------------
 
     def loss(self) -> str:
-        """What is lost now that the Producer is dropped without close, for its warning; empty where
-        nothing is.
-        """
+        """Return what is lost by dropping the Producer without close, for the warning."""
         undelivered = self.transactions.lost + self.accumulator.undelivered
         if self.home.is_gone:
             self.accumulator.fail_pending(
                 ProducerClosedError("the producer was dropped without close()")
             )
             self._close_plugins()
-        lost = (
-            [f"{undelivered} records that it has accepted are not delivered"] if undelivered else []
-        )
+        lost = [f"{undelivered} accepted records are not delivered"] if undelivered else []
         if self.transactions.holds_up_readers:
             limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
             lost.append(
@@ -257,7 +253,7 @@ class ProducerCore:
         return ": " + ", and ".join(lost) if lost else ""
 
     def abandon(self) -> Coroutine[Any, Any, None]:
-        """End it at once; what is returned closes all connections."""
+        """Stop at once; return a coroutine that closes all connections."""
         self._stop(
             self.admission.close(ProducerClosedError("the producer was dropped without close()"))
         )

@@ -1,6 +1,4 @@
-"""Where an idempotent producer without transactions gets its producer id from: any broker
-(KIP-98).
-"""
+"""Gets the producer id of an idempotent producer without transactions, from any broker (KIP-98)."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 class ProducerIdRequest:
-    """Asks until a broker grants an id, or refuses for good.
+    """Asks for a producer id until a broker grants one or refuses for good.
 
     Args:
         producer: gets the id.
@@ -100,8 +98,8 @@ class ProducerIdRequest:
                         FatalProducerError(
                             code,
                             (
-                                "no producer id was granted; set enable_idempotence=False or ask "
-                                "for the right to it"
+                                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster "
+                                "to the client's principal, or set enable_idempotence=False"
                             ),
                         )
                     )

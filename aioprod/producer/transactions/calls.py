@@ -1,4 +1,4 @@
-"""One request to a coordinator, again and again until there is an answer that settles it."""
+"""Sends a request to a coordinator until a reply settles it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from aioprod.protocol.message import Message, Request
 
 log = logging.getLogger(__name__)
 
-# The coordinator still ends the transaction before: that takes it milliseconds, so the first
-# partition need not wait a whole back-off (KAFKA-5482). Java waits 20 ms each time.
+# While the coordinator still ends the transaction before, which takes milliseconds, the first
+# partition does not wait for the whole backoff (KAFKA-5482). Java waits 20 ms each time.
 _BEHIND_LAST_TRANSACTION = (0.002, 0.004, 0.008, 0.016, 0.02)
 
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -45,7 +45,7 @@ class CoordinatorRequests(Protocol):
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the last try to reach a coordinator failed; None once one is reached."""
+        """Why the last attempt to reach a coordinator failed; None if one is reached."""
 
     async def request(
         self,
@@ -54,7 +54,7 @@ class CoordinatorRequests(Protocol):
         prepare: Callable[[Any], tuple[Request[ResponseT], int]],
         /,
     ) -> ResponseT:
-        """Send one request and return its answer."""
+        """Send one request and return its reply."""
 
     def forget(self, kind: CoordinatorType, key: str, /) -> None:
         """Look for the coordinator again before the next request."""
@@ -62,15 +62,14 @@ class CoordinatorRequests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorCall(Generic[ResponseT]):
-    """A request and how its answer is read.
+    """A request and how its reply is read.
 
     Attributes:
-        prepare: makes the message for a connection; called anew for each attempt, right before it
-            is sent.
-        codes: the error codes in an answer.
-        hurry: whether to try again at once where only the end of the transaction before has to be
-            waited for.
-        before: what has to be done before each attempt, if anything.
+        prepare: makes the message for a connection; called for each attempt, right before it is
+            sent.
+        codes: returns the error codes in a reply.
+        hurry: whether to retry soon if the coordinator still ends the transaction before.
+        before: called before each attempt.
     """
 
     api: CoordinatorApi
@@ -82,14 +81,14 @@ class CoordinatorCall(Generic[ResponseT]):
 
 
 class Attempts:
-    """Lets others end a repeated request without ever leaving one half done: an attempt that is on
-    its way is waited for.
+    """The attempts to send one request. Others can end them, but not while one is in flight: its
+    reply is waited for.
 
     Attributes:
-        task: what repeats it.
-        last_error: why the latest attempt was not the last.
-        coordinators: where it is sent to, once it is.
-        count: how often it was sent.
+        task: the task that makes the attempts.
+        last_error: why the latest attempt failed.
+        coordinators: what sends the request; None before the first attempt.
+        count: how many attempts were sent.
     """
 
     def __init__(self) -> None:
@@ -102,7 +101,7 @@ class Attempts:
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why it is not done yet, as far as is known; perhaps it could not even be sent."""
+        """Why the request has not succeeded yet, if that is known; perhaps it was not sent."""
         return self.last_error or (
             self.coordinators.trouble if self.coordinators is not None else None
         )
@@ -112,21 +111,21 @@ class Attempts:
         self.task = task
 
     def sent_to(self, coordinators: CoordinatorRequests) -> None:
-        """Note what the attempts are sent by."""
+        """Note what sends the attempts."""
         self.coordinators = coordinators
 
     def failed(self, error: KafkaError) -> None:
-        """Note why the latest attempt was not the last."""
+        """Note why an attempt failed."""
         self.last_error = error
 
     def stop(self) -> None:
-        """End the task, at once or after the answer that it waits for."""
+        """End the task: at once, or after the reply for which it waits."""
         self._stopping = True
         if self.task is not None and not self._in_flight:
             self.task.cancel()
 
     def sent(self) -> None:
-        """An attempt is about to leave."""
+        """Note that an attempt is about to be sent."""
         self.count += 1
         self._in_flight = True
 
@@ -142,11 +141,11 @@ class Attempts:
 
 
 class CoordinatorCalls:
-    """Makes calls in the name of one transactional id.
+    """Makes calls for one transactional id.
 
     Attributes:
-        unanswered: requests that got no answer since this was last cleared: copies of them may
-            still arrive.
+        unanswered: requests without a reply since this was last cleared. Copies of them may still
+            arrive.
     """
 
     def __init__(
@@ -241,20 +240,21 @@ class CoordinatorCalls:
         return f"transactional_id={self._id!r}: {call.api.value}{of_group}"
 
     def _refuse(self, call: CoordinatorCall[Any], action: ReplyAction, code: ErrorCode) -> None:
-        """Raise the error of a action that ends the transaction or the producer."""
+        """Raise an error if the transaction or the producer can't continue after a reply."""
         what = self._what(call)
         if action is ReplyAction.FENCED:
             raise ProducerFencedError(
                 ErrorCode.PRODUCER_FENCED,
                 f"{what}: another producer took over the transactional id, or the "
                 "transaction was open longer than "
-                f"transaction_timeout_ms={self._config.transaction_timeout_ms}; close it",
+                f"transaction_timeout_ms={self._config.transaction_timeout_ms}; "
+                "close this producer",
             )
         advice = _ADVICE.get(code, "")
         if action is ReplyAction.FATAL:
             raise FatalProducerError(code, f"{what}: close this producer{advice}")
         if action is ReplyAction.ABORTABLE and call.api is CoordinatorApi.INIT_PRODUCER_ID:
-            # There is no transaction yet that could be aborted.
+            # No transaction is open that could be aborted.
             raise BrokerError(code, f"{what}{advice}")
         if action is ReplyAction.ABORTABLE:
             raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
@@ -265,7 +265,7 @@ _ADVICE = {
         "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
     ),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "; it needs the rights Describe and Write on the transactional id"
+        "; grant DESCRIBE and WRITE on the transactional id to the client's principal"
     ),
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
         "; the broker forgets a transactional id that is not used for "
