@@ -14,14 +14,14 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
 from aioprod.consumer.group.assignors.calls import tell_assignor
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.heartbeats import Heartbeats
-from aioprod.consumer.group.identity import Generation, Identity, State
 from aioprod.consumer.group.joining import Joined, Joining
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.member import GroupMember
+from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
 from aioprod.consumer.group.offsets import Committer, Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
@@ -57,11 +57,11 @@ class ClassicMember(GroupMember):
         super().__init__(config, subscription, metadata, partitions, rng, on_attention, on_commit)
         assignors = make_assignors(config.partition_assignment_strategy)
         self._protocol = rebalance_protocol(assignors)
-        self._identity = Identity()
+        self._state = MemberState()
         self._joining = Joining(
             config,
             self._connections,
-            self._identity,
+            self._state,
             assignors,
             metadata,
             subscription,
@@ -69,7 +69,7 @@ class ClassicMember(GroupMember):
             self._note,
         )
         self._heartbeats = Heartbeats(
-            config, self._connections, self._identity, self, self._keep_topics
+            config, self._connections, self._state, self, self._keep_topics
         )
         self._join_task: asyncio.Task[Joined | None] | None = None
         self._joined: Joined | None = None  # an assignment that is not taken over yet
@@ -85,12 +85,12 @@ class ClassicMember(GroupMember):
         return self._in_group and (
             self._rejoin_reason is not None
             or self._joined is not None
-            or self._identity.state is not State.STABLE
+            or self._state.stage is not JoinStage.STABLE
         )
 
     @property
     def _is_lost(self) -> bool:
-        return self._identity.is_lost
+        return self._state.is_lost
 
     # -- what the consumer tells -------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class ClassicMember(GroupMember):
 
     async def _step(self, deadline: float) -> None:
         while True:
-            if self._joined is not None and not self._identity.is_lost:
+            if self._joined is not None and not self._state.is_lost:
                 if not await self._take_over(self._joined, deadline):
                     self.needs_attention = True
                     return
@@ -155,7 +155,7 @@ class ClassicMember(GroupMember):
         """Give up what has to be given up before joining; returns whether that is done."""
         self._joined = None
         owned = self._partitions.owned
-        if self._identity.is_lost:
+        if self._state.is_lost:
             if owned:
                 await self._partitions.lose(owned)
             return True
@@ -167,7 +167,7 @@ class ClassicMember(GroupMember):
         self._heartbeats.stop()
         self._leadership = None
         self._rejoin_reason = None
-        self._identity.begin_joining()
+        self._state.begin_joining()
         self._join_task = asyncio.get_running_loop().create_task(
             self._joining.run(reason), name="aioprod-join-group"
         )
@@ -181,7 +181,7 @@ class ClassicMember(GroupMember):
         if task.cancelled() or task.exception() is not None or task.result() is None:
             # Whatever it still has may be others' by now.
             self._rejoin_reason = self._rejoin_reason or "the last try has failed"
-            self._identity.lose(keep_member_id=True)
+            self._state.lose(keep_member_id=True)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, BrokerError) and error.code is ErrorCode.FENCED_INSTANCE_ID:
             self._fail(error)
@@ -206,7 +206,7 @@ class ClassicMember(GroupMember):
             if not await self._revoke(revoked, deadline):
                 return False
             if (
-                self._joined is not joined or self._identity.is_lost
+                self._joined is not joined or self._state.is_lost
             ):  # the listener has ended the membership, or the coordinator has
                 return True
         self._joined = None
@@ -238,13 +238,13 @@ class ClassicMember(GroupMember):
         self._heartbeats.start()
         self._poll_watch.begin()
 
-    def heartbeat_said(self, verdict: Verdict, code: ErrorCode, generation: Generation) -> None:
+    def heartbeat_said(self, action: ErrorAction, code: ErrorCode, generation: Generation) -> None:
         """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`."""
-        if verdict is Verdict.REJOIN:
-            if self._rejoin_reason is None and self._identity.state is State.STABLE:
+        if action is ErrorAction.REJOIN:
+            if self._rejoin_reason is None and self._state.stage is JoinStage.STABLE:
                 self._rejoin("the group rebalances")
-        elif generation == self._identity.generation:
-            self._act(verdict, code, "Heartbeat")
+        elif generation == self._state.generation:
+            self._act(action, code, "Heartbeat")
 
     def heartbeats_failed(self, error: KafkaError) -> None:
         """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`. The application hears of
@@ -253,26 +253,26 @@ class ClassicMember(GroupMember):
         self._pending_error = error
         self._lose(keep_member_id=True, reason=str(error))
 
-    def _act(self, verdict: Verdict, code: ErrorCode, what: str) -> None:
+    def _act(self, action: ErrorAction, code: ErrorCode, what: str) -> None:
         error = BrokerError(code, f"{what} in group {self._connections.group_id!r}")
-        if verdict is Verdict.FENCED:
+        if action is ErrorAction.FENCED:
             self._heartbeats.stop()
-            self._identity.lose(keep_member_id=False)
+            self._state.lose(keep_member_id=False)
             self._fail(error)
-        elif verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
-            self._lose(keep_member_id=verdict is Verdict.LOST_GENERATION, reason=str(error))
+        elif action in (ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER):
+            self._lose(keep_member_id=action is ErrorAction.LOST_GENERATION, reason=str(error))
         else:
             self.heartbeats_failed(error)
 
     def _lose(self, *, keep_member_id: bool, reason: str) -> None:
         self._heartbeats.stop()
-        self._identity.lose(keep_member_id=keep_member_id)
+        self._state.lose(keep_member_id=keep_member_id)
         self._prepared = False
         self._leadership = None
         self._rejoin(reason)
 
     def _poll_overdue(self) -> None:
-        if self._identity.state is State.UNJOINED:
+        if self._state.stage is JoinStage.UNJOINED:
             return
         log.warning(
             "group %r: the application has not asked for records for "
@@ -281,7 +281,7 @@ class ClassicMember(GroupMember):
             self._connections.group_id,
             self._config.max_poll_interval_ms,
         )
-        generation = self._identity.generation
+        generation = self._state.generation
         if self._join_task is not None:
             self._abandon_joining()
         self._lose(keep_member_id=False, reason="records were not asked for in time")
@@ -300,19 +300,19 @@ class ClassicMember(GroupMember):
         """
         if not self._in_group:
             return Committer()
-        generation = self._identity.generation
+        generation = self._state.generation
         now = Committer(
             generation.generation_id, generation.member_id, self._config.group_instance_id
         )
         # In an eager group what was read belongs to the generation before, until the new assignment
         # is taken over.
         void = self._joined is not None and self._protocol is RebalanceProtocol.EAGER
-        if self._identity.state is State.STABLE and before in (None, now) and not void:
+        if self._state.stage is JoinStage.STABLE and before in (None, now) and not void:
             return now
         raise self._not_now(rebalancing=void)
 
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
         """What a refused commit means for the member, and the error for whoever commits."""
         if committer.generation_id < 0:
@@ -320,17 +320,17 @@ class ClassicMember(GroupMember):
                 f"group {self._connections.group_id!r} has members, and this consumer, which "
                 f"uses assign(), is none of them ({code.name})"
             )
-        generation = self._identity.generation
+        generation = self._state.generation
         if (committer.generation_id, committer.member_id) != generation[:2]:
             return self._not_now()
-        if verdict is Verdict.REJOIN:
+        if action is ErrorAction.REJOIN:
             self._rejoin("the group rebalances")
             return self._not_now(rebalancing=True)
-        self._act(verdict, code, "OffsetCommit")
+        self._act(action, code, "OffsetCommit")
         return self.failure or self._not_now()
 
     def _not_now(self, *, rebalancing: bool = False) -> KafkaError:
-        if rebalancing or self._identity.joining:
+        if rebalancing or self._state.joining:
             return RebalanceInProgressError(
                 f"group {self._connections.group_id!r} rebalances: offsets can't be "
                 "committed now; ask for records, then commit again"
@@ -366,19 +366,19 @@ class ClassicMember(GroupMember):
             return
         self._join_task = None
         if task.cancelled() or task.exception() is not None or task.result() is None:
-            self._identity.lose(keep_member_id=True)
+            self._state.lose(keep_member_id=True)
 
     def _abandon_joining(self) -> None:
         assert self._join_task is not None
         task, self._join_task = self._join_task, None
         task.cancel()
         self._connections.hang_up()
-        self._identity.give_up_joining()
+        self._state.give_up_joining()
 
     async def _leave(self, *, tell: bool) -> None:
-        generation = self._identity.generation
+        generation = self._state.generation
         self._stop_tasks()
-        self._identity.lose(keep_member_id=not tell)
+        self._state.lose(keep_member_id=not tell)
         self._present = Generation()
         self._joined = self._leadership = self._rejoin_reason = None
         self._prepared = False
@@ -399,7 +399,10 @@ class ClassicMember(GroupMember):
 
         try:
             reply = await self._connections.ask(prepare)
-            if judge(Api.HEARTBEAT, ErrorCode.of(reply.error_code)) is Verdict.NEW_COORDINATOR:
+            if (
+                action_for(GroupApi.HEARTBEAT, ErrorCode.of(reply.error_code))
+                is ErrorAction.NEW_COORDINATOR
+            ):
                 self._connections.forget_coordinator()
                 await self._connections.ask(prepare)
         except KafkaError as error:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
-from aioprod.consumer.group.identity import Generation, Identity
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
+from aioprod.consumer.group.member_state import Generation, MemberState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
@@ -21,7 +21,7 @@ class HeartbeatEvents(Protocol):
 
     problem: KafkaError | None
 
-    def heartbeat_said(self, verdict: Verdict, code: ErrorCode, generation: Generation) -> None:
+    def heartbeat_said(self, action: ErrorAction, code: ErrorCode, generation: Generation) -> None:
         """An answer to a heartbeat of this generation needs something to be done. After anything
         but REJOIN there are no more heartbeats.
         """
@@ -37,13 +37,13 @@ class Heartbeats:
         self,
         config: ConsumerConfig,
         connections: GroupConnections,
-        identity: Identity,
+        state: MemberState,
         events: HeartbeatEvents,
         touch: Callable[[], None],
     ) -> None:
         self._config = config
         self._connections = connections
-        self._identity = identity
+        self._state = state
         self._events = events
         self._touch = touch
         self._task: asyncio.Task[None] | None = None
@@ -81,7 +81,7 @@ class Heartbeats:
                 else interval_s
             )
             self._touch()
-            generation = self._identity.generation
+            generation = self._state.generation
             try:
                 reply = await self._connections.ask(self._prepare)
             except (AuthenticationError, UnsupportedVersionError) as error:
@@ -90,7 +90,7 @@ class Heartbeats:
             except KafkaError as error:
                 if (
                     isinstance(error, BrokerError)
-                    and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+                    and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
                 ):
                     self._events.heartbeats_failed(error)
                     return
@@ -98,18 +98,20 @@ class Heartbeats:
                 failures += 1
                 continue
             code = ErrorCode.of(reply.error_code)
-            verdict = judge(Api.HEARTBEAT, code)
-            failures = failures + 1 if verdict in (Verdict.RETRY, Verdict.NEW_COORDINATOR) else 0
+            action = action_for(GroupApi.HEARTBEAT, code)
+            failures = (
+                failures + 1 if action in (ErrorAction.RETRY, ErrorAction.NEW_COORDINATOR) else 0
+            )
             self._events.problem = BrokerError(code, "Heartbeat") if failures else None
-            if verdict is Verdict.NEW_COORDINATOR:
+            if action is ErrorAction.NEW_COORDINATOR:
                 self._connections.forget_coordinator()
-            elif verdict not in (Verdict.DONE, Verdict.RETRY):
-                self._events.heartbeat_said(verdict, code, generation)
-                if verdict is not Verdict.REJOIN:
+            elif action not in (ErrorAction.DONE, ErrorAction.RETRY):
+                self._events.heartbeat_said(action, code, generation)
+                if action is not ErrorAction.REJOIN:
                     return
 
     def _prepare(self, connection: Connection) -> tuple[HeartbeatRequest, int]:
-        generation = self._identity.generation
+        generation = self._state.generation
         request = HeartbeatRequest(
             self._connections.group_id,
             generation.generation_id,

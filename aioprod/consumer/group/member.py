@@ -15,10 +15,10 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.auto_commit import AutoCommit
 from aioprod.consumer.group.connections import GroupConnections
+from aioprod.consumer.group.error_actions import ErrorAction
 from aioprod.consumer.group.offsets import Committer, GroupOffsets, Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.poll_watch import PollWatch
-from aioprod.consumer.group.verdicts import Verdict
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
@@ -108,7 +108,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
         """See :class:`aioprod.consumer.group.offsets.Standing`."""
 

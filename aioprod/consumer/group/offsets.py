@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from aioprod.consumer.group.connections import GroupConnections
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -57,7 +57,7 @@ class Standing(Protocol):
         """
 
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
         """The coordinator does not take this member's commit; returns the error for whoever
         commits, None to have it tried again.
@@ -160,14 +160,14 @@ class GroupOffsets:
         except KafkaError as error:  # also one that is a TimeoutError
             refused = (
                 isinstance(error, BrokerError)
-                and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+                and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
             )
             for commit in batch:
                 commit.last_error = error
                 if refused or isinstance(error, AuthenticationError | UnsupportedVersionError):
                     _fail(commit, error)
         except TimeoutError:
-            pass  # found out before the next try
+            pass  # found out before the next attempt
 
     async def _try(self, batch: list[_Commit]) -> None:
         """One request, and what its answer means for each commit."""
@@ -184,7 +184,7 @@ class GroupOffsets:
         errors = {
             tp: error
             for tp, code in codes.items()
-            if (error := self._judge(tp, code, committer)) is not None
+            if (error := self._error_of(tp, code, committer)) is not None
         }
         again = {tp for tp, code in codes.items() if code != ErrorCode.NONE and tp not in errors}
         for commit in batch:
@@ -202,24 +202,27 @@ class GroupOffsets:
             elif not commit.done.done():
                 commit.done.set_result(None)
 
-    def _judge(
+    def _error_of(
         self, tp: TopicPartition, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
         """The error for whoever commits; None where there is none, or where it is worth another
         try.
         """
-        verdict = judge(Api.COMMIT, code)
-        if verdict is Verdict.NEW_COORDINATOR:
+        action = action_for(GroupApi.COMMIT, code)
+        if action is ErrorAction.NEW_COORDINATOR:
             self.connections.forget_coordinator()
         hopeless = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self.is_gone(tp)
-        if verdict in (Verdict.DONE, Verdict.RETRY, Verdict.NEW_COORDINATOR) and not hopeless:
+        if (
+            action in (ErrorAction.DONE, ErrorAction.RETRY, ErrorAction.NEW_COORDINATOR)
+            and not hopeless
+        ):
             return None
-        if verdict is Verdict.REFUSED or hopeless:
+        if action is ErrorAction.REFUSED or hopeless:
             return BrokerError(
                 code,
                 f"OffsetCommit of {tp.topic}-{tp.partition} in group {self.connections.group_id!r}",
             )
-        return self.standing.commit_refused(verdict, code, committer)
+        return self.standing.commit_refused(action, code, committer)
 
     async def _commit(
         self, offsets: Offsets, committer: Committer
@@ -280,7 +283,7 @@ class GroupOffsets:
             except KafkaError as error:  # also one that is a TimeoutError
                 if (
                     isinstance(error, BrokerError)
-                    and judge(Api.FETCH_OFFSETS, error.code) is Verdict.REFUSED
+                    and action_for(GroupApi.FETCH_OFFSETS, error.code) is ErrorAction.REFUSED
                 ):
                     raise
                 last_error = error
@@ -308,7 +311,7 @@ class GroupOffsets:
             try:
                 self._check(code, f" of {tp.topic}-{tp.partition}")
             except BrokerError as error:
-                if judge(Api.FETCH_OFFSETS, code) is Verdict.REFUSED:
+                if action_for(GroupApi.FETCH_OFFSETS, code) is ErrorAction.REFUSED:
                     raise
                 last_error = error
                 continue
@@ -319,10 +322,10 @@ class GroupOffsets:
         return found, last_error
 
     def _check(self, code: ErrorCode, of: str) -> None:
-        verdict = judge(Api.FETCH_OFFSETS, code)
-        if verdict is Verdict.NEW_COORDINATOR:
+        action = action_for(GroupApi.FETCH_OFFSETS, code)
+        if action is ErrorAction.NEW_COORDINATOR:
             self.connections.forget_coordinator()
-        if verdict is not Verdict.DONE:
+        if action is not ErrorAction.DONE:
             raise BrokerError(code, f"OffsetFetch{of} in group {self.connections.group_id!r}")
 
     def _fetch_request(

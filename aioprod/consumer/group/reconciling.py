@@ -18,11 +18,11 @@ from collections.abc import Callable
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer, Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -204,20 +204,20 @@ class ReconcilingMember(GroupMember):
             except KafkaError as error:
                 if (
                     isinstance(error, BrokerError)
-                    and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+                    and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
                 ):
                     raise
-                verdict, self.problem = Verdict.RETRY, error
+                action, self.problem = ErrorAction.RETRY, error
                 self._session.unanswered()
             else:
-                verdict = self._accept(reply)
-            if verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
+                action = self._accept(reply)
+            if action in (ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER):
                 self._put_outs += 1
                 return
-            if verdict is Verdict.NEW_COORDINATOR:
+            if action is ErrorAction.NEW_COORDINATOR:
                 self._connections.forget_coordinator()
-            failures = 0 if verdict is Verdict.DONE else failures + 1
-            self._put_outs = 0 if verdict is Verdict.DONE else self._put_outs
+            failures = 0 if action is ErrorAction.DONE else failures + 1
+            self._put_outs = 0 if action is ErrorAction.DONE else self._put_outs
             if failures:
                 await asyncio.sleep(self._connections.backoff.seconds(failures))
                 continue
@@ -242,11 +242,11 @@ class ReconcilingMember(GroupMember):
         owned = self._topic_ids.with_ids(self._partitions.owned)
         return self._session.request(self._connections.group_id, wishes, owned), version
 
-    def _accept(self, reply: ConsumerGroupHeartbeatResponse) -> Verdict:
+    def _accept(self, reply: ConsumerGroupHeartbeatResponse) -> ErrorAction:
         """Take over an answer. Raises what keeps this consumer from being a member."""
         code = ErrorCode.of(reply.error_code)
-        verdict = judge(Api.CONSUMER_HEARTBEAT, code)
-        if verdict is Verdict.DONE:
+        action = action_for(GroupApi.CONSUMER_HEARTBEAT, code)
+        if action is ErrorAction.DONE:
             self.problem = None
             self._interval_s = bounded(
                 reply.heartbeat_interval_ms, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS
@@ -254,18 +254,18 @@ class ReconcilingMember(GroupMember):
             if self._session.answered(reply):
                 self._look_up_names()
                 self._attend()
-            return verdict
+            return action
         text = f"group {self._connections.group_id!r}: ConsumerGroupHeartbeat" + (
             f" ({reply.error_message})" if reply.error_message else ""
         )
         error = BrokerError(code, text)
         self.problem = error
         self._session.unanswered()
-        if verdict is Verdict.FENCED:
+        if action is ErrorAction.FENCED:
             self._fail(error)
-        if verdict in (Verdict.FENCED, Verdict.REFUSED):
+        if action in (ErrorAction.FENCED, ErrorAction.REFUSED):
             raise error
-        return verdict
+        return action
 
     # -- names of topics ---------------------------------------------------------------------------
 
@@ -362,10 +362,10 @@ class ReconcilingMember(GroupMember):
         )
 
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
         """What a refused commit means for the member, and the error for whoever commits."""
-        if verdict is Verdict.STALE_EPOCH and committer.member_id:
+        if action is ErrorAction.STALE_EPOCH and committer.member_id:
             self._due.set()  # brings the present one
             return None
         return self._not_a_member()

@@ -189,7 +189,7 @@ class Group:
                 await asyncio.sleep(0.02)
 
     async def finish(self) -> None:
-        """Have all that was written be processed, and all members leave; judge them."""
+        """Have all that was written be processed, and all members leave; action_for them."""
         self._stopping = True
         await self._writing
         try:
