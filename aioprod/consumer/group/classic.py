@@ -66,7 +66,7 @@ class ClassicMember(GroupMember):
             metadata,
             subscription,
             self._synced,
-            self._note,
+            self.note_problem,
         )
         self._heartbeats = Heartbeats(
             config, self._connections, self._state, self, self._keep_topics
@@ -231,7 +231,8 @@ class ClassicMember(GroupMember):
         if task is self._join_task:
             self._attend()
 
-    def _note(self, problem: KafkaError | None) -> None:
+    def note_problem(self, problem: KafkaError | None) -> None:
+        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`."""
         self.problem = problem
 
     def _synced(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a classic member's session, and hears of rebalances."""
+"""Sends the heartbeats of a classic member, which keep its session and report rebalances."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 
 
 class HeartbeatEvents(Protocol):
-    """Who hears what heartbeats find out."""
+    """What heartbeats report."""
 
-    problem: KafkaError | None
+    def note_problem(self, problem: KafkaError | None) -> None:
+        """Keep why the coordinator can't be reached; None if it can."""
 
     def heartbeat_said(self, action: ErrorAction, code: ErrorCode, generation: Generation) -> None:
-        """An answer to a heartbeat of this generation needs something to be done. After anything
-        but REJOIN there are no more heartbeats.
+        """The response to a heartbeat of this generation asks for an action. Heartbeats stop, except
+        after REJOIN.
         """
 
     def heartbeats_failed(self, error: KafkaError) -> None:
-        """There are no more heartbeats: trying again does not help."""
+        """Heartbeats have stopped because of an error that a retry does not solve."""
 
 
 class Heartbeats:
@@ -49,13 +50,13 @@ class Heartbeats:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, with the first one after a whole interval."""
+        """Begin; the first heartbeat follows after one interval."""
         self.stop()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-heartbeats")
         self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """End; what is under way stays without consequences."""
+        """End; the response to a heartbeat in flight is ignored."""
         if self._task is not None:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()
@@ -94,7 +95,7 @@ class Heartbeats:
                 ):
                     self._events.heartbeats_failed(error)
                     return
-                self._events.problem = error
+                self._events.note_problem(error)
                 failures += 1
                 continue
             code = ErrorCode.of(reply.error_code)
@@ -102,7 +103,7 @@ class Heartbeats:
             failures = (
                 failures + 1 if action in (ErrorAction.RETRY, ErrorAction.NEW_COORDINATOR) else 0
             )
-            self._events.problem = BrokerError(code, "Heartbeat") if failures else None
+            self._events.note_problem(BrokerError(code, "Heartbeat") if failures else None)
             if action is ErrorAction.NEW_COORDINATOR:
                 self._connections.forget_coordinator()
             elif action not in (ErrorAction.DONE, ErrorAction.RETRY):
