@@ -90,7 +90,7 @@ class Fetcher:
         self._in_flight: dict[TopicPartition, PartitionFetch] = {}
         self._ended = False
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def step(self, now: float) -> float:
         """Send what is due; return the loop time at which to call again at the latest."""

@@ -32,16 +32,16 @@ from aioprod.types import ConsumerGroupMetadata
 log = logging.getLogger(__name__)
 
 _SEVERAL_LEAVE_FROM = 3
-# Of the time for leaving, how much of it may be spent waiting for a rebalance that is under way.
+# The part of the close timeout that may be spent waiting for the end of a rebalance.
 _REBALANCE_SHARE = 0.5
 
 
 class ClassicMember(GroupMember):
     """See :class:`aioprod.consumer.membership.Membership`.
 
-    It joins in a task of its own. Before that, in the application's call, partitions are given up
-    (all of them in an eager group, those of topics that are not read any more in a cooperative
-    one); after it, again in a call, the new ones are taken over.
+    It joins in a separate task. Before that, inside a call of the application, it gives up
+    partitions: all in an eager group, those of topics that are not subscribed any more in a
+    cooperative one. After it, inside another call, it takes over the new ones.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class ClassicMember(GroupMember):
             config, self._connections, self._state, self, self._keep_topics
         )
         self._join_task: asyncio.Task[Joined | None] | None = None
-        self._joined: Joined | None = None  # an assignment that is not taken over yet
+        self._joined: Joined | None = None  # an assignment to take over
         self._leadership: Leadership | None = None
         self._rejoin_reason: str | None = None
-        self._prepared = False  # what had to be given up before joining has been
+        self._prepared = False  # partitions that had to be given up before joining are
         self._leaving: asyncio.Task[None] | None = None
-        self._present = Generation()  # the one that the assignment belongs to
+        self._present = Generation()  # of the present assignment
 
     @property
     def rebalancing(self) -> bool:
-        """Whether partitions are on their way."""
+        """Whether the group rebalances."""
         return self._in_group and (
             self._rejoin_reason is not None
             or self._joined is not None
@@ -92,19 +92,19 @@ class ClassicMember(GroupMember):
     def _is_lost(self) -> bool:
         return self._state.is_lost
 
-    # -- what the consumer tells -------------------------------------------------------------------
+    # -- news from the consumer --------------------------------------------------------------------
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """There is a new snapshot of the cluster: new topics for a pattern, and for the leader
-        other partitions of a topic.
+        """Take over a new snapshot: it may have new topics that match the pattern, and for the
+        leader new partitions.
         """
         super().metadata_changed(snapshot)
         if self._leadership is not None and self._leadership.is_outdated(snapshot):
             self._leadership = None
-            self._rejoin("the group's topics have other partitions now")
+            self._rejoin("the number of partitions of a topic has changed")
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this is, in the generation that the present assignment belongs to."""
+        """Return this member in the generation of its assignment."""
         return ConsumerGroupMetadata(
             self._connections.group_id,
             self._present.generation_id,
@@ -116,7 +116,7 @@ class ClassicMember(GroupMember):
         self._rejoin(reason)
 
     def _keep_topics(self) -> None:
-        """Metadata forgets topics that nobody asks for."""
+        """Keep the group's topics in the metadata, which forget unused ones."""
         for topic in (
             self._subscription.topics if self._leadership is None else self._leadership.topics
         ):
@@ -128,7 +128,7 @@ class ClassicMember(GroupMember):
             log.info("group %r: joining: %s", self._connections.group_id, reason)
         self._attend()
 
-    # -- in the application's own calls ------------------------------------------------------------
+    # -- inside calls of the application -----------------------------------------------------------
 
     async def _step(self, deadline: float) -> None:
         while True:
@@ -152,7 +152,7 @@ class ClassicMember(GroupMember):
                 return
 
     async def _prepare(self, deadline: float) -> bool:
-        """Give up what has to be given up before joining; returns whether that is done."""
+        """Give up partitions before joining; return whether that is done."""
         self._joined = None
         owned = self._partitions.owned
         if self._state.is_lost:
@@ -174,13 +174,13 @@ class ClassicMember(GroupMember):
         self._join_task.add_done_callback(self._tried_to_join)
 
     def _end_joining(self, task: asyncio.Task[Joined | None]) -> None:
-        """Look at what came of it. Raises what keeps this member from joining."""
+        """Take over the result of joining; raise its error."""
         self._join_task = None
         self._prepared = False
         self.problem = None
         if task.cancelled() or task.exception() is not None or task.result() is None:
-            # Whatever it still has may be others' by now.
-            self._rejoin_reason = self._rejoin_reason or "the last try has failed"
+            # Other members may have its partitions by now.
+            self._rejoin_reason = self._rejoin_reason or "the last attempt has failed"
             self._state.lose(keep_member_id=True)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, BrokerError) and error.code is ErrorCode.FENCED_INSTANCE_ID:
@@ -190,18 +190,18 @@ class ClassicMember(GroupMember):
         self._joined = None if task.cancelled() else task.result()
 
     async def _take_over(self, joined: Joined, deadline: float) -> bool:
-        """Have the partitions of an assignment; returns whether that is done."""
+        """Take over an assignment; return whether that is done."""
         if stray := {tp.topic for tp in joined.partitions} - joined.topics:
             self._joined = None
             self._rejoin(
-                "the leader gave partitions of topics that are not subscribed: "
+                "the leader assigned partitions of topics that are not subscribed: "
                 f"{', '.join(sorted(stray))}"
             )
             return True
         owned = self._partitions.owned
         if revoked := owned - joined.partitions:
             self._rejoin(
-                "partitions were taken from this member, others get them in the next rebalance"
+                "the assignment takes partitions from this member; other members get them next"
             )
             if not await self._revoke(revoked, deadline):
                 return False
@@ -219,7 +219,7 @@ class ClassicMember(GroupMember):
         elif joined.leadership is not None and joined.leadership.is_outdated(
             self._metadata.snapshot
         ):
-            self._rejoin("the group's topics have other partitions now")
+            self._rejoin("the number of partitions of a topic has changed")
         await self._partitions.assign(joined.partitions)
         return True
 
@@ -227,7 +227,7 @@ class ClassicMember(GroupMember):
 
     def _tried_to_join(self, task: asyncio.Task[Joined | None]) -> None:
         if not task.cancelled():
-            task.exception()  # raised in the application's call, if there is one
+            task.exception()  # raised in a call of the application
         if task is self._join_task:
             self._attend()
 
@@ -248,8 +248,8 @@ class ClassicMember(GroupMember):
             self._act(action, code, "Heartbeat")
 
     def heartbeats_failed(self, error: KafkaError) -> None:
-        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`. The application hears of
-        it once; then the member joins anew.
+        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`. The next call of the
+        application raises the error; then the member joins again.
         """
         self._pending_error = error
         self._lose(keep_member_id=True, reason=str(error))
@@ -276,17 +276,16 @@ class ClassicMember(GroupMember):
         if self._state.stage is JoinStage.UNJOINED:
             return
         log.warning(
-            "group %r: the application has not asked for records for "
-            "max_poll_interval_ms=%s, so this consumer leaves the group. Ask more often, "
-            "with smaller batches (max_poll_records), or raise the setting",
+            "group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. Process "
+            "fewer records between polls (max_poll_records), or increase max_poll_interval_ms",
             self._connections.group_id,
             self._config.max_poll_interval_ms,
         )
         generation = self._state.generation
         if self._join_task is not None:
             self._abandon_joining()
-        self._lose(keep_member_id=False, reason="records were not asked for in time")
-        # A static member's session runs out by itself.
+        self._lose(keep_member_id=False, reason="the application has not polled in time")
+        # A static member stays until its session times out.
         if self._config.group_instance_id is None:
             self._leaving = asyncio.get_running_loop().create_task(
                 self._tell_leaving(generation, "consumer poll timeout has expired"),
@@ -296,16 +295,14 @@ class ClassicMember(GroupMember):
     # -- commits -----------------------------------------------------------------------------------
 
     def committer(self, before: Committer | None = None) -> Committer:
-        """This member in its generation; somebody from outside where partitions were assigned by
-        hand.
-        """
+        """Return this member in its generation; no member if partitions were assigned."""
         if not self._in_group:
             return Committer()
         generation = self._state.generation
         now = Committer(
             generation.generation_id, generation.member_id, self._config.group_instance_id
         )
-        # In an eager group what was read belongs to the generation before, until the new assignment
+        # In an eager group the positions belong to the previous generation until the new assignment
         # is taken over.
         void = self._joined is not None and self._protocol is RebalanceProtocol.EAGER
         if self._state.stage is JoinStage.STABLE and before in (None, now) and not void:
@@ -315,11 +312,11 @@ class ClassicMember(GroupMember):
     def commit_refused(
         self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """What a refused commit means for the member, and the error for whoever commits."""
+        """Take over that a commit was refused, and return the error for the caller."""
         if committer.generation_id < 0:
             return CommitFailedError(
-                f"group {self._connections.group_id!r} has members, and this consumer, which "
-                f"uses assign(), is none of them ({code.name})"
+                f"group {self._connections.group_id!r} has members ({code.name}): a consumer with "
+                "assign() can't commit to it; use another group_id, or subscribe()"
             )
         generation = self._state.generation
         if (committer.generation_id, committer.member_id) != generation[:2]:
@@ -334,13 +331,12 @@ class ClassicMember(GroupMember):
         if rebalancing or self._state.joining:
             return RebalanceInProgressError(
                 f"group {self._connections.group_id!r} rebalances: offsets can't be "
-                "committed now; ask for records, then commit again"
+                "committed now; poll for records, then commit again"
             )
         return CommitFailedError(
-            f"group {self._connections.group_id!r} has gone on without this member, and "
-            "others have its partitions: offsets were not committed. "
-            "Mostly records were not asked for within "
-            f"max_poll_interval_ms={self._config.max_poll_interval_ms}"
+            f"group {self._connections.group_id!r} has rebalanced without this member: offsets "
+            "were not committed, and other members have its partitions. The usual reason is no poll "
+            f"within max_poll_interval_ms={self._config.max_poll_interval_ms}"
         )
 
     # -- the end -----------------------------------------------------------------------------------
@@ -350,11 +346,11 @@ class ClassicMember(GroupMember):
         await super()._give_up_partitions(deadline)
 
     async def _end_rebalance(self, deadline: float) -> None:
-        """Have a place in the group from which partitions can be given up.
+        """Wait for the end of a rebalance, so that offsets can be committed.
 
-        A cooperative member reads on while the group rebalances. What it has read since can be
-        committed only when that is over: before, the coordinator may be a generation further at any
-        moment, and refuse it.
+        A cooperative member continues to read while the group rebalances. Its offsets can be
+        committed only afterwards: until then the coordinator may move to the next generation at any
+        moment, and refuse the commit.
         """
         task = self._join_task
         if task is None:
@@ -387,7 +383,7 @@ class ClassicMember(GroupMember):
             await self._tell_leaving(generation, "the consumer is being closed")
 
     async def _tell_leaving(self, generation: Generation, reason: str) -> None:
-        """LeaveGroup; where that can't be had the end of the session does the same, later."""
+        """Send LeaveGroup; if that fails, the session timeout has the same effect later."""
         if not generation.member_id:
             return
         member = MemberIdentity(generation.member_id, self._config.group_instance_id, reason)
@@ -407,7 +403,11 @@ class ClassicMember(GroupMember):
                 self._connections.forget_coordinator()
                 await self._connections.ask(prepare)
         except KafkaError as error:
-            log.info("group %r: leaving could not be told: %s", self._connections.group_id, error)
+            log.info(
+                "group %r: LeaveGroup failed; other members wait for the session timeout: %s",
+                self._connections.group_id,
+                error,
+            )
 
     def _stop_tasks(self) -> None:
         self._heartbeats.stop()

@@ -23,8 +23,8 @@ class HeartbeatEvents(Protocol):
         """Keep why the coordinator can't be reached; None if it can."""
 
     def heartbeat_said(self, action: ErrorAction, code: ErrorCode, generation: Generation) -> None:
-        """The response to a heartbeat of this generation asks for an action. Heartbeats stop, except
-        after REJOIN.
+        """The response to a heartbeat of this generation asks for an action. Heartbeats stop,
+        except after REJOIN.
         """
 
     def heartbeats_failed(self, error: KafkaError) -> None:

@@ -36,7 +36,7 @@ A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 @pytest.mark.parametrize("api", GroupApi)
-def test_each_code_has_a_verdict_in_each_answer(api: GroupApi) -> None:
+def test_each_code_has_an_action_for_each_request(api: GroupApi) -> None:
     for code in ErrorCode:
         action = action_for(api, code)
         assert (action is ErrorAction.DONE) == (code is E.NONE)
@@ -206,5 +206,5 @@ def test_names_and_ids_of_topics() -> None:
     ids.learn({"t": A, "old": uuid.UUID(int=0)})
     assert (ids.name(A), ids.name(B), ids.name(uuid.UUID(int=0))) == ("t", None, None)
     assert ids.with_ids([("t", 1), ("u", 0)]) == {(A, 1)}
-    ids.learn({"t": B})  # made anew
+    ids.learn({"t": B})  # deleted and created again
     assert ids.with_ids([("t", 1)]) == {(B, 1)}
