@@ -145,7 +145,7 @@ class FetchResults:
         return True
 
     def _prefer(self, state: PartitionState, replica: int, now: float) -> None:
-        """Fetch from the follower that the leader has named instead of sending records (KIP-392)."""
+        """Fetch from the follower that the leader has named in place of records (KIP-392)."""
         state.preferred_replica = replica
         state.preferred_until = now + self._config.metadata_max_age_ms / 1000
         if replica not in self._metadata.snapshot.nodes:

@@ -335,7 +335,7 @@ class ClassicMember(GroupMember):
             )
         return CommitFailedError(
             f"group {self._connections.group_id!r} has rebalanced without this member: offsets "
-            "were not committed, and other members have its partitions. The usual reason is no poll "
+            "were not committed, and other members have its partitions. The usual cause is no poll "
             f"within max_poll_interval_ms={self._config.max_poll_interval_ms}"
         )
 

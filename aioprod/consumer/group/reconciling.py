@@ -374,7 +374,6 @@ class ReconcilingMember(GroupMember):
     def _not_a_member(self) -> CommitFailedError:
         return CommitFailedError(
             f"group {self._connections.group_id!r}: this consumer is not a member now: offsets "
-            "were not committed, and other members may have its partitions. The usual reason is no poll "
-            "within "
-            f"max_poll_interval_ms={self._config.max_poll_interval_ms}"
+            "were not committed, and other members may have its partitions. The usual cause is no "
+            f"poll within max_poll_interval_ms={self._config.max_poll_interval_ms}"
         )

@@ -36,7 +36,7 @@ class CooperativeStickyAssignor:
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return partitions by member id, without those that another member has to give up first."""
+        """Return partitions by member id, except those that another member has to give up."""
         claims: Claims = {
             member.member_id: (member.owned, _generation_of(member)) for member in members
         }
