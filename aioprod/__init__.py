@@ -7,7 +7,7 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 if _typing.TYPE_CHECKING:
     from aioprod._version import __version__ as __version__
     from aioprod.admin.admin import Admin
-    from aioprod.config.security import OAuthToken
+    from aioprod.config.tokens import OAuthToken
     from aioprod.consumer.consumer import Consumer
     from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
     from aioprod.consumer.state import ConsumerState, ConsumerStatus
@@ -195,7 +195,7 @@ _HOMES = {
     "MemberSubscription": "aioprod.consumer.group.assignors",
     "MetadataTimeoutError": "aioprod.errors",
     "NoOffsetError": "aioprod.errors",
-    "OAuthToken": "aioprod.config.security",
+    "OAuthToken": "aioprod.config.tokens",
     "OffsetAndMetadata": "aioprod.types",
     "OffsetAndTimestamp": "aioprod.types",
     "OffsetOutOfRangeError": "aioprod.errors",

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from aioprod.config.compression import CODECS
 from aioprod.config.plugins import close_plugins
-from aioprod.config.producer import ABSENT, CODECS, ProducerConfig, producer_arguments
+from aioprod.config.producer import ABSENT, ProducerConfig, producer_arguments
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver

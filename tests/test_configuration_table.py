@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from aioprod.config.producer import ABSENT, RENAMED, ProducerConfig, ProducerSettings
+from aioprod.config.keywords import ProducerSettings
+from aioprod.config.producer import ABSENT, RENAMED, ProducerConfig
 from aioprod.testing.jars import kafka_jars
 from aioprod.testing.java import find_java
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from aioprod import Admin, ConfigError
-from aioprod.config.admin import ADMIN, AdminSettings
-from aioprod.config.consumer import CONSUMER, ConsumerSettings
-from aioprod.config.kafka_properties import ClientSettings
+from aioprod.config.admin import ADMIN
+from aioprod.config.consumer import CONSUMER
+from aioprod.config.kafka_properties import SettingsTable
+from aioprod.config.keywords import AdminSettings, ConsumerSettings
 from aioprod.consumer.consumer import Consumer
 from aioprod.serialization import JsonDeserializer, StringDeserializer
 from aioprod.testing.jars import kafka_jars
@@ -55,7 +56,7 @@ def javas(kind: str) -> dict[str, str]:
     return dict(line.partition(" ")[::2] for line in lines)
 
 
-def ours(form: ClientSettings) -> dict[str, object]:
+def ours(form: SettingsTable) -> dict[str, object]:
     longer = {short: dotted for dotted, short in form.renamed.items()}
     return {
         longer.get(field.name, field.name.replace("_", ".")): field.default

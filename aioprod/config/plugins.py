@@ -31,7 +31,7 @@ class PluginLoader:
     def __init__(self) -> None:
         self.made: list[tuple[str, Any]] = []
 
-    def one(self, setting: str, given: Any) -> Any:
+    def load(self, setting: str, given: Any) -> Any:
         """The object for a setting: of a class one is made, of an import path too unless it leads
         to an object; others are used as they are.
 
@@ -51,7 +51,7 @@ class PluginLoader:
         self.made.append((setting, part))
         return part
 
-    def many(self, setting: str, given: Any) -> Any:
+    def load_all(self, setting: str, given: Any) -> Any:
         """The same for a list, or for text with commas."""
         if isinstance(given, str):
             given = [path for path in given.split(",") if path.strip()]
@@ -59,7 +59,7 @@ class PluginLoader:
             given = [given]
         if not isinstance(given, Iterable):
             return given
-        return [self.one(setting, item) for item in given]
+        return [self.load(setting, item) for item in given]
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Call ``configure`` of each object that was made here and has it.

@@ -12,7 +12,7 @@ from aioprod.arguments import (
     check_position,
     check_topics,
 )
-from aioprod.config.consumer import EARLIEST, LATEST, OffsetReset
+from aioprod.config.offset_reset import EARLIEST, LATEST, OffsetReset
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener
 from aioprod.errors import ConfigError, KafkaTimeoutError

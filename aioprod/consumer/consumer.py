@@ -19,8 +19,9 @@ from aioprod.arguments import (
 )
 from aioprod.cluster.home import bring_forward, weakly
 from aioprod.config.checks import check_names
-from aioprod.config.consumer import CONSUMER, ConsumerConfig, ConsumerSettings
+from aioprod.config.consumer import CONSUMER, ConsumerConfig
 from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.keywords import ConsumerSettings
 from aioprod.config.plugins import close_plugins
 from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.assignment import AssignmentCalls

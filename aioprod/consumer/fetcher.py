@@ -12,7 +12,9 @@ from functools import partial
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS, NONE, ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.offset_reset import NONE
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_sessions import Asked, FetchSession

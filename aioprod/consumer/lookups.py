@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import (

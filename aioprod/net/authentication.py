@@ -13,7 +13,8 @@ import secrets
 from typing import cast
 
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import READABLE_SECRETS, OAuthToken, TokenProvider
+from aioprod.config.security import READABLE_SECRETS
+from aioprod.config.tokens import OAuthToken, TokenProvider
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, KafkaError
 from aioprod.net.connection import Connection

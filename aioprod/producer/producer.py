@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.config.checks import check_names
-from aioprod.config.producer import ProducerConfig, ProducerSettings, producer_arguments
+from aioprod.config.keywords import ProducerSettings
+from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable
 
 from aioprod.config.plugins import import_object
-from aioprod.config.security import OAuthToken
+from aioprod.config.tokens import OAuthToken
 from aioprod.errors import ConfigError
 
 _SETTING = "sasl_oauth_token_provider"

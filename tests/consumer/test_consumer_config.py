@@ -15,7 +15,8 @@ import pytest
 import aioprod
 from aioprod import ConfigError, Consumer
 from aioprod.config.client import ClientConfig
-from aioprod.config.consumer import ConsumerConfig, ConsumerSettings
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.keywords import ConsumerSettings
 
 DOCS = Path(aioprod.__file__).parent.parent / "docs" / "consumer.md"
 OWN = {

@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aioprod import Producer
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
+from aioprod.config.tokens import OAuthToken
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net import authentication, reauthentication
 from aioprod.net.connection import Connection

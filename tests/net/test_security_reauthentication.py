@@ -14,7 +14,7 @@ import pytest
 
 from aioprod import Producer
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
+from aioprod.config.tokens import OAuthToken
 from aioprod.errors import AuthenticationError, BrokerConnectionError
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
+from aioprod.config.tokens import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,

@@ -15,7 +15,7 @@ import pytest
 from aioprod import Producer
 from aioprod.cluster.client import ClusterClient
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
+from aioprod.config.tokens import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect

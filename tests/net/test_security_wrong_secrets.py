@@ -18,7 +18,8 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
 from aioprod.config.redaction import is_secret
-from aioprod.config.security import OAuthToken, SecurityConfig
+from aioprod.config.security import SecurityConfig
+from aioprod.config.tokens import OAuthToken
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
 from aioprod.testing import BrokerSecurity, EmbeddedCluster

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from aioprod import Producer, ProducerInterceptor
-from aioprod.config.security import OAuthToken
+from aioprod.config.tokens import OAuthToken
 from aioprod.errors import AuthenticationError, ConfigError
 from aioprod.testing import BrokerSecurity
 from tests.user_code import user_plugin

@@ -9,7 +9,7 @@ import pytest
 
 from aioprod import Assignor, ConsumerInterceptor, ConsumerRecord, Producer, RebalanceListener
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
+from aioprod.config.tokens import OAuthToken
 from aioprod.errors import DeserializationError
 from aioprod.net.authentication import new_mechanism
 from aioprod.testing import EmbeddedCluster
