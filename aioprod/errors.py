@@ -43,6 +43,45 @@ from __future__ import annotations
 from aioprod.error_codes import ErrorCode
 from aioprod.types import Headers, TopicPartition
 
+__all__ = [
+    "AbortableTransactionError",
+    "AdminClosedError",
+    "AuthenticationError",
+    "BrokerConnectionError",
+    "BrokerError",
+    "BufferExhaustedError",
+    "CommitFailedError",
+    "ConcurrentUseError",
+    "ConfigError",
+    "ConsumerClosedError",
+    "ConsumerStateError",
+    "CorruptRecordError",
+    "DeliveryTimeoutError",
+    "DeserializationError",
+    "FatalProducerError",
+    "InvalidOffsetError",
+    "InvalidPartitionError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "LogTruncationError",
+    "MetadataTimeoutError",
+    "NoOffsetError",
+    "OffsetOutOfRangeError",
+    "ProducerClosedError",
+    "ProducerFencedError",
+    "ProtocolError",
+    "RebalanceInProgressError",
+    "RecordTooLargeError",
+    "RequestTimedOutError",
+    "SerializationError",
+    "TransactionAbortedError",
+    "TransactionStateError",
+    "UnsupportedVersionError",
+    "WakeupError",
+    "WrongEventLoopError",
+]
+
 
 class KafkaError(Exception):
     """Root of all errors of this library."""

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+__all__ = [
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "OAuthToken",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PreparedTransaction",
+    "ProducerRecord",
+    "RecordMetadata",
+    "SubscriptionPattern",
+    "TopicPartition",
+]
 
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
@@ -143,3 +157,26 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthToken:
+    """A token for SASL/OAUTHBEARER, as a token provider returns it (KIP-255).
+
+    Attributes:
+        value: the token, such as a JSON Web Token in its compact form.
+        extensions: names and values to send with the token (KIP-342).
+    """
+
+    value: str = field(repr=False)
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+TokenProvider = Callable[[], Awaitable[OAuthToken]]
+"""An async function without arguments. Clients call it for each new connection, and before a
+session expires.
+
+An error that it raises becomes the cause of an AuthenticationError; so does CancelledError unless
+the client cancels the call, because it closes or no longer needs the connection.
+KeyboardInterrupt and SystemExit are also raised by the event loop.
+"""

@@ -84,7 +84,7 @@ from typing import Any, TypedDict
 
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
-from aioprod.config.tokens import TokenProvider
+from aioprod.types import TokenProvider
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
 from aioprod.metrics import ProducerObserver
 from aioprod.serialization import Deserializer, Serializer
@@ -123,30 +123,31 @@ def docstring(summary: str, settings: Section) -> str:
     """Write the docstring of a configuration class, with all its settings."""
     lines = [f'    """{summary}', "", "    Attributes:"]
     for setting in settings.values():
-        text = f"{setting.name}: {setting.meaning} {_facts(setting)}"
-        lines += textwrap.wrap(
-            text.replace("`", "``"),
-            _WIDTH,
-            initial_indent=" " * 8,
-            subsequent_indent=" " * 12,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _wrapped(f"{setting.name}: {setting.meaning}", " " * 8)
+        lines += _wrapped(_facts(setting), " " * 12)
     lines += ["", "    Raises:", "        ConfigError: if a setting is invalid."]
     return "\n".join([*lines, '    """', ""])
 
 
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text.replace("`", "``"),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _facts(setting: Setting) -> str:
-    default = "" if setting.hidden else f"default `{setting.shown_default or _default(setting)}`"
-    values = _values(setting)
-    kafka = "not in Kafka" if setting.kafka_name is None else f"Kafka: `{setting.dotted_name}`"
-    since = f"since {setting.since}" if setting.since else ""
-    facts = "; ".join(fact for fact in (values, default, kafka, since) if fact)
-    return f"({facts[0].upper()}{facts[1:]}.)" if not facts.startswith("`") else f"({facts}.)"
-
-
-def _values(setting: Setting) -> str:
-    return f"{setting.values} {setting.unit}".strip() if setting.values else setting.unit
+    kafka = "Not in Kafka."
+    if setting.kafka_name is not None:
+        since = f" (since {setting.since})" if setting.since else ""
+        kafka = f"Kafka: `{setting.dotted_name}`{since}."
+    default = f"`{setting.shown_default or _default(setting)}` {setting.unit}".strip()
+    values = f"; allowed: {setting.values}" if setting.values else ""
+    return f"{kafka} Default: {default}{values}."
 
 
 def _default(setting: Setting) -> str:
@@ -185,7 +186,8 @@ def keywords() -> str:
         ("ConsumerSettings", "ClientSettings", ":class:`aioprod.Consumer`", consumer.CONSUMER_ONLY),
         ("AdminSettings", "ClientSettings", ":class:`aioprod.Admin`", admin.ADMIN_ONLY),
     ):
-        text += f'\n\nclass {name}({base}, total=False):\n    """The keyword arguments of {what}."""\n\n'
+        text += f"\n\nclass {name}({base}, total=False):\n"
+        text += f'    """The keyword arguments of {what}."""\n\n'
         inherited = client.CONNECTIONS if base == "ClientSettings" else {}
         for setting in settings.values():
             # The clients have a parameter of their own for the servers.
@@ -205,9 +207,10 @@ def table(settings: Section) -> str:
         elif setting.kafka_name:
             meaning = f"`{setting.name}`. {meaning}"
         if setting.since:
-            meaning += f" Since {setting.since}."
+            meaning += f" Since Kafka {setting.since}."
         default = setting.shown_default or _default(setting)
-        cells = (f"`{name}`", f"`{default}`", _values(setting), meaning)
+        values = ", ".join(filter(None, (setting.unit, setting.values)))
+        cells = (f"`{name}`", f"`{default}`", values, meaning)
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -243,7 +246,7 @@ def with_tables(page: str) -> str:
     def replaced(found: re.Match[str]) -> str:
         name = found[2]
         text = unsupported_table() if name == "unsupported" else table(_TABLES[name])
-        return f"{found[1]}\n{text}<!-- end -->"
+        return f"{found[1]}\n\n{text}\n<!-- end -->"
 
     return re.sub(
         r"(<!-- settings: ([\w-]+) -->)\n.*?<!-- end -->", replaced, page, flags=re.DOTALL

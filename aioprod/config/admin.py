@@ -17,84 +17,98 @@ class AdminConfig(ClientConfig):
     """The settings of an admin client.
 
     Attributes:
-        security_protocol: Protocol of the connections to brokers. (``PLAINTEXT``, ``SSL``,
-            ``SASL_PLAINTEXT``, ``SASL_SSL``; default ``"PLAINTEXT"``; Kafka:
-            ``security.protocol``.)
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings. (Not in
-            Kafka.)
+        security_protocol: Protocol of the connections to brokers.
+            Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
+            ``SASL_PLAINTEXT``, ``SASL_SSL``.
+        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+            Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
-            certificates that the system trusts. (Default ``None``; Kafka:
-            ``ssl.truststore.location``; since Kafka 2.7 (PEM, KIP-651).)
+            certificates that the system trusts.
+            Kafka: ``ssl.truststore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_keystore_location: PEM file with the private key and certificate chain of the client,
-            for mutual TLS. (Default ``None``; Kafka: ``ssl.keystore.location``; since Kafka 2.7
-            (PEM, KIP-651).)
+            for mutual TLS.
+            Kafka: ``ssl.keystore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_key_password: Password of the private key in ``ssl_keystore_location``, if the key is
-            encrypted. (Kafka: ``ssl.key.password``.)
+            encrypted.
+            Kafka: ``ssl.key.password``. Default: ``None``.
         ssl_endpoint_identification_algorithm: Whether the certificate of a broker must name its
-            host; ``""`` skips this check. (``https`` or ``""``; default ``"https"``; Kafka:
-            ``ssl.endpoint.identification.algorithm``.)
+            host; ``""`` skips this check.
+            Kafka: ``ssl.endpoint.identification.algorithm``. Default: ``"https"``; allowed:
+            ``https`` or ``""``.
         sasl_mechanism: SASL mechanism, required if ``security_protocol`` is ``SASL_PLAINTEXT`` or
-            ``SASL_SSL``. The default of Java is ``GSSAPI``. (``PLAIN``, ``SCRAM-SHA-256``,
-            ``SCRAM-SHA-512``, ``OAUTHBEARER``; default ``None``; Kafka: ``sasl.mechanism``.)
-        sasl_username: User name for PLAIN and SCRAM. (Default ``None``; not in Kafka.)
-        sasl_password: Password for PLAIN and SCRAM. (Not in Kafka.)
+            ``SASL_SSL``. The default of Java is ``GSSAPI``.
+            Kafka: ``sasl.mechanism``. Default: ``None``; allowed: ``PLAIN``, ``SCRAM-SHA-256``,
+            ``SCRAM-SHA-512``, ``OAUTHBEARER``.
+        sasl_username: User name for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
+        sasl_password: Password for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
-            and ``sasl_password``. (Kafka: ``sasl.jaas.config``; since Kafka 0.10.2 (KIP-85).)
+            and ``sasl_password``.
+            Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
-            ``from_config`` also takes its import path. (Not in Kafka.)
+            ``from_config`` also takes its import path.
+            Not in Kafka. Default: ``None``.
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
-            text separated by commas. Java has no default. (Default ``("localhost:9092",)``; Kafka:
-            ``bootstrap.servers``.)
+            text separated by commas. Java has no default.
+            Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.
         client_id: Name of the client in the logs, metrics and quotas of brokers. Without it, the
-            kind of client and ``transactional_id``, ``group_id`` or a counter. (Default
-            ``"aioprod-producer-N"``; Kafka: ``client.id``.)
+            kind of client and ``transactional_id``, ``group_id`` or a counter.
+            Kafka: ``client.id``. Default: ``"aioprod-producer-N"``.
         request_timeout_ms: Longest wait for the response to a request. Then the connection is
-            closed, and the request is retried if possible. (At least 1 ms; default ``30_000``;
-            Kafka: ``request.timeout.ms``.)
+            closed, and the request is retried if possible.
+            Kafka: ``request.timeout.ms``. Default: ``30_000`` ms; allowed: at least 1.
         retry_backoff_ms: Wait before the first retry of a request. It doubles with each failure,
-            and varies by 20 %. (At least 0 ms; default ``100``; Kafka: ``retry.backoff.ms``.)
-        retry_backoff_max_ms: Longest wait before a retry. (At least 0 ms; default ``1_000``; Kafka:
-            ``retry.backoff.max.ms``; since Kafka 3.7 (KIP-580).)
+            and varies by 20 %.
+            Kafka: ``retry.backoff.ms``. Default: ``100`` ms; allowed: at least 0.
+        retry_backoff_max_ms: Longest wait before a retry.
+            Kafka: ``retry.backoff.max.ms`` (since 3.7, KIP-580). Default: ``1_000`` ms; allowed: at
+            least 0.
         reconnect_backoff_ms: Wait before the client connects to a broker again. It doubles with
-            each failure, and varies by 20 %. (At least 0 ms; default ``50``; Kafka:
-            ``reconnect.backoff.ms``.)
-        reconnect_backoff_max_ms: Longest wait before the client connects to a broker again. (At
-            least 0 ms; default ``1_000``; Kafka: ``reconnect.backoff.max.ms``; since Kafka 0.11
-            (KIP-144).)
-        metadata_max_age_ms: Age at which metadata is refreshed, even without an error. (At least 1
-            ms; default ``300_000``; Kafka: ``metadata.max.age.ms``.)
+            each failure, and varies by 20 %.
+            Kafka: ``reconnect.backoff.ms``. Default: ``50`` ms; allowed: at least 0.
+        reconnect_backoff_max_ms: Longest wait before the client connects to a broker again.
+            Kafka: ``reconnect.backoff.max.ms`` (since 0.11, KIP-144). Default: ``1_000`` ms;
+            allowed: at least 0.
+        metadata_max_age_ms: Age at which metadata is refreshed, even without an error.
+            Kafka: ``metadata.max.age.ms``. Default: ``300_000`` ms; allowed: at least 1.
         metadata_max_idle_ms: Time after which the metadata of an unused topic is dropped. Java has
-            it for producers only. (At least 5,000 ms; default ``300_000``; Kafka:
-            ``metadata.max.idle.ms``; since Kafka 2.5 (KIP-526).)
-        connections_max_idle_ms: Time after which an unused connection is closed. (At least 1 ms;
-            default ``300_000``; Kafka: ``connections.max.idle.ms``.)
+            it for producers only.
+            Kafka: ``metadata.max.idle.ms`` (since 2.5, KIP-526). Default: ``300_000`` ms; allowed:
+            at least 5,000.
+        connections_max_idle_ms: Time after which an unused connection is closed.
+            Kafka: ``connections.max.idle.ms``. Default: ``300_000`` ms; allowed: at least 1.
         socket_connection_setup_timeout_ms: Longest wait for a connection, including TLS and SASL.
-            It doubles with each failure. (At least 1 ms; default ``10_000``; Kafka:
-            ``socket.connection.setup.timeout.ms``; since Kafka 2.7 (KIP-601).)
-        socket_connection_setup_timeout_max_ms: Longest wait for a connection after failures. (At
-            least 1 ms; default ``30_000``; Kafka: ``socket.connection.setup.timeout.max.ms``; since
-            Kafka 2.7 (KIP-601).)
+            It doubles with each failure.
+            Kafka: ``socket.connection.setup.timeout.ms`` (since 2.7, KIP-601). Default: ``10_000``
+            ms; allowed: at least 1.
+        socket_connection_setup_timeout_max_ms: Longest wait for a connection after failures.
+            Kafka: ``socket.connection.setup.timeout.max.ms`` (since 2.7, KIP-601). Default:
+            ``30_000`` ms; allowed: at least 1.
         send_buffer_bytes: Send buffer of a socket; -1 for the default of the system. The default of
-            Java is 131,072. (At least -1 bytes; default ``-1``; Kafka: ``send.buffer.bytes``.)
+            Java is 131,072.
+            Kafka: ``send.buffer.bytes``. Default: ``-1`` bytes; allowed: at least -1.
         receive_buffer_bytes: Receive buffer of a socket; -1 for the default of the system. The
-            default of Java is 32,768 for producers and 65,536 for other clients. (At least -1
-            bytes; default ``-1``; Kafka: ``receive.buffer.bytes``.)
+            default of Java is 32,768 for producers and 65,536 for other clients.
+            Kafka: ``receive.buffer.bytes``. Default: ``-1`` bytes; allowed: at least -1.
         client_dns_lookup: ``use_all_dns_ips`` tries all addresses of a host name.
             ``resolve_canonical_bootstrap_servers_only`` also replaces each bootstrap server by the
-            canonical names of its addresses. (``use_all_dns_ips``,
-            ``resolve_canonical_bootstrap_servers_only``; default ``"use_all_dns_ips"``; Kafka:
-            ``client.dns.lookup``; since Kafka 2.1 (KIP-302).)
+            canonical names of its addresses.
+            Kafka: ``client.dns.lookup`` (since 2.1, KIP-302). Default: ``"use_all_dns_ips"``;
+            allowed: ``use_all_dns_ips``, ``resolve_canonical_bootstrap_servers_only``.
         metadata_recovery_strategy: ``rebootstrap`` connects to ``bootstrap_servers`` again if no
-            known broker is available; ``none`` retries the known brokers. (``rebootstrap``,
-            ``none``; default ``"rebootstrap"``; Kafka: ``metadata.recovery.strategy``; since Kafka
-            3.8 (KIP-899).)
+            known broker is available; ``none`` retries the known brokers.
+            Kafka: ``metadata.recovery.strategy`` (since 3.8, KIP-899). Default: ``"rebootstrap"``;
+            allowed: ``rebootstrap``, ``none``.
         metadata_recovery_rebootstrap_trigger_ms: Time without metadata after which ``rebootstrap``
-            connects to ``bootstrap_servers`` again. (At least 0 ms; default ``300_000``; Kafka:
-            ``metadata.recovery.rebootstrap.trigger.ms``; since Kafka 4.0 (KIP-1102).)
+            connects to ``bootstrap_servers`` again.
+            Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
+            ``300_000`` ms; allowed: at least 0.
         default_api_timeout_ms: Timeout of calls without their own ``timeout_ms``, including
-            retries. (At least 1 ms; default ``60_000``; Kafka: ``default.api.timeout.ms``; since
-            Kafka 2.5 (KIP-533).)
+            retries.
+            Kafka: ``default.api.timeout.ms`` (since 2.5, KIP-533). Default: ``60_000`` ms; allowed:
+            at least 1.
 
     Raises:
         ConfigError: if a setting is invalid.

@@ -23,155 +23,175 @@ class ConsumerConfig(ClientConfig):
     """The settings of a consumer.
 
     Attributes:
-        security_protocol: Protocol of the connections to brokers. (``PLAINTEXT``, ``SSL``,
-            ``SASL_PLAINTEXT``, ``SASL_SSL``; default ``"PLAINTEXT"``; Kafka:
-            ``security.protocol``.)
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings. (Not in
-            Kafka.)
+        security_protocol: Protocol of the connections to brokers.
+            Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
+            ``SASL_PLAINTEXT``, ``SASL_SSL``.
+        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+            Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
-            certificates that the system trusts. (Default ``None``; Kafka:
-            ``ssl.truststore.location``; since Kafka 2.7 (PEM, KIP-651).)
+            certificates that the system trusts.
+            Kafka: ``ssl.truststore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_keystore_location: PEM file with the private key and certificate chain of the client,
-            for mutual TLS. (Default ``None``; Kafka: ``ssl.keystore.location``; since Kafka 2.7
-            (PEM, KIP-651).)
+            for mutual TLS.
+            Kafka: ``ssl.keystore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_key_password: Password of the private key in ``ssl_keystore_location``, if the key is
-            encrypted. (Kafka: ``ssl.key.password``.)
+            encrypted.
+            Kafka: ``ssl.key.password``. Default: ``None``.
         ssl_endpoint_identification_algorithm: Whether the certificate of a broker must name its
-            host; ``""`` skips this check. (``https`` or ``""``; default ``"https"``; Kafka:
-            ``ssl.endpoint.identification.algorithm``.)
+            host; ``""`` skips this check.
+            Kafka: ``ssl.endpoint.identification.algorithm``. Default: ``"https"``; allowed:
+            ``https`` or ``""``.
         sasl_mechanism: SASL mechanism, required if ``security_protocol`` is ``SASL_PLAINTEXT`` or
-            ``SASL_SSL``. The default of Java is ``GSSAPI``. (``PLAIN``, ``SCRAM-SHA-256``,
-            ``SCRAM-SHA-512``, ``OAUTHBEARER``; default ``None``; Kafka: ``sasl.mechanism``.)
-        sasl_username: User name for PLAIN and SCRAM. (Default ``None``; not in Kafka.)
-        sasl_password: Password for PLAIN and SCRAM. (Not in Kafka.)
+            ``SASL_SSL``. The default of Java is ``GSSAPI``.
+            Kafka: ``sasl.mechanism``. Default: ``None``; allowed: ``PLAIN``, ``SCRAM-SHA-256``,
+            ``SCRAM-SHA-512``, ``OAUTHBEARER``.
+        sasl_username: User name for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
+        sasl_password: Password for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
-            and ``sasl_password``. (Kafka: ``sasl.jaas.config``; since Kafka 0.10.2 (KIP-85).)
+            and ``sasl_password``.
+            Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
-            ``from_config`` also takes its import path. (Not in Kafka.)
+            ``from_config`` also takes its import path.
+            Not in Kafka. Default: ``None``.
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
-            text separated by commas. Java has no default. (Default ``("localhost:9092",)``; Kafka:
-            ``bootstrap.servers``.)
+            text separated by commas. Java has no default.
+            Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.
         client_id: Name of the client in the logs, metrics and quotas of brokers. Without it, the
-            kind of client and ``transactional_id``, ``group_id`` or a counter. (Default
-            ``"aioprod-producer-N"``; Kafka: ``client.id``.)
+            kind of client and ``transactional_id``, ``group_id`` or a counter.
+            Kafka: ``client.id``. Default: ``"aioprod-producer-N"``.
         request_timeout_ms: Longest wait for the response to a request. Then the connection is
-            closed, and the request is retried if possible. (At least 1 ms; default ``30_000``;
-            Kafka: ``request.timeout.ms``.)
+            closed, and the request is retried if possible.
+            Kafka: ``request.timeout.ms``. Default: ``30_000`` ms; allowed: at least 1.
         retry_backoff_ms: Wait before the first retry of a request. It doubles with each failure,
-            and varies by 20 %. (At least 0 ms; default ``100``; Kafka: ``retry.backoff.ms``.)
-        retry_backoff_max_ms: Longest wait before a retry. (At least 0 ms; default ``1_000``; Kafka:
-            ``retry.backoff.max.ms``; since Kafka 3.7 (KIP-580).)
+            and varies by 20 %.
+            Kafka: ``retry.backoff.ms``. Default: ``100`` ms; allowed: at least 0.
+        retry_backoff_max_ms: Longest wait before a retry.
+            Kafka: ``retry.backoff.max.ms`` (since 3.7, KIP-580). Default: ``1_000`` ms; allowed: at
+            least 0.
         reconnect_backoff_ms: Wait before the client connects to a broker again. It doubles with
-            each failure, and varies by 20 %. (At least 0 ms; default ``50``; Kafka:
-            ``reconnect.backoff.ms``.)
-        reconnect_backoff_max_ms: Longest wait before the client connects to a broker again. (At
-            least 0 ms; default ``1_000``; Kafka: ``reconnect.backoff.max.ms``; since Kafka 0.11
-            (KIP-144).)
-        metadata_max_age_ms: Age at which metadata is refreshed, even without an error. (At least 1
-            ms; default ``300_000``; Kafka: ``metadata.max.age.ms``.)
+            each failure, and varies by 20 %.
+            Kafka: ``reconnect.backoff.ms``. Default: ``50`` ms; allowed: at least 0.
+        reconnect_backoff_max_ms: Longest wait before the client connects to a broker again.
+            Kafka: ``reconnect.backoff.max.ms`` (since 0.11, KIP-144). Default: ``1_000`` ms;
+            allowed: at least 0.
+        metadata_max_age_ms: Age at which metadata is refreshed, even without an error.
+            Kafka: ``metadata.max.age.ms``. Default: ``300_000`` ms; allowed: at least 1.
         metadata_max_idle_ms: Time after which the metadata of an unused topic is dropped. Java has
-            it for producers only. (At least 5,000 ms; default ``300_000``; Kafka:
-            ``metadata.max.idle.ms``; since Kafka 2.5 (KIP-526).)
-        connections_max_idle_ms: Time after which an unused connection is closed. (At least 1 ms;
-            default ``540_000``; Kafka: ``connections.max.idle.ms``.)
+            it for producers only.
+            Kafka: ``metadata.max.idle.ms`` (since 2.5, KIP-526). Default: ``300_000`` ms; allowed:
+            at least 5,000.
+        connections_max_idle_ms: Time after which an unused connection is closed.
+            Kafka: ``connections.max.idle.ms``. Default: ``540_000`` ms; allowed: at least 1.
         socket_connection_setup_timeout_ms: Longest wait for a connection, including TLS and SASL.
-            It doubles with each failure. (At least 1 ms; default ``10_000``; Kafka:
-            ``socket.connection.setup.timeout.ms``; since Kafka 2.7 (KIP-601).)
-        socket_connection_setup_timeout_max_ms: Longest wait for a connection after failures. (At
-            least 1 ms; default ``30_000``; Kafka: ``socket.connection.setup.timeout.max.ms``; since
-            Kafka 2.7 (KIP-601).)
+            It doubles with each failure.
+            Kafka: ``socket.connection.setup.timeout.ms`` (since 2.7, KIP-601). Default: ``10_000``
+            ms; allowed: at least 1.
+        socket_connection_setup_timeout_max_ms: Longest wait for a connection after failures.
+            Kafka: ``socket.connection.setup.timeout.max.ms`` (since 2.7, KIP-601). Default:
+            ``30_000`` ms; allowed: at least 1.
         send_buffer_bytes: Send buffer of a socket; -1 for the default of the system. The default of
-            Java is 131,072. (At least -1 bytes; default ``-1``; Kafka: ``send.buffer.bytes``.)
+            Java is 131,072.
+            Kafka: ``send.buffer.bytes``. Default: ``-1`` bytes; allowed: at least -1.
         receive_buffer_bytes: Receive buffer of a socket; -1 for the default of the system. The
-            default of Java is 32,768 for producers and 65,536 for other clients. (At least -1
-            bytes; default ``-1``; Kafka: ``receive.buffer.bytes``.)
+            default of Java is 32,768 for producers and 65,536 for other clients.
+            Kafka: ``receive.buffer.bytes``. Default: ``-1`` bytes; allowed: at least -1.
         client_dns_lookup: ``use_all_dns_ips`` tries all addresses of a host name.
             ``resolve_canonical_bootstrap_servers_only`` also replaces each bootstrap server by the
-            canonical names of its addresses. (``use_all_dns_ips``,
-            ``resolve_canonical_bootstrap_servers_only``; default ``"use_all_dns_ips"``; Kafka:
-            ``client.dns.lookup``; since Kafka 2.1 (KIP-302).)
+            canonical names of its addresses.
+            Kafka: ``client.dns.lookup`` (since 2.1, KIP-302). Default: ``"use_all_dns_ips"``;
+            allowed: ``use_all_dns_ips``, ``resolve_canonical_bootstrap_servers_only``.
         metadata_recovery_strategy: ``rebootstrap`` connects to ``bootstrap_servers`` again if no
-            known broker is available; ``none`` retries the known brokers. (``rebootstrap``,
-            ``none``; default ``"rebootstrap"``; Kafka: ``metadata.recovery.strategy``; since Kafka
-            3.8 (KIP-899).)
+            known broker is available; ``none`` retries the known brokers.
+            Kafka: ``metadata.recovery.strategy`` (since 3.8, KIP-899). Default: ``"rebootstrap"``;
+            allowed: ``rebootstrap``, ``none``.
         metadata_recovery_rebootstrap_trigger_ms: Time without metadata after which ``rebootstrap``
-            connects to ``bootstrap_servers`` again. (At least 0 ms; default ``300_000``; Kafka:
-            ``metadata.recovery.rebootstrap.trigger.ms``; since Kafka 4.0 (KIP-1102).)
-        group_id: Consumer group. Without it, the consumer commits nothing. (Default ``None``;
-            Kafka: ``group.id``.)
+            connects to ``bootstrap_servers`` again.
+            Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
+            ``300_000`` ms; allowed: at least 0.
+        group_id: Consumer group. Without it, the consumer commits nothing.
+            Kafka: ``group.id``. Default: ``None``.
         group_instance_id: Name that makes this consumer a static member: it keeps its partitions if
-            it restarts within ``session_timeout_ms``. Requires ``group_id``. (Default ``None``;
-            Kafka: ``group.instance.id``; since Kafka 2.3 (KIP-345).)
+            it restarts within ``session_timeout_ms``. Requires ``group_id``.
+            Kafka: ``group.instance.id`` (since 2.3, KIP-345). Default: ``None``.
         group_protocol: Group protocol; ``consumer`` is the one of KIP-848, in which the broker
-            assigns partitions. (``classic``, ``consumer``; default ``"classic"``; Kafka:
-            ``group.protocol``; since Kafka 4.0 (KIP-848).)
+            assigns partitions.
+            Kafka: ``group.protocol`` (since 4.0, KIP-848). Default: ``"classic"``; allowed:
+            ``classic``, ``consumer``.
         group_remote_assignor: Assignor of the broker, for ``group_protocol=consumer``. Without it,
-            the broker chooses. (Default ``None``; Kafka: ``group.remote.assignor``; since Kafka 4.0
-            (KIP-848).)
+            the broker chooses.
+            Kafka: ``group.remote.assignor`` (since 4.0, KIP-848). Default: ``None``.
         partition_assignment_strategy: Assignors, in order of preference: ``range``, ``roundrobin``,
             ``sticky``, ``cooperative-sticky``, or ``Assignor`` objects. For
-            ``group_protocol=classic``. (Default ``("range", "cooperative-sticky")``; Kafka:
-            ``partition.assignment.strategy``.)
+            ``group_protocol=classic``.
+            Kafka: ``partition.assignment.strategy``. Default: ``("range", "cooperative-sticky")``.
         session_timeout_ms: Time without a heartbeat after which the broker removes a member from
-            its group. For ``group_protocol=classic``. (At least 1 ms; default ``45_000``; Kafka:
-            ``session.timeout.ms``.)
+            its group. For ``group_protocol=classic``.
+            Kafka: ``session.timeout.ms``. Default: ``45_000`` ms; allowed: at least 1.
         heartbeat_interval_ms: Time between heartbeats; must be below ``session_timeout_ms``. For
-            ``group_protocol=classic``. (At least 1 ms; default ``3_000``; Kafka:
-            ``heartbeat.interval.ms``.)
+            ``group_protocol=classic``.
+            Kafka: ``heartbeat.interval.ms``. Default: ``3_000`` ms; allowed: at least 1.
         max_poll_interval_ms: Longest time between two calls for records. Then the consumer leaves
-            its group until the next call. (At least 1 ms; default ``300_000``; Kafka:
-            ``max.poll.interval.ms``; since Kafka 0.10.1 (KIP-62).)
+            its group until the next call.
+            Kafka: ``max.poll.interval.ms`` (since 0.10.1, KIP-62). Default: ``300_000`` ms;
+            allowed: at least 1.
         max_poll_records: Largest number of records that ``getmany`` returns, unless the call sets
-            ``max_records``. (At least 1; default ``500``; Kafka: ``max.poll.records``; since Kafka
-            0.10 (KIP-41).)
-        enable_auto_commit: Whether positions are committed automatically. (True or False; default
-            ``True``; Kafka: ``enable.auto.commit``.)
-        auto_commit_interval_ms: Time between automatic commits. (At least 0 ms; default ``5_000``;
-            Kafka: ``auto.commit.interval.ms``.)
+            ``max_records``.
+            Kafka: ``max.poll.records`` (since 0.10, KIP-41). Default: ``500``; allowed: at least 1.
+        enable_auto_commit: Whether positions are committed automatically.
+            Kafka: ``enable.auto.commit``. Default: ``True``.
+        auto_commit_interval_ms: Time between automatic commits.
+            Kafka: ``auto.commit.interval.ms``. Default: ``5_000`` ms; allowed: at least 0.
         auto_offset_reset: Where to start without a valid offset: ``earliest``, ``latest``, ``none``
-            (raise an error), or ``by_duration:PT1H`` (Kafka 4.0, KIP-1106). (``earliest``,
-            ``latest``, ``none``, ``by_duration:`` with an ISO 8601 duration; default ``"latest"``;
-            Kafka: ``auto.offset.reset``.)
+            (raise an error), or ``by_duration:PT1H`` (Kafka 4.0, KIP-1106).
+            Kafka: ``auto.offset.reset``. Default: ``"latest"``; allowed: ``earliest``, ``latest``,
+            ``none``, ``by_duration:`` with an ISO 8601 duration.
         fetch_min_bytes: Size of data that a broker waits for before it responds, up to
-            ``fetch_max_wait_ms``. (At least 0 bytes; default ``1``; Kafka: ``fetch.min.bytes``.)
-        fetch_max_bytes: Largest size of a response. A larger first batch is still returned. (At
-            least 1 bytes; default ``52_428_800``; Kafka: ``fetch.max.bytes``; since Kafka 0.10.1
-            (KIP-74).)
+            ``fetch_max_wait_ms``.
+            Kafka: ``fetch.min.bytes``. Default: ``1`` bytes; allowed: at least 0.
+        fetch_max_bytes: Largest size of a response. A larger first batch is still returned.
+            Kafka: ``fetch.max.bytes`` (since 0.10.1, KIP-74). Default: ``52_428_800`` bytes;
+            allowed: at least 1.
         fetch_max_wait_ms: Longest time that a broker waits for ``fetch_min_bytes``; must be below
-            ``request_timeout_ms``. (At least 0 ms; default ``500``; Kafka: ``fetch.max.wait.ms``.)
+            ``request_timeout_ms``.
+            Kafka: ``fetch.max.wait.ms``. Default: ``500`` ms; allowed: at least 0.
         max_partition_fetch_bytes: Largest size of the data of a partition in a response. A larger
-            first batch is still returned. (At least 1 bytes; default ``1_048_576``; Kafka:
-            ``max.partition.fetch.bytes``.)
+            first batch is still returned.
+            Kafka: ``max.partition.fetch.bytes``. Default: ``1_048_576`` bytes; allowed: at least 1.
         max_buffered_bytes: Largest size of all batches that are requested, or fetched and not yet
-            returned to the application. Java limits single responses only. (At least 1 bytes;
-            default ``67_108_864``; not in Kafka.)
+            returned to the application. Java limits single responses only.
+            Not in Kafka. Default: ``67_108_864`` bytes; allowed: at least 1.
         isolation_level: ``read_committed`` skips records of transactions that are open or aborted.
-            (``read_uncommitted``, ``read_committed``; default ``"read_uncommitted"``; Kafka:
-            ``isolation.level``; since Kafka 0.11 (KIP-98).)
-        check_crcs: Whether the checksum of each batch is verified before it is read. (True or
-            False; default ``True``; Kafka: ``check.crcs``.)
+            Kafka: ``isolation.level`` (since 0.11, KIP-98). Default: ``"read_uncommitted"``;
+            allowed: ``read_uncommitted``, ``read_committed``.
+        check_crcs: Whether the checksum of each batch is verified before it is read.
+            Kafka: ``check.crcs``. Default: ``True``.
         client_rack: Rack of this consumer. Brokers may then name a closer replica to read from.
-            (Default ``""``; Kafka: ``client.rack``; since Kafka 2.4 (KIP-392).)
+            Kafka: ``client.rack`` (since 2.4, KIP-392). Default: ``""``.
         allow_auto_create_topics: Whether a request for the metadata of an unknown topic may create
-            it. (True or False; default ``True``; Kafka: ``allow.auto.create.topics``; since Kafka
-            2.3 (KIP-361).)
+            it.
+            Kafka: ``allow.auto.create.topics`` (since 2.3, KIP-361). Default: ``True``.
         exclude_internal_topics: Whether patterns and ``topics()`` exclude internal topics of Kafka.
-            (True or False; default ``True``; Kafka: ``exclude.internal.topics``.)
+            Kafka: ``exclude.internal.topics``. Default: ``True``.
         default_api_timeout_ms: Timeout of calls without their own, such as ``position`` and
-            ``commit``. (At least 1 ms; default ``60_000``; Kafka: ``default.api.timeout.ms``; since
-            Kafka 2.0 (KIP-266).)
+            ``commit``.
+            Kafka: ``default.api.timeout.ms`` (since 2.0, KIP-266). Default: ``60_000`` ms; allowed:
+            at least 1.
         key_deserializer: Converts keys from bytes. Without it, keys are bytes. Java has no default.
-            (Default ``None``; Kafka: ``key.deserializer``.)
+            Kafka: ``key.deserializer``. Default: ``None``.
         value_deserializer: Converts values from bytes. Without it, values are bytes. Java has no
-            default. (Default ``None``; Kafka: ``value.deserializer``.)
+            default.
+            Kafka: ``value.deserializer``. Default: ``None``.
         interceptors: ``ConsumerInterceptor`` objects, which get records before the application
-            does, and committed offsets. (Default ``()``; Kafka: ``interceptor.classes``; since
-            Kafka 0.10 (KIP-42).)
+            does, and committed offsets.
+            Kafka: ``interceptor.classes`` (since 0.10, KIP-42). Default: ``()``.
         metrics_sample_window_ms: Length of a window of ``metrics()``, over which rates and averages
-            are computed. (At least 1 ms; default ``30_000``; Kafka: ``metrics.sample.window.ms``.)
-        metrics_num_samples: Number of such windows that ``metrics()`` uses. (At least 1; default
-            ``2``; Kafka: ``metrics.num.samples``.)
+            are computed.
+            Kafka: ``metrics.sample.window.ms``. Default: ``30_000`` ms; allowed: at least 1.
+        metrics_num_samples: Number of such windows that ``metrics()`` uses.
+            Kafka: ``metrics.num.samples``. Default: ``2``; allowed: at least 1.
 
     Raises:
         ConfigError: if a setting is invalid.

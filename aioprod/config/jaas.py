@@ -47,7 +47,7 @@ def parse_jaas(text: str) -> Login:
     if module not in _MODULES:
         reason = f"the login module {module} is not supported, only {' and '.join(_MODULES)}"
         if module == "OAuthBearerLoginModule":
-            reason += "; for OAUTHBEARER set sasl.oauth.token.provider"
+            reason += "; for OAUTHBEARER set sasl_oauth_token_provider"
         raise _error(reason)
     options = _options(tokens[2:-1])
     if _value(options.get("tokenauth", "")).lower() == "true":
@@ -59,7 +59,7 @@ def parse_jaas(text: str) -> Login:
 
 
 def _error(reason: str) -> ConfigError:
-    return ConfigError(f"sasl.jaas.config: {reason}")
+    return ConfigError(f"sasl_jaas_config: {reason}")
 
 
 def _tokens(text: str) -> list[str]:

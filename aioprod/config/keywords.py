@@ -12,10 +12,10 @@ from typing import Any, TypedDict
 
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
-from aioprod.config.tokens import TokenProvider
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
 from aioprod.metrics import ProducerObserver
 from aioprod.serialization import Deserializer, Serializer
+from aioprod.types import TokenProvider
 
 
 class SecuritySettings(TypedDict, total=False):

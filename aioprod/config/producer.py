@@ -35,153 +35,181 @@ class ProducerConfig(ClientConfig):
     """The settings of a producer.
 
     Attributes:
-        security_protocol: Protocol of the connections to brokers. (``PLAINTEXT``, ``SSL``,
-            ``SASL_PLAINTEXT``, ``SASL_SSL``; default ``"PLAINTEXT"``; Kafka:
-            ``security.protocol``.)
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings. (Not in
-            Kafka.)
+        security_protocol: Protocol of the connections to brokers.
+            Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
+            ``SASL_PLAINTEXT``, ``SASL_SSL``.
+        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+            Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
-            certificates that the system trusts. (Default ``None``; Kafka:
-            ``ssl.truststore.location``; since Kafka 2.7 (PEM, KIP-651).)
+            certificates that the system trusts.
+            Kafka: ``ssl.truststore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_keystore_location: PEM file with the private key and certificate chain of the client,
-            for mutual TLS. (Default ``None``; Kafka: ``ssl.keystore.location``; since Kafka 2.7
-            (PEM, KIP-651).)
+            for mutual TLS.
+            Kafka: ``ssl.keystore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_key_password: Password of the private key in ``ssl_keystore_location``, if the key is
-            encrypted. (Kafka: ``ssl.key.password``.)
+            encrypted.
+            Kafka: ``ssl.key.password``. Default: ``None``.
         ssl_endpoint_identification_algorithm: Whether the certificate of a broker must name its
-            host; ``""`` skips this check. (``https`` or ``""``; default ``"https"``; Kafka:
-            ``ssl.endpoint.identification.algorithm``.)
+            host; ``""`` skips this check.
+            Kafka: ``ssl.endpoint.identification.algorithm``. Default: ``"https"``; allowed:
+            ``https`` or ``""``.
         sasl_mechanism: SASL mechanism, required if ``security_protocol`` is ``SASL_PLAINTEXT`` or
-            ``SASL_SSL``. The default of Java is ``GSSAPI``. (``PLAIN``, ``SCRAM-SHA-256``,
-            ``SCRAM-SHA-512``, ``OAUTHBEARER``; default ``None``; Kafka: ``sasl.mechanism``.)
-        sasl_username: User name for PLAIN and SCRAM. (Default ``None``; not in Kafka.)
-        sasl_password: Password for PLAIN and SCRAM. (Not in Kafka.)
+            ``SASL_SSL``. The default of Java is ``GSSAPI``.
+            Kafka: ``sasl.mechanism``. Default: ``None``; allowed: ``PLAIN``, ``SCRAM-SHA-256``,
+            ``SCRAM-SHA-512``, ``OAUTHBEARER``.
+        sasl_username: User name for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
+        sasl_password: Password for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
-            and ``sasl_password``. (Kafka: ``sasl.jaas.config``; since Kafka 0.10.2 (KIP-85).)
+            and ``sasl_password``.
+            Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
-            ``from_config`` also takes its import path. (Not in Kafka.)
+            ``from_config`` also takes its import path.
+            Not in Kafka. Default: ``None``.
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
-            text separated by commas. Java has no default. (Default ``("localhost:9092",)``; Kafka:
-            ``bootstrap.servers``.)
+            text separated by commas. Java has no default.
+            Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.
         client_id: Name of the client in the logs, metrics and quotas of brokers. Without it, the
-            kind of client and ``transactional_id``, ``group_id`` or a counter. (Default
-            ``"aioprod-producer-N"``; Kafka: ``client.id``.)
+            kind of client and ``transactional_id``, ``group_id`` or a counter.
+            Kafka: ``client.id``. Default: ``"aioprod-producer-N"``.
         request_timeout_ms: Longest wait for the response to a request. Then the connection is
-            closed, and the request is retried if possible. (At least 1 ms; default ``30_000``;
-            Kafka: ``request.timeout.ms``.)
+            closed, and the request is retried if possible.
+            Kafka: ``request.timeout.ms``. Default: ``30_000`` ms; allowed: at least 1.
         retry_backoff_ms: Wait before the first retry of a request. It doubles with each failure,
-            and varies by 20 %. (At least 0 ms; default ``100``; Kafka: ``retry.backoff.ms``.)
-        retry_backoff_max_ms: Longest wait before a retry. (At least 0 ms; default ``1_000``; Kafka:
-            ``retry.backoff.max.ms``; since Kafka 3.7 (KIP-580).)
+            and varies by 20 %.
+            Kafka: ``retry.backoff.ms``. Default: ``100`` ms; allowed: at least 0.
+        retry_backoff_max_ms: Longest wait before a retry.
+            Kafka: ``retry.backoff.max.ms`` (since 3.7, KIP-580). Default: ``1_000`` ms; allowed: at
+            least 0.
         reconnect_backoff_ms: Wait before the client connects to a broker again. It doubles with
-            each failure, and varies by 20 %. (At least 0 ms; default ``50``; Kafka:
-            ``reconnect.backoff.ms``.)
-        reconnect_backoff_max_ms: Longest wait before the client connects to a broker again. (At
-            least 0 ms; default ``1_000``; Kafka: ``reconnect.backoff.max.ms``; since Kafka 0.11
-            (KIP-144).)
-        metadata_max_age_ms: Age at which metadata is refreshed, even without an error. (At least 1
-            ms; default ``300_000``; Kafka: ``metadata.max.age.ms``.)
+            each failure, and varies by 20 %.
+            Kafka: ``reconnect.backoff.ms``. Default: ``50`` ms; allowed: at least 0.
+        reconnect_backoff_max_ms: Longest wait before the client connects to a broker again.
+            Kafka: ``reconnect.backoff.max.ms`` (since 0.11, KIP-144). Default: ``1_000`` ms;
+            allowed: at least 0.
+        metadata_max_age_ms: Age at which metadata is refreshed, even without an error.
+            Kafka: ``metadata.max.age.ms``. Default: ``300_000`` ms; allowed: at least 1.
         metadata_max_idle_ms: Time after which the metadata of an unused topic is dropped. Java has
-            it for producers only. (At least 5,000 ms; default ``300_000``; Kafka:
-            ``metadata.max.idle.ms``; since Kafka 2.5 (KIP-526).)
-        connections_max_idle_ms: Time after which an unused connection is closed. (At least 1 ms;
-            default ``540_000``; Kafka: ``connections.max.idle.ms``.)
+            it for producers only.
+            Kafka: ``metadata.max.idle.ms`` (since 2.5, KIP-526). Default: ``300_000`` ms; allowed:
+            at least 5,000.
+        connections_max_idle_ms: Time after which an unused connection is closed.
+            Kafka: ``connections.max.idle.ms``. Default: ``540_000`` ms; allowed: at least 1.
         socket_connection_setup_timeout_ms: Longest wait for a connection, including TLS and SASL.
-            It doubles with each failure. (At least 1 ms; default ``10_000``; Kafka:
-            ``socket.connection.setup.timeout.ms``; since Kafka 2.7 (KIP-601).)
-        socket_connection_setup_timeout_max_ms: Longest wait for a connection after failures. (At
-            least 1 ms; default ``30_000``; Kafka: ``socket.connection.setup.timeout.max.ms``; since
-            Kafka 2.7 (KIP-601).)
+            It doubles with each failure.
+            Kafka: ``socket.connection.setup.timeout.ms`` (since 2.7, KIP-601). Default: ``10_000``
+            ms; allowed: at least 1.
+        socket_connection_setup_timeout_max_ms: Longest wait for a connection after failures.
+            Kafka: ``socket.connection.setup.timeout.max.ms`` (since 2.7, KIP-601). Default:
+            ``30_000`` ms; allowed: at least 1.
         send_buffer_bytes: Send buffer of a socket; -1 for the default of the system. The default of
-            Java is 131,072. (At least -1 bytes; default ``-1``; Kafka: ``send.buffer.bytes``.)
+            Java is 131,072.
+            Kafka: ``send.buffer.bytes``. Default: ``-1`` bytes; allowed: at least -1.
         receive_buffer_bytes: Receive buffer of a socket; -1 for the default of the system. The
-            default of Java is 32,768 for producers and 65,536 for other clients. (At least -1
-            bytes; default ``-1``; Kafka: ``receive.buffer.bytes``.)
+            default of Java is 32,768 for producers and 65,536 for other clients.
+            Kafka: ``receive.buffer.bytes``. Default: ``-1`` bytes; allowed: at least -1.
         client_dns_lookup: ``use_all_dns_ips`` tries all addresses of a host name.
             ``resolve_canonical_bootstrap_servers_only`` also replaces each bootstrap server by the
-            canonical names of its addresses. (``use_all_dns_ips``,
-            ``resolve_canonical_bootstrap_servers_only``; default ``"use_all_dns_ips"``; Kafka:
-            ``client.dns.lookup``; since Kafka 2.1 (KIP-302).)
+            canonical names of its addresses.
+            Kafka: ``client.dns.lookup`` (since 2.1, KIP-302). Default: ``"use_all_dns_ips"``;
+            allowed: ``use_all_dns_ips``, ``resolve_canonical_bootstrap_servers_only``.
         metadata_recovery_strategy: ``rebootstrap`` connects to ``bootstrap_servers`` again if no
-            known broker is available; ``none`` retries the known brokers. (``rebootstrap``,
-            ``none``; default ``"rebootstrap"``; Kafka: ``metadata.recovery.strategy``; since Kafka
-            3.8 (KIP-899).)
+            known broker is available; ``none`` retries the known brokers.
+            Kafka: ``metadata.recovery.strategy`` (since 3.8, KIP-899). Default: ``"rebootstrap"``;
+            allowed: ``rebootstrap``, ``none``.
         metadata_recovery_rebootstrap_trigger_ms: Time without metadata after which ``rebootstrap``
-            connects to ``bootstrap_servers`` again. (At least 0 ms; default ``300_000``; Kafka:
-            ``metadata.recovery.rebootstrap.trigger.ms``; since Kafka 4.0 (KIP-1102).)
+            connects to ``bootstrap_servers`` again.
+            Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
+            ``300_000`` ms; allowed: at least 0.
         acks: Acknowledgments that a record needs: ``all`` in-sync replicas, the leader (``1``), or
-            none (``0``: offsets are unknown, and lost records are not noticed). (``all``, -1, 0 or
-            1; default ``"all"``; Kafka: ``acks``.)
-        enable_idempotence: Writes each record exactly once and in order, whatever is retried.
-            Requires ``acks=all``, ``retries`` above 0, and at most 5 requests in flight; otherwise
-            an error, where Java may disable it. (True or False; default ``True``; Kafka:
-            ``enable.idempotence``; since Kafka 0.11 (KIP-98).)
+            none (``0``: offsets are unknown, and lost records are not noticed).
+            Kafka: ``acks``. Default: ``"all"``; allowed: ``all``, -1, 0 or 1.
+        enable_idempotence: Whether each record is written once and in order, even if requests are
+            retried. Requires ``acks=all``, ``retries`` above 0, and at most 5 requests in flight;
+            otherwise an error, where Java may disable it.
+            Kafka: ``enable.idempotence`` (since 0.11, KIP-98). Default: ``True``.
         retries: Number of times that a batch is sent again. Prefer to limit retries by
-            ``delivery_timeout_ms``. (At least 0; default ``2_147_483_647``; Kafka: ``retries``.)
+            ``delivery_timeout_ms``.
+            Kafka: ``retries``. Default: ``2_147_483_647``; allowed: at least 0.
         delivery_timeout_ms: Longest time from ``send`` to the outcome of a record. At least
-            ``linger_ms`` + ``request_timeout_ms``. (At least 1 ms; default ``120_000``; Kafka:
-            ``delivery.timeout.ms``; since Kafka 2.1 (KIP-91).)
+            ``linger_ms`` + ``request_timeout_ms``.
+            Kafka: ``delivery.timeout.ms`` (since 2.1, KIP-91). Default: ``120_000`` ms; allowed: at
+            least 1.
         max_block_ms: Longest time that ``send`` waits for metadata and buffer memory, and longest
-            time of each call of a transaction. (At least 0 ms; default ``60_000``; Kafka:
-            ``max.block.ms``.)
+            time of each call of a transaction.
+            Kafka: ``max.block.ms``. Default: ``60_000`` ms; allowed: at least 0.
         max_in_flight_requests_per_connection: Number of requests to a broker that may wait for a
             response. Without idempotence, a retry may change the order of records if this is above
-            1. (At least 1; default ``5``; Kafka: ``max.in.flight.requests.per.connection``.)
-        max_request_size: Size limit of a request, and of a record before compression. (At least 1
-            bytes; default ``1_048_576``; Kafka: ``max.request.size``.)
+            1.
+            Kafka: ``max.in.flight.requests.per.connection``. Default: ``5``; allowed: at least 1.
+        max_request_size: Size limit of a request, and of a record before compression.
+            Kafka: ``max.request.size``. Default: ``1_048_576`` bytes; allowed: at least 1.
         linger_ms: Time that a batch waits for more records before it is sent; may have a fraction.
-            A full batch does not wait. (At least 0 ms; default ``5``; Kafka: ``linger.ms``.)
+            A full batch does not wait.
+            Kafka: ``linger.ms``. Default: ``5`` ms; allowed: at least 0.
         batch_size: Size of a batch of records for a partition. A larger record gets its own batch.
-            (At least 0 bytes; default ``16_384``; Kafka: ``batch.size``.)
+            Kafka: ``batch.size``. Default: ``16_384`` bytes; allowed: at least 0.
         buffer_memory: Memory for records that are not acknowledged. ``send`` waits if it is used
-            up. At least ``batch_size``. (At least 1 bytes; default ``33_554_432``; Kafka:
-            ``buffer.memory``.)
-        compression_type: Compression codec of batches. (``none``, ``gzip``, ``snappy``, ``lz4``,
-            ``zstd``; default ``"none"``; Kafka: ``compression.type``.)
+            up. At least ``batch_size``.
+            Kafka: ``buffer.memory``. Default: ``33_554_432`` bytes; allowed: at least 1.
+        compression_type: Compression codec of batches.
+            Kafka: ``compression.type``. Default: ``"none"``; allowed: ``none``, ``gzip``,
+            ``snappy``, ``lz4``, ``zstd``.
         compression_level: Compression level of the codec in ``compression_type``. Do not set the
-            level of the codec itself to another value. (A level of the codec; default ``None``; not
-            in Kafka.)
-        compression_gzip_level: Compression level of gzip. (-1 (the default of zlib) or 1 to 9;
-            default ``-1``; Kafka: ``compression.gzip.level``; since Kafka 3.8 (KIP-390).)
-        compression_lz4_level: Compression level of lz4. (1 to 17; default ``9``; Kafka:
-            ``compression.lz4.level``; since Kafka 3.8 (KIP-390).)
-        compression_zstd_level: Compression level of zstd. (-131072 to 22; default ``3``; Kafka:
-            ``compression.zstd.level``; since Kafka 3.8 (KIP-390).)
+            level of the codec itself to another value.
+            Not in Kafka. Default: ``None``; allowed: a level of the codec.
+        compression_gzip_level: Compression level of gzip.
+            Kafka: ``compression.gzip.level`` (since 3.8, KIP-390). Default: ``-1``; allowed: -1
+            (the default of zlib) or 1 to 9.
+        compression_lz4_level: Compression level of lz4.
+            Kafka: ``compression.lz4.level`` (since 3.8, KIP-390). Default: ``9``; allowed: 1 to 17.
+        compression_zstd_level: Compression level of zstd.
+            Kafka: ``compression.zstd.level`` (since 3.8, KIP-390). Default: ``3``; allowed: -131072
+            to 22.
         topic_compression: Codec, or (codec, level), for single topics, such as ``{"logs": ("zstd",
-            9), "clicks": "lz4"}``. (Default ``{}``; not in Kafka.)
+            9), "clicks": "lz4"}``.
+            Not in Kafka. Default: ``{}``.
         key_serializer: Converts keys to bytes. Without it, keys must be bytes. Java has no default.
-            (Default ``None``; Kafka: ``key.serializer``.)
+            Kafka: ``key.serializer``. Default: ``None``.
         value_serializer: Converts values to bytes. Without it, values must be bytes. Java has no
-            default. (Default ``None``; Kafka: ``value.serializer``.)
+            default.
+            Kafka: ``value.serializer``. Default: ``None``.
         interceptors: ``ProducerInterceptor`` objects, which get each record before it is sent, and
-            its outcome. (Default ``()``; Kafka: ``interceptor.classes``; since Kafka 0.10
-            (KIP-42).)
+            its outcome.
+            Kafka: ``interceptor.classes`` (since 0.10, KIP-42). Default: ``()``.
         partitioner: Chooses the partitions of records. Without it, the built-in partitioner uses
             the hash of the key; records without a key stay on one partition until a batch is full
-            (KIP-794). (Default ``None``; Kafka: ``partitioner.class``.)
+            (KIP-794).
+            Kafka: ``partitioner.class``. Default: ``None``.
         partitioner_adaptive_partitioning_enable: Whether the built-in partitioner prefers
-            partitions with a short queue. (True or False; default ``True``; Kafka:
-            ``partitioner.adaptive.partitioning.enable``; since Kafka 3.3 (KIP-794).)
+            partitions with a short queue.
+            Kafka: ``partitioner.adaptive.partitioning.enable`` (since 3.3, KIP-794). Default:
+            ``True``.
         partitioner_availability_timeout_ms: Time after which the built-in partitioner avoids
             partitions of a broker that accepts no records; 0 disables this. Requires adaptive
-            partitioning. (At least 0 ms; default ``0``; Kafka:
-            ``partitioner.availability.timeout.ms``; since Kafka 3.3 (KIP-794).)
-        partitioner_ignore_keys: Whether the built-in partitioner ignores keys. (True or False;
-            default ``False``; Kafka: ``partitioner.ignore.keys``; since Kafka 3.3 (KIP-794).)
+            partitioning.
+            Kafka: ``partitioner.availability.timeout.ms`` (since 3.3, KIP-794). Default: ``0`` ms;
+            allowed: at least 0.
+        partitioner_ignore_keys: Whether the built-in partitioner ignores keys.
+            Kafka: ``partitioner.ignore.keys`` (since 3.3, KIP-794). Default: ``False``.
         transactional_id: Enables transactions, under this name. ``start()`` fences an earlier
             producer with the same name, and aborts its open transaction, within ``max_block_ms``.
-            Requires idempotence. (Default ``None``; Kafka: ``transactional.id``; since Kafka 0.11
-            (KIP-98).)
+            Requires idempotence.
+            Kafka: ``transactional.id`` (since 0.11, KIP-98). Default: ``None``.
         transaction_timeout_ms: Time after which the broker aborts an open transaction. The broker
-            allows at most its own ``transaction.max.timeout.ms``. (At least 1 ms; default
-            ``60_000``; Kafka: ``transaction.timeout.ms``; since Kafka 0.11 (KIP-98).)
+            allows at most its own ``transaction.max.timeout.ms``.
+            Kafka: ``transaction.timeout.ms`` (since 0.11, KIP-98). Default: ``60_000`` ms; allowed:
+            at least 1.
         observers: ``ProducerObserver`` objects, which are called for each batch, request and
-            connection. (Default ``()``; not in Kafka.)
+            connection.
+            Not in Kafka. Default: ``()``.
         metrics_sample_window_ms: Length of a window of ``metrics()``, over which rates and averages
-            are computed. (At least 1 ms; default ``30_000``; Kafka: ``metrics.sample.window.ms``.)
-        metrics_num_samples: Number of such windows that ``metrics()`` uses. (At least 1; default
-            ``2``; Kafka: ``metrics.num.samples``.)
+            are computed.
+            Kafka: ``metrics.sample.window.ms``. Default: ``30_000`` ms; allowed: at least 1.
+        metrics_num_samples: Number of such windows that ``metrics()`` uses.
+            Kafka: ``metrics.num.samples``. Default: ``2``; allowed: at least 1.
 
     Raises:
         ConfigError: if a setting is invalid.

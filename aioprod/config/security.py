@@ -12,8 +12,8 @@ from aioprod.config.jaas import parse_jaas
 from aioprod.config.redaction import HidesArguments, hide_arguments
 from aioprod.config.setting import apply_checks
 from aioprod.config.settings.security import PASSWORD_MECHANISMS, SASL_MECHANISMS, SECURITY
-from aioprod.config.tokens import TokenProvider
 from aioprod.errors import ConfigError
+from aioprod.types import TokenProvider
 
 #: Mechanisms that tell the broker a secret itself, and which; the others prove that they know it.
 READABLE_SECRETS = {"PLAIN": "password", "OAUTHBEARER": "token"}
@@ -29,32 +29,39 @@ class SecurityConfig(metaclass=HidesArguments):
     """The TLS and SASL settings of a client.
 
     Attributes:
-        security_protocol: Protocol of the connections to brokers. (``PLAINTEXT``, ``SSL``,
-            ``SASL_PLAINTEXT``, ``SASL_SSL``; default ``"PLAINTEXT"``; Kafka:
-            ``security.protocol``.)
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings. (Not in
-            Kafka.)
+        security_protocol: Protocol of the connections to brokers.
+            Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
+            ``SASL_PLAINTEXT``, ``SASL_SSL``.
+        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+            Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
-            certificates that the system trusts. (Default ``None``; Kafka:
-            ``ssl.truststore.location``; since Kafka 2.7 (PEM, KIP-651).)
+            certificates that the system trusts.
+            Kafka: ``ssl.truststore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_keystore_location: PEM file with the private key and certificate chain of the client,
-            for mutual TLS. (Default ``None``; Kafka: ``ssl.keystore.location``; since Kafka 2.7
-            (PEM, KIP-651).)
+            for mutual TLS.
+            Kafka: ``ssl.keystore.location`` (since 2.7 for PEM, KIP-651). Default: ``None``.
         ssl_key_password: Password of the private key in ``ssl_keystore_location``, if the key is
-            encrypted. (Kafka: ``ssl.key.password``.)
+            encrypted.
+            Kafka: ``ssl.key.password``. Default: ``None``.
         ssl_endpoint_identification_algorithm: Whether the certificate of a broker must name its
-            host; ``""`` skips this check. (``https`` or ``""``; default ``"https"``; Kafka:
-            ``ssl.endpoint.identification.algorithm``.)
+            host; ``""`` skips this check.
+            Kafka: ``ssl.endpoint.identification.algorithm``. Default: ``"https"``; allowed:
+            ``https`` or ``""``.
         sasl_mechanism: SASL mechanism, required if ``security_protocol`` is ``SASL_PLAINTEXT`` or
-            ``SASL_SSL``. The default of Java is ``GSSAPI``. (``PLAIN``, ``SCRAM-SHA-256``,
-            ``SCRAM-SHA-512``, ``OAUTHBEARER``; default ``None``; Kafka: ``sasl.mechanism``.)
-        sasl_username: User name for PLAIN and SCRAM. (Default ``None``; not in Kafka.)
-        sasl_password: Password for PLAIN and SCRAM. (Not in Kafka.)
+            ``SASL_SSL``. The default of Java is ``GSSAPI``.
+            Kafka: ``sasl.mechanism``. Default: ``None``; allowed: ``PLAIN``, ``SCRAM-SHA-256``,
+            ``SCRAM-SHA-512``, ``OAUTHBEARER``.
+        sasl_username: User name for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
+        sasl_password: Password for PLAIN and SCRAM.
+            Not in Kafka. Default: ``None``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
-            and ``sasl_password``. (Kafka: ``sasl.jaas.config``; since Kafka 0.10.2 (KIP-85).)
+            and ``sasl_password``.
+            Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
-            ``from_config`` also takes its import path. (Not in Kafka.)
+            ``from_config`` also takes its import path.
+            Not in Kafka. Default: ``None``.
 
     Raises:
         ConfigError: if a setting is invalid.
@@ -223,9 +230,9 @@ def _read_jaas_config(config: SecurityConfig) -> None:
     text = config.sasl_jaas_config
     if text is None:
         return
+    login = parse_jaas(text)
     if not config.uses_sasl:
         raise _without_sasl("sasl_jaas_config", config)
-    login = parse_jaas(text)
     for name, value in (("sasl_username", login.username), ("sasl_password", login.password)):
         if getattr(config, name) is not None:
             raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")

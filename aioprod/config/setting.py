@@ -42,7 +42,7 @@ class Setting:
         values: the allowed values in words.
         unit: the unit of its number.
         kafka_name: Kafka's name if it is not ``name`` with dots; None if Kafka has no such setting.
-        since: the first Kafka version with it, and its KIP.
+        since: the first Kafka version that has it, and its KIP.
         hidden: whether its value is left out of reprs and withheld from plug-ins.
         source: how ``from_config`` makes its value.
         java_classes: names for Java's classes, if ``source`` is NAMES_OR_PLUGINS.
@@ -150,9 +150,7 @@ def number(
 
 def switch(name: str, default: bool, meaning: str, *, since: str = "") -> Setting:
     """Declare a setting that is True or False."""
-    return Setting(
-        name, "bool", default, meaning, one_of((True, False)), "True or False", since=since
-    )
+    return Setting(name, "bool", default, meaning, one_of((True, False)), since=since)
 
 
 def choice(

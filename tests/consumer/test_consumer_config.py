@@ -66,7 +66,7 @@ async def decode_later(topic: str, headers: object, data: bytes) -> str:
         ({"partition_assignment_strategy": ()}, "must be a list of assignors"),
         ({"value_deserializer": bytes}, "value_deserializer=.*must be a function or an object"),
         ({"key_deserializer": decode_later}, "key_deserializer=.*must not be a coroutine function"),
-        ({"interceptors": [5]}, "5 is no ConsumerInterceptor"),
+        ({"interceptors": [5]}, "5 is not a ConsumerInterceptor"),
         ({"interceptors": "x"}, "must be a list"),
         ({"check_crcs": 1}, "check_crcs=1"),
         ({"client_rack": None}, "client_rack=None"),

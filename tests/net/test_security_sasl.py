@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from aioprod.config.client import ClientConfig
-from aioprod.config.tokens import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -27,6 +26,7 @@ from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
+from aioprod.types import OAuthToken
 from tests.net.certificates import Certificates
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

@@ -19,10 +19,10 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
 from aioprod.config.redaction import is_secret
 from aioprod.config.security import SecurityConfig
-from aioprod.config.tokens import OAuthToken
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from aioprod.types import OAuthToken
 from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
@@ -70,6 +70,7 @@ USED_WITH: dict[str, list[dict[str, Any]]] = {
         {**PASSWORD, "sasl_mechanism": "SCRAM-SHA-512"},
         {},
     ],
+    "sasl_jaas_config": [{"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, {}],
     "ssl_key_password": [{"security_protocol": "SSL"}, {}],
     "ssl_context": [{"security_protocol": "SSL"}, {}],
     "ssl_keystore_location": [{"security_protocol": "SSL"}],

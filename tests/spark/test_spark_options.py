@@ -168,7 +168,7 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"sasl\.jaas\.config: must be like"),
         (
             {**SOURCE, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.username": "bob"},
-            r"kafka\.sasl\.username is given, and",
+            r"kafka\.sasl\.username and kafka\.sasl\.jaas\.config are both set",
         ),
         ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
         ({**SOURCE, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is not supported for reads"),

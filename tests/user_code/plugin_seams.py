@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from aioprod import Producer, ProducerInterceptor
-from aioprod.config.tokens import OAuthToken
 from aioprod.errors import AuthenticationError, ConfigError
 from aioprod.testing import BrokerSecurity
+from aioprod.types import OAuthToken
 from tests.user_code import user_plugin
 from tests.user_code.producer_seams import (
     QUICK,

@@ -9,10 +9,10 @@ import pytest
 
 from aioprod import Assignor, ConsumerInterceptor, ConsumerRecord, Producer, RebalanceListener
 from aioprod.config.client import ClientConfig
-from aioprod.config.tokens import OAuthToken
 from aioprod.errors import DeserializationError
 from aioprod.net.authentication import new_mechanism
 from aioprod.testing import EmbeddedCluster
+from aioprod.types import OAuthToken
 from tests.user_code.consumer_seams import (
     CONSUMER_SEAMS,
     GROUP,

@@ -17,7 +17,7 @@ ADMIN_ONLY: Section = section(
         60_000,
         1,
         "Timeout of calls without their own `timeout_ms`, including retries.",
-        since="Kafka 2.5 (KIP-533)",
+        since="2.5, KIP-533",
     ),
 )
 ADMIN_SETTINGS: Mapping[str, Setting] = {**SECURITY, **CONNECTIONS, **ADMIN_ONLY}

@@ -53,7 +53,7 @@ CONNECTIONS = section(
         1_000,
         0,
         "Longest wait before a retry.",
-        since="Kafka 3.7 (KIP-580)",
+        since="3.7, KIP-580",
     ),
     milliseconds(
         "reconnect_backoff_ms",
@@ -67,7 +67,7 @@ CONNECTIONS = section(
         1_000,
         0,
         "Longest wait before the client connects to a broker again.",
-        since="Kafka 0.11 (KIP-144)",
+        since="0.11, KIP-144",
     ),
     milliseconds(
         "metadata_max_age_ms",
@@ -81,7 +81,7 @@ CONNECTIONS = section(
         5_000,
         "Time after which the metadata of an unused topic is dropped. Java has it for producers "
         "only.",
-        since="Kafka 2.5 (KIP-526)",
+        since="2.5, KIP-526",
     ),
     milliseconds(
         "connections_max_idle_ms",
@@ -94,14 +94,14 @@ CONNECTIONS = section(
         10_000,
         1,
         "Longest wait for a connection, including TLS and SASL. It doubles with each failure.",
-        since="Kafka 2.7 (KIP-601)",
+        since="2.7, KIP-601",
     ),
     milliseconds(
         "socket_connection_setup_timeout_max_ms",
         30_000,
         1,
         "Longest wait for a connection after failures.",
-        since="Kafka 2.7 (KIP-601)",
+        since="2.7, KIP-601",
     ),
     number(
         "send_buffer_bytes",
@@ -126,7 +126,7 @@ CONNECTIONS = section(
         "`use_all_dns_ips` tries all addresses of a host name. "
         "`resolve_canonical_bootstrap_servers_only` also replaces each bootstrap server by the "
         "canonical names of its addresses.",
-        since="Kafka 2.1 (KIP-302)",
+        since="2.1, KIP-302",
     ),
     choice(
         "metadata_recovery_strategy",
@@ -135,14 +135,14 @@ CONNECTIONS = section(
         "`rebootstrap` connects to `bootstrap_servers` again if no known broker is available; "
         "`none` retries the known brokers.",
         change_case=str.lower,
-        since="Kafka 3.8 (KIP-899)",
+        since="3.8, KIP-899",
     ),
     milliseconds(
         "metadata_recovery_rebootstrap_trigger_ms",
         300_000,
         0,
         "Time without metadata after which `rebootstrap` connects to `bootstrap_servers` again.",
-        since="Kafka 4.0 (KIP-1102)",
+        since="4.0, KIP-1102",
     ),
 )
 

@@ -50,14 +50,14 @@ GROUP = section(
         "Name that makes this consumer a static member: it keeps its partitions if it restarts "
         "within `session_timeout_ms`. Requires `group_id`.",
         check_name,
-        since="Kafka 2.3 (KIP-345)",
+        since="2.3, KIP-345",
     ),
     choice(
         "group_protocol",
         "classic",
         ("classic", "consumer"),
         "Group protocol; `consumer` is the one of KIP-848, in which the broker assigns partitions.",
-        since="Kafka 4.0 (KIP-848)",
+        since="4.0, KIP-848",
     ),
     Setting(
         "group_remote_assignor",
@@ -65,7 +65,7 @@ GROUP = section(
         None,
         "Assignor of the broker, for `group_protocol=consumer`. Without it, the broker chooses.",
         check_name,
-        since="Kafka 4.0 (KIP-848)",
+        since="4.0, KIP-848",
     ),
     Setting(
         "partition_assignment_strategy",
@@ -102,14 +102,14 @@ GROUP = section(
         1,
         "Longest time between two calls for records. Then the consumer leaves its group until "
         "the next call.",
-        since="Kafka 0.10.1 (KIP-62)",
+        since="0.10.1, KIP-62",
     ),
     number(
         "max_poll_records",
         500,
         1,
         "Largest number of records that `getmany` returns, unless the call sets `max_records`.",
-        since="Kafka 0.10 (KIP-41)",
+        since="0.10, KIP-41",
     ),
 )
 
@@ -141,7 +141,7 @@ FETCHING = section(
         1,
         "Largest size of a response. A larger first batch is still returned.",
         unit="bytes",
-        since="Kafka 0.10.1 (KIP-74)",
+        since="0.10.1, KIP-74",
     ),
     milliseconds(
         "fetch_max_wait_ms",
@@ -173,7 +173,7 @@ FETCHING = section(
         "read_uncommitted",
         ISOLATION_LEVELS,
         "`read_committed` skips records of transactions that are open or aborted.",
-        since="Kafka 0.11 (KIP-98)",
+        since="0.11, KIP-98",
     ),
     switch("check_crcs", True, "Whether the checksum of each batch is verified before it is read."),
     Setting(
@@ -182,13 +182,13 @@ FETCHING = section(
         "",
         "Rack of this consumer. Brokers may then name a closer replica to read from.",
         check_string,
-        since="Kafka 2.4 (KIP-392)",
+        since="2.4, KIP-392",
     ),
     switch(
         "allow_auto_create_topics",
         True,
         "Whether a request for the metadata of an unknown topic may create it.",
-        since="Kafka 2.3 (KIP-361)",
+        since="2.3, KIP-361",
     ),
     switch(
         "exclude_internal_topics",
@@ -200,7 +200,7 @@ FETCHING = section(
         60_000,
         1,
         "Timeout of calls without their own, such as `position` and `commit`.",
-        since="Kafka 2.0 (KIP-266)",
+        since="2.0, KIP-266",
     ),
 )
 
@@ -229,7 +229,7 @@ RECORDS = section(
         "committed offsets.",
         list_of(ConsumerInterceptor),
         kafka_name="interceptor.classes",
-        since="Kafka 0.10 (KIP-42)",
+        since="0.10, KIP-42",
         source=Source.PLUGINS,
     ),
 )

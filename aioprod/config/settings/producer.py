@@ -51,7 +51,7 @@ def _level(codec: str, default: int) -> Setting:
         f"Compression level of {codec}.",
         level_of(codec),
         LEVELS[codec],
-        since="Kafka 3.8 (KIP-390)",
+        since="3.8, KIP-390",
     )
 
 
@@ -68,10 +68,10 @@ SENDING = section(
     switch(
         "enable_idempotence",
         True,
-        "Writes each record exactly once and in order, whatever is retried. Requires `acks=all`, "
-        "`retries` above 0, and at most 5 requests in flight; otherwise an error, where Java may "
-        "disable it.",
-        since="Kafka 0.11 (KIP-98)",
+        "Whether each record is written once and in order, even if requests are retried. Requires "
+        "`acks=all`, `retries` above 0, and at most 5 requests in flight; otherwise an error, "
+        "where Java may disable it.",
+        since="0.11, KIP-98",
     ),
     number(
         "retries",
@@ -86,7 +86,7 @@ SENDING = section(
         1,
         "Longest time from `send` to the outcome of a record. At least `linger_ms` + "
         "`request_timeout_ms`.",
-        since="Kafka 2.1 (KIP-91)",
+        since="2.1, KIP-91",
     ),
     milliseconds(
         "max_block_ms",
@@ -184,7 +184,7 @@ RECORDS = section(
         "`ProducerInterceptor` objects, which get each record before it is sent, and its outcome.",
         list_of(ProducerInterceptor),
         kafka_name="interceptor.classes",
-        since="Kafka 0.10 (KIP-42)",
+        since="0.10, KIP-42",
         source=Source.PLUGINS,
     ),
     Setting(
@@ -202,7 +202,7 @@ RECORDS = section(
         "partitioner_adaptive_partitioning_enable",
         True,
         "Whether the built-in partitioner prefers partitions with a short queue.",
-        since="Kafka 3.3 (KIP-794)",
+        since="3.3, KIP-794",
     ),
     milliseconds(
         "partitioner_availability_timeout_ms",
@@ -210,13 +210,13 @@ RECORDS = section(
         0,
         "Time after which the built-in partitioner avoids partitions of a broker that accepts no "
         "records; 0 disables this. Requires adaptive partitioning.",
-        since="Kafka 3.3 (KIP-794)",
+        since="3.3, KIP-794",
     ),
     switch(
         "partitioner_ignore_keys",
         False,
         "Whether the built-in partitioner ignores keys.",
-        since="Kafka 3.3 (KIP-794)",
+        since="3.3, KIP-794",
     ),
 )
 
@@ -228,7 +228,7 @@ TRANSACTIONS = section(
         "Enables transactions, under this name. `start()` fences an earlier producer with the "
         "same name, and aborts its open transaction, within `max_block_ms`. Requires idempotence.",
         check_name,
-        since="Kafka 0.11 (KIP-98)",
+        since="0.11, KIP-98",
     ),
     milliseconds(
         "transaction_timeout_ms",
@@ -236,7 +236,7 @@ TRANSACTIONS = section(
         1,
         "Time after which the broker aborts an open transaction. The broker allows at most its "
         "own `transaction.max.timeout.ms`.",
-        since="Kafka 0.11 (KIP-98)",
+        since="0.11, KIP-98",
     ),
 )
 

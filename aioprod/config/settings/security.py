@@ -58,7 +58,7 @@ SECURITY = section(
         "PEM file with the certificates to trust. Without it, the certificates that the system "
         "trusts.",
         _check_file,
-        since="Kafka 2.7 (PEM, KIP-651)",
+        since="2.7 for PEM, KIP-651",
     ),
     Setting(
         "ssl_keystore_location",
@@ -66,7 +66,7 @@ SECURITY = section(
         None,
         "PEM file with the private key and certificate chain of the client, for mutual TLS.",
         _check_file,
-        since="Kafka 2.7 (PEM, KIP-651)",
+        since="2.7 for PEM, KIP-651",
     ),
     secret(
         "ssl_key_password",
@@ -102,7 +102,7 @@ SECURITY = section(
         "User name and password for PLAIN and SCRAM as Java configures them: "
         '`...PlainLoginModule required username="..." password="...";`. Sets `sasl_username` and '
         "`sasl_password`.",
-        since="Kafka 0.10.2 (KIP-85)",
+        since="0.10.2, KIP-85",
     ),
     Setting(
         "sasl_oauth_token_provider",
