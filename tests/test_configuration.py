@@ -164,11 +164,11 @@ def test_lists_become_read_only() -> None:
         ),
         (
             {"compression_type": "zstd", "compression_level": 23},
-            "compression_level=23: the level of zstd must be",
+            "=23: the level of zstd must be",
         ),
         (
             {"compression_type": "gzip", "compression_level": 0},
-            "compression_level=0: the level of gzip must be",
+            "=0: the level of gzip must be",
         ),
         ({"compression_level": 5}, "compression_level=5: none has no levels"),
         (

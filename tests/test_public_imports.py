@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import aioprod
+from tests.public_names import PUBLIC_NAMES
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("aioprod.producer", "aioprod.consumer", "aioprod.admin")
@@ -34,10 +35,10 @@ def test_each_name_of_a_package_is_there_and_described(package: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES[:2])
 def test_what_both_have_is_the_same_object(package: str) -> None:
     module = import_module(package)
-    shared = set(module.__all__) & set(aioprod.__all__)
+    shared = set(module.__all__) & set(PUBLIC_NAMES)
     assert {"aioprod.producer": "Producer", "aioprod.consumer": "Consumer"}[package] in shared
     assert [name for name in shared if getattr(module, name) is not getattr(aioprod, name)] == []
-    homes = {name: getattr(getattr(aioprod, name), "__module__", "") for name in aioprod.__all__}
+    homes = {name: getattr(getattr(aioprod, name), "__module__", "") for name in PUBLIC_NAMES}
     public_here = {name for name, home in homes.items() if home.startswith(package + ".")}
     assert public_here <= shared, f"give {package} what aioprod has from it"
 

@@ -129,7 +129,7 @@ class Retry:
         """Wait before the next try; raises the error where the limit leaves no other."""
         self._failures += 1
         self._last = error
-        # The coordinator is about to be done, mostly: the first pauses are a tenth of the back-off.
+        # Usually the coordinator is ready soon: the first pauses are a tenth of the backoff.
         pause = self._backoff.seconds(self._failures) * min(1.0, 0.1 * self._failures)
         if asyncio.get_running_loop().time() + pause >= self._deadline:
             raise error
