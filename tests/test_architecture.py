@@ -28,6 +28,7 @@ BASE_MODULES = {
     "interceptors",
     "metrics",
     "lazy_names",
+    "public_module",
     "arguments",
     "user_code",
     "_version",

@@ -84,10 +84,10 @@ from typing import Any, TypedDict
 
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
-from aioprod.types import TokenProvider
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
 from aioprod.metrics import ProducerObserver
 from aioprod.serialization import Deserializer, Serializer
+from aioprod.types import TokenProvider
 '''
 
 # Heading of a table in docs/configuration.md -> its settings.

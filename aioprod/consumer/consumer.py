@@ -32,6 +32,7 @@ from aioprod.consumer.records import Records
 from aioprod.consumer.state import ConsumerStatus
 from aioprod.consumer.subscription import Mode
 from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaTimeoutError
+from aioprod.public_module import set_module
 from aioprod.types import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from aioprod.user_code import FallbackClock, surface
 
@@ -44,6 +45,7 @@ _JOIN_S = 30.0
 _END_SESSIONS_S = 0.5
 
 
+@set_module("aioprod.consumer")
 class Consumer(AssignmentCalls, LookupCalls):
     """Reads records from Kafka in asyncio code.
 

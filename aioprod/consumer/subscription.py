@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from aioprod.config.offset_reset import OffsetReset
 from aioprod.errors import ConsumerStateError, KafkaError
+from aioprod.public_module import set_module
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 
@@ -135,6 +136,7 @@ class PartitionState:
         self.succeeded()
 
 
+@set_module("aioprod.consumer")
 class RebalanceListener:
     """Base class of listeners of ``subscribe``: override what you need, with plain functions or
     coroutines (``ConsumerRebalanceListener``).

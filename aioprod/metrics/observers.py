@@ -8,11 +8,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from aioprod.public_module import set_module
 from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
 
 
+@set_module("aioprod.metrics")
 class BatchSent(NamedTuple):
     """A batch went into a request.
 
@@ -34,6 +36,7 @@ class BatchSent(NamedTuple):
     queue_time_s: float
 
 
+@set_module("aioprod.metrics")
 class BatchDone(NamedTuple):
     """A batch has its outcome.
 
@@ -57,6 +60,7 @@ class BatchDone(NamedTuple):
     error: Exception | None
 
 
+@set_module("aioprod.metrics")
 class RequestDone(NamedTuple):
     """A request has its answer, or will have none.
 
@@ -74,6 +78,7 @@ class RequestDone(NamedTuple):
     error: Exception | None
 
 
+@set_module("aioprod.metrics")
 class ObservedProducer(NamedTuple):
     """What an observer may ask a producer at any time, from any thread.
 
@@ -90,6 +95,7 @@ class ObservedProducer(NamedTuple):
     metrics_by_node: Callable[[], Mapping[int, Mapping[str, float]]]
 
 
+@set_module("aioprod.metrics")
 class ProducerObserver:
     """Hears what a producer does, per batch, request and connection; override what you need.
 

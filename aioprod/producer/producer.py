@@ -29,6 +29,7 @@ from aioprod.protocol.record_writer import (
     RECORD_OVERHEAD,
     WITH_HEADERS,
 )
+from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.user_code import call
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+@set_module("aioprod.producer")
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 

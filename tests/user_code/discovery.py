@@ -17,6 +17,7 @@ import aioprod
 import aioprod.integrations
 import aioprod.spark
 from aioprod.config.admin import AdminConfig
+from aioprod.config.client import ClientConfig
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
 
@@ -95,6 +96,8 @@ def seams_of_parameters(ours: frozenset[str]) -> set[str]:
                 continue
             if name.startswith("_") and name != "__init__":
                 continue
+            if issubclass(kind, ClientConfig):
+                continue  # seams_of_settings finds these
             owner = kind.__name__ if name == "__init__" else f"{kind.__name__}.{name}"
             for parameter, hint in hints_of(function).items():
                 for leaf in leaves(hint):
