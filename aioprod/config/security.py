@@ -231,12 +231,12 @@ def _read_jaas_config(config: SecurityConfig) -> None:
     if text is None:
         return
     login = parse_jaas(text)
-    if not config.uses_sasl:
-        raise _without_sasl("sasl_jaas_config", config)
     for name, value in (("sasl_username", login.username), ("sasl_password", login.password)):
         if getattr(config, name) is not None:
             raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")
         object.__setattr__(config, name, value)
+    if not config.uses_sasl:
+        raise _without_sasl("sasl_jaas_config", config)
     object.__setattr__(config, "sasl_jaas_config", None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from aioprod import ConfigError, TopicPartition
+from aioprod import ConfigError, ConsumerConfig, ProducerConfig, TopicPartition
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec
 from aioprod.spark.sink_options import parse_sink_options
@@ -49,8 +49,8 @@ def test_a_login_in_javas_way_is_taken_by_reads_and_writes() -> None:
     }
     read = client_config(parse_source_options(SOURCE | security, streaming=True).client)
     write = parse_sink_options(SERVERS | security).producer
-    for settings in (read, write):
-        assert (settings["sasl_username"], settings["sasl_password"]) == ("alice", "s3cret")
+    for config in (ConsumerConfig(**read), ProducerConfig(**write)):
+        assert (config.sasl_username, config.sasl_password) == ("alice", "s3cret")
 
 
 def test_names_do_not_mind_their_case_as_in_spark() -> None:
