@@ -27,6 +27,7 @@ BASE_MODULES = {
     "serialization",
     "interceptors",
     "metrics",
+    "headers",
     "lazy_names",
     "public_module",
     "arguments",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import ConfigError
-from aioprod.serialization import JAVA_DESERIALIZERS, JAVA_SERIALIZERS
+from aioprod.serialization import JAVA_CLASSES
 from aioprod.user_code import ENDS_PROGRAM, surface
 
 logger = logging.getLogger(__name__)
@@ -99,9 +99,8 @@ def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
         ConfigError: there is no such module or name, or importing it fails.
     """
     shown = setting if is_secret else f"{setting}={path!r}"
-    own = JAVA_SERIALIZERS.get(path) or JAVA_DESERIALIZERS.get(path)
-    if own is not None:
-        return own
+    if path in JAVA_CLASSES:
+        return JAVA_CLASSES[path]
     module_name, _, name = _JAVA_CLASSES.get(path, path).rpartition(".")
     if path.startswith("org.apache.kafka.") and path not in _JAVA_CLASSES:
         raise ConfigError(f"{shown}: a class of Java's that has no counterpart in aioprod")
