@@ -448,7 +448,7 @@ def test_javas_names_lead_to_ours() -> None:
     assert isinstance(arguments["key_serializer"], IntegerSerializer)
     assert isinstance(arguments["value_serializer"], StringSerializer)
     assert isinstance(arguments["partitioner"], RoundRobinPartitioner)
-    with pytest.raises(ConfigError, match=r"value_serializer='org\.apache.*no counterpart"):
+    with pytest.raises(ConfigError, match=r"value_serializer='org\.apache.*no equivalent"):
         parsed({"value.serializer": "org.apache.kafka.common.serialization.ListSerializer"})
 
 

@@ -115,8 +115,7 @@ def test_a_result_that_is_no_bytes_is_refused(result: Any) -> None:
     with pytest.raises(
         SerializationError,
         match=(
-            rf"value_serializer.*wrong.*returned {type(result).__name__}, bytes or None is "
-            r"expected"
+            rf"value_serializer: .*wrong must return bytes or None, not {type(result).__name__}"
         ),
     ):
         value(wrong, "x")

@@ -240,7 +240,7 @@ def test_a_consumer_by_javas_names() -> None:
         ({"check.crcs": "perhaps"}, "check_crcs='perhaps': must be true or false"),
         (
             {"partition.assignment.strategy": "org.apache.kafka.clients.consumer.MyAssignor"},
-            "a class of Java's that has no counterpart",
+            "aioprod has no equivalent of this Java class",
         ),
         (
             {"partition.assignment.strategy": ""},

@@ -1,6 +1,4 @@
-"""Settings of TLS and SASL, under Kafka's names, and the TLS context that they describe. Secrets
-show in no repr and in no message.
-"""
+"""The TLS and SASL settings, and the TLS context for them. No repr or error contains a secret."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from aioprod.config.settings.security import PASSWORD_MECHANISMS, SASL_MECHANISM
 from aioprod.errors import ConfigError
 from aioprod.types import TokenProvider
 
-#: Mechanisms that tell the broker a secret itself, and which; the others prove that they know it.
+#: Mechanisms that send a secret to the broker, and what it is.
 READABLE_SECRETS = {"PLAIN": "password", "OAUTHBEARER": "token"}
 
 _JAVA_KEYSTORES = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -89,25 +87,26 @@ class SecurityConfig(metaclass=HidesArguments):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Whether connections use TLS."""
         return self.security_protocol in ("SSL", "SASL_SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether this client proves who it is by SASL."""
+        """Whether connections use SASL."""
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 @hide_arguments
 def new_tls_context(config: SecurityConfig, *, system_trust: bool = True) -> ssl.SSLContext:
-    """Build the TLS context from the files that the settings name.
+    """Create a TLS context from the files in the settings.
 
     Args:
-        system_trust: where no ``ssl_truststore_location`` is set, load what the system trusts
-            (takes some 30 ms).
+        config: the settings.
+        system_trust: without ``ssl_truststore_location``, load the certificates that the system
+            trusts, which takes about 30 ms.
 
     Raises:
-        ConfigError: a file can't be read or is not what the setting wants.
+        ConfigError: if a file can't be read, or has the wrong content.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -123,14 +122,13 @@ def new_tls_context(config: SecurityConfig, *, system_trust: bool = True) -> ssl
 
 def _trust(context: ssl.SSLContext, location: str | Path) -> None:
     _read_pem("ssl_truststore_location", location, "a certificate", b"CERTIFICATE")
-    # As in Java, each certificate in the file is trusted by itself, also one that another authority
-    # has signed.
+    # As in Java, each certificate in the file is trusted, even if another authority signed it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(location)
     except ssl.SSLError as error:
         raise ConfigError(
-            f"ssl_truststore_location={str(location)!r}: a certificate in it can't be read "
+            f"ssl_truststore_location={str(location)!r}: can't read a certificate in it "
             f"({error.reason})"
         ) from None
 
@@ -151,18 +149,18 @@ def _identify(context: ssl.SSLContext, config: SecurityConfig) -> None:
             "ssl_key_password"
         )
     try:
-        # Never without a password, not even an empty one: OpenSSL would ask for it on the terminal.
+        # Without a password, or with an empty one, OpenSSL would ask for it on the terminal.
         context.load_cert_chain(location, password=config.ssl_key_password or "none")
     except ValueError:
         raise ConfigError("ssl_key_password: must not be longer than 1024 bytes") from None
     except ssl.SSLError as error:
         because = (
-            "ssl_key_password does not open its private key"
+            "ssl_key_password is wrong for its private key"
             if config.ssl_key_password is not None
-            else "its private key can't be used"
+            else "its private key is invalid"
         )
         if error.reason == "KEY_VALUES_MISMATCH":
-            because = "its first certificate does not belong to its private key"
+            because = "its private key does not match its first certificate"
         raise ConfigError(f"ssl_keystore_location={str(location)!r}: {because}") from None
 
 
@@ -172,12 +170,12 @@ def _read_pem(setting: str, location: str | Path, wanted: str, *labels: bytes) -
         content = Path(location).read_bytes()
     except OSError as error:
         raise ConfigError(f"{shown}: {error.strerror}") from None
-    except ValueError:  # a NUL character, or one that the file system's encoding lacks
-        raise ConfigError(f"{shown}: no file can have such a name") from None
+    except ValueError:  # NUL, or a character that the file system can't encode
+        raise ConfigError(f"{shown}: invalid file name") from None
     if content.startswith((*_JAVA_KEYSTORES, _DER_SEQUENCE)):
         kind = "PKCS #12 (or DER)" if content.startswith(_DER_SEQUENCE) else "JKS"
         raise ConfigError(
-            f"{shown}: this is a {kind} file, only PEM is read; convert it with keytool and "
+            f"{shown}: this is a {kind} file, but must be PEM; convert it with keytool and "
             "openssl (see docs/security.md)"
         )
     for label in labels:
@@ -185,7 +183,7 @@ def _read_pem(setting: str, location: str | Path, wanted: str, *labels: bytes) -
             line.startswith(b"-----BEGIN ") and label in line for line in content.splitlines()
         ):
             raise ConfigError(
-                f"{shown}: must be a PEM file with {wanted}; it has no {label.decode()}"
+                f"{shown}: must be a PEM file with {wanted}; it contains no {label.decode()}"
             )
     return content
 
@@ -203,24 +201,22 @@ def _check_tls(config: SecurityConfig) -> None:
     if given and not config.uses_tls:
         raise ConfigError(
             f"{given[0]} is set, but security_protocol={config.security_protocol!r} is "
-            "without TLS: choose 'SSL' or 'SASL_SSL'"
+            "without TLS: set 'SSL' or 'SASL_SSL'"
         )
     if context is None:
         if files:
             new_tls_context(
                 config, system_trust=False
-            )  # a bad file is told now, not with the first connection
+            )  # checks the files now, not for the first connection
     elif files:
         raise ConfigError(
-            f"{files[0]} and ssl_context are both set: the context is used as it is, so give "
-            "one or the other"
+            f"{files[0]} and ssl_context are both set: the context is used as it is, so set only "
+            "one of them"
         )
     elif not isinstance(context, ssl.SSLContext):
         raise ConfigError(f"ssl_context: must be an ssl.SSLContext, not {type(context).__name__}")
     elif context.protocol == ssl.PROTOCOL_TLS_SERVER:
-        raise ConfigError(
-            "ssl_context is one for servers: make it with ssl.create_default_context()"
-        )
+        raise ConfigError("ssl_context is for servers: create it with ssl.create_default_context()")
 
 
 def _read_jaas_config(config: SecurityConfig) -> None:

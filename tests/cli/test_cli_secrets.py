@@ -23,7 +23,7 @@ LOGIN = {
     "sasl.username": "alice",
     "sasl.password": SECRET,
 }
-WARNING = "-X sasl.password: the process list shows it to all users of this machine"
+WARNING = "-X sasl.password: all users of this machine can see it"
 COMMANDS = [
     ["topics", "list"],
     ["groups", "list"],
