@@ -30,6 +30,7 @@ from aioprod.consumer.offset_lookup import (
 )
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
+from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
@@ -47,6 +48,7 @@ class PositionFinder:
         config, metadata, subscription, requests, problems, backoff: as everywhere.
         membership: knows the committed offsets, where there is a group.
         clock: seconds since 1970, for resets by duration.
+        scheduler: woken after each answer.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class PositionFinder:
         backoff: Backoff,
         membership: Membership,
         clock: Callable[[], float],
+        scheduler: Scheduler,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -73,7 +76,7 @@ class PositionFinder:
             TopicPartition, tuple[int, int]
         ] = {}  # node id and version of the question under way
         self._committed: asyncio.Task[None] | None = None
-        self.on_change: Callable[[], None] = lambda: None
+        self._scheduler = scheduler
 
     def step(self, now: float) -> float:
         """Ask what is due; returns the loop time at which to look again without any news."""
@@ -156,7 +159,7 @@ class PositionFinder:
             )
             for state in self._subscription.in_phase(Phase.INITIALIZING):
                 self._pause(state, now)
-        self.on_change()
+        self._scheduler.wake_all()
 
     def _without_committed(self, states: Iterable[PartitionState], now: float) -> None:
         for state in states:
@@ -318,7 +321,7 @@ class PositionFinder:
             assert isinstance(error, KafkaError), error
             for phase in (Phase.AWAIT_RESET, Phase.AWAIT_VALIDATION):
                 self._all_failed(current, phase, error, now)
-        self.on_change()
+        self._scheduler.wake_all()
 
     def _all_failed(self, asked: _Asked, phase: Phase, error: KafkaError, now: float) -> None:
         for state in _present(self._subscription, asked, phase):

@@ -189,5 +189,7 @@ class Observers:
         if (id(observer), method) not in self._failing:
             self._failing.add((id(observer), method))
             name = type(observer).__name__
-            log.error("%s.%s failed; not logged again until it succeeds", name, method, exc_info=error)
+            log.error(
+                "%s.%s failed; not logged again until it succeeds", name, method, exc_info=error
+            )
             surface(error)
