@@ -376,7 +376,7 @@ def test_nothing_is_said_of_one_that_is_closed_or_was_never_started(
 
 
 class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
-    """Any part that users plug in."""
+    """A plug-in of any kind."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -391,7 +391,7 @@ class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
         return 0
 
 
-# By client: the settings that take a part, and those that take a list of them.
+# By client: the settings that take a plug-in, and those that take a list.
 PARTS: list[tuple[type[Any], list[str], list[str]]] = [
     (
         Producer,

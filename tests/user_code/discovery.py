@@ -81,7 +81,7 @@ def methods_of(kind: type) -> Iterator[str]:
     """The seams of a class that users implement."""
     for name, _ in inspect.getmembers(kind, inspect.isfunction):
         if name == "configure":
-            yield "part.configure"  # of all parts by the same code
+            yield "plugin.configure"  # the same code calls it for all plug-ins
         elif name == "__call__" or not name.startswith("_"):
             yield f"{kind.__name__}.{name}"
 
@@ -127,7 +127,7 @@ def seams_of_settings(of_any: Mapping[str, type], ours: frozenset[str]) -> set[s
 
 
 def optional_attributes() -> set[str]:
-    """Names of attributes that the clients' code looks for: ``getattr(part, "close", None)``."""
+    """Names of attributes that the clients' code looks for: ``getattr(plugin, "close", None)``."""
     found = set()
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py") if room else ROOT.glob("*.py"):
