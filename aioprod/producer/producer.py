@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.config.checks import check_names
-from aioprod.config.producer import ProducerConfig, ProducerSettings, producer_arguments
+from aioprod.config.keywords import ProducerSettings
+from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
@@ -28,6 +29,7 @@ from aioprod.protocol.record_writer import (
     RECORD_OVERHEAD,
     WITH_HEADERS,
 )
+from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.user_code import call
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+@set_module("aioprod.producer")
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
