@@ -119,6 +119,21 @@ field_of(PyObject *list, Py_ssize_t index, char **data, Py_ssize_t *size)
     return item == NULL ? -1 : PyBytes_AsStringAndSize(item, data, size);
 }
 
+/* An item that is an int, so that reading it runs no other code; -1 with an exception. */
+static int
+number_of(PyObject *list, Py_ssize_t index, int64_t *number)
+{
+    PyObject *item = PyList_GetItem(list, index);
+    if (item == NULL)
+        return -1;
+    if (!PyLong_Check(item)) {
+        PyErr_SetString(PyExc_TypeError, "starts and timestamp_deltas must be numbers");
+        return -1;
+    }
+    *number = PyLong_AsLongLong(item);
+    return *number == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
 /* The timestamp delta of each record in turn: `at` is the run of records with the same one. */
 static int
 delta_of(const Records *records, Py_ssize_t index, Py_ssize_t *at, int64_t *delta)
@@ -126,18 +141,15 @@ delta_of(const Records *records, Py_ssize_t index, Py_ssize_t *at, int64_t *delt
     Py_ssize_t runs = PyList_Size(records->starts);
     int moved = *at < 0;
     while (*at + 1 < runs) {
-        long long start = PyLong_AsLongLong(PyList_GetItem(records->starts, *at + 1));
-        if (start == -1 && PyErr_Occurred())
+        int64_t start;
+        if (number_of(records->starts, *at + 1, &start) < 0)
             return -1;
         if (start > index)
             break;
         *at += 1;
         moved = 1;
     }
-    if (!moved)
-        return 0;
-    *delta = PyLong_AsLongLong(PyList_GetItem(records->deltas, *at));
-    return *delta == -1 && PyErr_Occurred() ? -1 : 0;
+    return moved ? number_of(records->deltas, *at, delta) : 0;
 }
 
 /* What a record has behind its length. */
@@ -277,8 +289,10 @@ static int
 store_field(PyObject *list, Py_ssize_t index, const unsigned char **at, const unsigned char *end)
 {
     int64_t size;
-    *at = get(*at, end, &size);
-    if (*at == NULL || size < -1 || size > end - *at)
+    const unsigned char *start = *at;
+    *at = get(start, end, &size);
+    /* A null has one form; the source in Python refuses others. */
+    if (*at == NULL || size < -1 || size > end - *at || (size == -1 && *at != start + 1))
         return 1;
     if (size == -1)
         return store_none(list, index);

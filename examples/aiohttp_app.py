@@ -1,6 +1,7 @@
 """Orders over HTTP into Kafka, with aiohttp.
 
 pip install aioprod aiohttp
+aioprod broker  # a broker for tests, in another terminal
 BOOTSTRAP_SERVERS=localhost:9092 PORT=8080 python aiohttp_app.py
 curl -d '{"customer": "42", "item": "tea"}' localhost:8080/orders
 """
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from aioprod import KafkaError, Producer
+from aioprod import BrokerConnectionError, KafkaError, Producer
 
 TOPIC = "orders"
 PRODUCER = web.AppKey("producer", Producer)
@@ -64,4 +66,7 @@ def make_app() -> web.Application:
 
 
 if __name__ == "__main__":
-    web.run_app(make_app(), host="127.0.0.1", port=int(os.environ.get("PORT", "8080")))
+    try:
+        web.run_app(make_app(), host="127.0.0.1", port=int(os.environ.get("PORT", "8080")))
+    except BrokerConnectionError as error:
+        sys.exit(f"{error}\nStart a broker for tests with: aioprod broker")

@@ -1,21 +1,24 @@
 """Orders over HTTP into Kafka, with FastAPI.
 
 pip install aioprod fastapi uvicorn
-BOOTSTRAP_SERVERS=localhost:9092 uvicorn fastapi_app:app
-curl -d '{"customer": "42", "item": "tea", "quantity": 3}' -H 'content-type: application/json'
-localhost:8000/orders
+aioprod broker  # a broker for tests, in another terminal
+python fastapi_app.py  # or: BOOTSTRAP_SERVERS=localhost:9092 uvicorn fastapi_app:app
+curl localhost:8000/orders -H 'content-type: application/json' \\
+    -d '{"customer": "42", "item": "tea", "quantity": 3}'
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
-from aioprod import KafkaError, Producer
+from aioprod import BrokerConnectionError, KafkaError, Producer
 
 TOPIC = "orders"
 
@@ -35,12 +38,16 @@ class Stored(BaseModel):
     offset: int
 
 
+def make_producer() -> Producer:
+    return Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"))
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One producer for all requests: it starts with the application, and delivers what it has
     before the application ends.
     """
-    async with Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")) as producer:
+    async with make_producer() as producer:
         app.state.producer = producer
         yield
 
@@ -69,3 +76,19 @@ async def count_click(page: str, request: Request) -> None:
     """Answer at once; the click travels with the next batch."""
     producer: Producer = request.app.state.producer
     await producer.send("clicks", page.encode())
+
+
+async def check_broker() -> None:
+    """End the program if no broker answers; uvicorn would show a long traceback."""
+    try:
+        async with make_producer():
+            pass
+    except BrokerConnectionError as error:
+        sys.exit(f"{error}\nStart a broker for tests with: aioprod broker")
+
+
+if __name__ == "__main__":
+    import uvicorn
+
+    asyncio.run(check_broker())
+    uvicorn.run(app, host="127.0.0.1", port=int(os.environ.get("PORT", "8000")))

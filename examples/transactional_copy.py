@@ -1,13 +1,13 @@
-"""Copies a topic to another one, changing each record: each is there exactly once, however often
-this program is killed.
+"""Copies a topic to another one and changes each record. Each record is written exactly once,
+however often this program is killed.
 
 python transactional_copy.py orders orders-in-capitals --instance 1
 python transactional_copy.py orders orders-in-capitals --instance 2  # shares the partitions
 
-What was written and how far was read are committed in one transaction (KIP-447). Whoever reads with
-isolation_level="read_committed" sees both or neither. Each process needs an instance of its own,
-and keeps it when it is started again: its transactional id puts an end to what the killed process
-had begun, and its place in the group is still free.
+The records written and the offsets read are committed in one transaction (KIP-447). Consumers with
+isolation_level="read_committed" see both or neither. Each process needs its own instance name, and
+keeps it when it is restarted: its transactional id aborts the transaction of the killed process,
+and its place in the group is still reserved.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ GROUP = "transactional-copy"
 
 
 def transform(value: bytes) -> bytes:
-    """What is done to a record."""
+    """Change one record."""
     return value.upper()
 
 
 async def copy(
     servers: str, source: str, target: str, instance: str, session_timeout_ms: int
 ) -> None:
-    """Copy until the program is ended."""
-    # First the producer: its start settles whatever a process of this instance had begun, before
-    # the first record is read.
+    """Copy until the program ends."""
+    # The producer starts first: that aborts the transaction of an earlier process of this instance,
+    # before the first record is read.
     async with Producer(
         servers, transactional_id=f"{GROUP}-{instance}", transaction_timeout_ms=30_000
     ) as producer:
@@ -63,13 +63,13 @@ async def copy(
 async def copy_batch(
     producer: Producer, consumer: Consumer, records: Sequence[ConsumerRecord], target: str
 ) -> None:
-    """Write some records and commit how far they were read, both or neither."""
+    """Write records and commit their offsets, both or neither."""
     try:
         async with producer.transaction():
             for record in records:
                 await producer.send(target, transform(record.value), key=record.key)
-            # Partitions are only taken away inside getmany: whoever sends these has the partitions,
-            # or is refused.
+            # Partitions are revoked only inside getmany: this member still has these, or the
+            # coordinator refuses the offsets.
             read = {
                 TopicPartition(r.topic, r.partition): OffsetAndMetadata(
                     r.offset + 1, "", r.leader_epoch
@@ -78,7 +78,7 @@ async def copy_batch(
             }
             await producer.send_offsets_to_transaction(read, consumer.group_metadata())
     except AbortableTransactionError:
-        # Nothing of it counts: read the same records again, or leave them to whoever has their
+        # Nothing was written: read the same records again, unless another member has their
         # partitions now.
         for record in reversed(records):
             place = TopicPartition(record.topic, record.partition)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from aioprod import Producer, RecordMetadata, TopicPartition
+from aioprod import Producer, TopicPartition
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from tests.testing import doc_blocks
 from tests.testing.doc_blocks import python_blocks
@@ -118,27 +118,6 @@ async def test_the_admin_client_makes_a_topic_and_finds_the_group(
     assert capsys.readouterr().out == "Stable [frozenset()]\n"
 
 
-async def test_the_table_arrives(broker: EmbeddedCluster) -> None:
-    (source,) = [block for block in python_blocks(README) if "send_arrow" in block]
-    namespace: dict[str, Any] = {"Producer": Producer}
-    await eval(
-        compile(
-            source.replace("localhost:9092", broker.bootstrap_servers),
-            "README.md",
-            "exec",
-            flags=_TOP_LEVEL_AWAIT,
-        ),
-        namespace,
-    )
-    assert [(record.key, record.value) for record in broker.records("baskets")] == [
-        (b"anna", b"two apples"),
-        (b"bob", b"one pear"),
-    ]
-    assert namespace["metadata"] == RecordMetadata(
-        "baskets", 0, 1, broker.records("baskets")[1].timestamp
-    )
-
-
 def test_the_script_sends(threaded_broker: ThreadedCluster) -> None:
     run_block("asyncio.run(main())", threaded_broker.bootstrap_servers)
     assert [record.value for record in threaded_broker.records("readings")] == [
@@ -183,3 +162,49 @@ def test_ci_runs_the_readmes_commands() -> None:
         subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], timeout=10, check=False).returncode
         == 0
     )
+
+
+def test_the_readme_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if len(line) > 100] == []
+
+
+def test_the_readme_names_only_figures_that_the_pages_have() -> None:
+    measured = "".join(
+        (ROOT / "docs" / page).read_text() for page in ("performance.md", "reliability.md")
+    )
+    for page in (README, (ROOT / "docs" / "index.md").read_text()):
+        reasons = page[page.index("**Fast") : page.index("**Quick")]
+        figures = re.findall(r"\d[\d,]{3,}(?=[ /])|\d+(?= fault scenarios)", reasons)
+        assert len(figures) >= 4
+        assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_the_first_page_of_the_site_sends_and_reads(
+    threaded_broker: ThreadedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (
+        (ROOT / "docs" / "index.md")
+        .read_text()
+        .replace(
+            'Consumer("greetings", ', 'Consumer("greetings", bootstrap_servers="localhost:9092", '
+        )
+    )
+    doc_blocks.run_block(
+        "docs/index.md", page, "asyncio.run(main())", threaded_broker.bootstrap_servers
+    )
+    assert capsys.readouterr().out == "stored at offset 0\nread b'hello'\n"
+
+
+def test_the_extras_that_the_workflows_install_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = [ROOT / ".ci" / "run", *(ROOT / ".github").rglob("*.yml"), ROOT / "mkdocs.yml"]
+    extras = {
+        extra
+        for path in files
+        for names in re.findall(r'"\.\[([\w,]+)\]"', path.read_text())
+        for extra in names.split(",")
+    }
+    assert extras == {"test", "docs", "coverage"}
+    assert extras <= project["optional-dependencies"].keys()

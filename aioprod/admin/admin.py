@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
@@ -18,12 +17,11 @@ from aioprod.admin.replicas import ReplicaCalls
 from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.arguments import check_sources
+from aioprod.cluster.client_ids import next_client_number
 from aioprod.config.admin import ADMIN, AdminConfig, AdminSettings
 from aioprod.config.checks import check_names
 from aioprod.config.kafka_properties import client_arguments
 from aioprod.config.redaction import hide_arguments
-
-_client_numbers = itertools.count(1)
 
 
 class Admin(
@@ -130,4 +128,4 @@ class Admin(
 
 
 def _client_id() -> str:
-    return f"aioprod-admin-{next(_client_numbers)}"
+    return f"aioprod-admin-{next_client_number('admin')}"

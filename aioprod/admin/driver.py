@@ -85,7 +85,7 @@ class AdminDriver:
     def __init__(self, config: AdminConfig, rng: random.Random) -> None:
         self.config = config
         self.home = Home(f"admin client {config.client_id!r}")
-        self._brokers = Brokers(config, rng)
+        self._brokers = Brokers(config, rng, on_silence=lambda: self._metadata.broker_silent())
         self._metadata = Metadata(config, self._brokers, rng, create_topics=False)
         self._coordinators = Coordinators(config, self._brokers, rng)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)

@@ -148,7 +148,6 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._metadata.on_fault = weakly(self._broken)
         self._metadata.start()
         self._fetch_brokers.open()
-        self._fetch_brokers.on_silence = weakly(self._fetch_silence)
         self._membership.start()
         self._started = True
         self._enter_status(ConsumerStatus.READING)

@@ -71,8 +71,13 @@ class ProducerCore:
         self.pool.on_waited = lambda seconds: self.metrics.buffer_waited(seconds, self.now())
         self.pool.on_exhausted = lambda: self.metrics.buffer_exhausted(self.now())
         state = ProducerState()
-        self.brokers = Brokers(config, rng)
-        self.brokers.on_connection = self._connection_changed
+        self.brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: self._wake(0.0),
+            on_connection=self._connection_changed,
+            on_silence=lambda: self.metadata.broker_silent(),
+        )
         self.metadata = Metadata(config, self.brokers, rng, create_topics=True)
         self.accumulator = RecordAccumulator(config, self.pool, state, rng, self._wake)
         self.transactions = (
@@ -164,7 +169,6 @@ class ProducerCore:
             await self._take_identity()
         self.metadata.on_update = self._take_over
         self.metadata.on_fault = self._fatal
-        self.brokers.on_change = self.sender.wake
         self.metadata.start()
         self.sender.start()
         self.started = True

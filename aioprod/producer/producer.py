@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from aioprod.arguments import check_limit_ms, check_sources
+from aioprod.cluster.client_ids import next_client_number
 from aioprod.config.checks import check_names
 from aioprod.config.producer import ProducerConfig, ProducerSettings, producer_arguments
 from aioprod.config.redaction import hide_arguments
@@ -33,8 +33,6 @@ from aioprod.user_code import call
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
-
-_client_numbers = itertools.count(1)
 
 
 class Producer(TransactionInterface):
@@ -396,4 +394,4 @@ class Producer(TransactionInterface):
 
 
 def _client_id(transactional_id: str | None) -> str:
-    return f"aioprod-producer-{transactional_id or next(_client_numbers)}"
+    return f"aioprod-producer-{transactional_id or next_client_number('producer')}"

@@ -48,6 +48,7 @@ def _running(application: str, servers: str, log: Path) -> Iterator[httpx.Client
             "--port",
             str(port),
         ],
+        "fastapi-script": [sys.executable, "fastapi_app.py"],
         "aiohttp": [sys.executable, "aiohttp_app.py"],
     }
     environment = {
@@ -91,7 +92,7 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Pat
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("application", ["fastapi", "aiohttp"])
+@pytest.mark.parametrize("application", ["fastapi", "fastapi-script", "aiohttp"])
 def test_an_order_over_http_is_a_record_in_kafka(
     application: str, threaded_broker: ThreadedCluster, tmp_path: Path
 ) -> None:
@@ -124,3 +125,32 @@ def test_an_application_without_a_broker_says_so_and_ends(application: str, tmp_
     with pytest.raises(AssertionError, match=r"127\.0\.0\.1:1\b"):
         with _running(application, "127.0.0.1:1", log):
             pass
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fastapi_app.py"],
+        ["aiohttp_app.py"],
+        ["consumer_group.py", "orders"],
+        ["outbox.py", "orders.db", "relay"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_program_without_a_broker_tells_how_to_start_one(
+    command: list[str], tmp_path: Path
+) -> None:
+    program, *arguments = command
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / program, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "BOOTSTRAP_SERVERS": "127.0.0.1:1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=START_LIMIT_S,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "127.0.0.1:1" in result.stderr
+    assert result.stderr.endswith("\nStart a broker for tests with: aioprod broker\n")
+    assert "Traceback" not in result.stderr

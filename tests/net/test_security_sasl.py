@@ -24,6 +24,7 @@ from aioprod.errors import (
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
+from aioprod.net.reauthentication import Reauthentication
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
@@ -91,7 +92,9 @@ def giving(*tokens: OAuthToken) -> Callable[[], Awaitable[OAuthToken]]:
 async def test_passwords(broker: EmbeddedCluster, mechanism: str) -> None:
     connection = await log_in(broker, config(mechanism))
     assert (await connection.request(MetadataRequest(topics=[]))).brokers
-    assert connection.companion is None  # the session has no end: nothing to renew
+    reauthentication = connection.reauthentication
+    assert isinstance(reauthentication, Reauthentication)
+    assert not reauthentication.due, "the session does not expire"
     await connection.close()
 
 

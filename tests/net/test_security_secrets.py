@@ -119,7 +119,7 @@ async def test_a_second_login_that_is_refused_shows_none(
             whole_text(raised.value),
             repr(connection),
             repr(vars(connection)),
-            repr(connection.companion),
+            repr(connection.reauthentication),
             repr(security),
         ]
         await connection.close()

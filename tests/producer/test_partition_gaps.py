@@ -25,7 +25,7 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.control import change_answer
+from aioprod.testing.broker.actions import change_answer
 
 TOPIC_ID = uuid.UUID(int=1)
 TOLD = st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 3)), max_size=12)

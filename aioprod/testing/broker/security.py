@@ -18,9 +18,8 @@ from aioprod.protocol.sasl.mechanism import ServerMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
-from aioprod.testing.broker.answer import Answer
+from aioprod.testing.broker.actions import Answer, DropConnection
 from aioprod.testing.broker.connection import Connection, Service
-from aioprod.testing.broker.control import DropConnection
 
 _SALT_BYTES = 16
 

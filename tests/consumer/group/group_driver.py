@@ -67,7 +67,7 @@ class Driver:
             bootstrap_servers=tuple(servers.split(",")), group_id=group_id, **{**QUICK, **settings}
         )
         rng = random.Random()
-        self.brokers = Brokers(self.config, rng)
+        self.brokers = Brokers(self.config, rng, on_silence=lambda: self.metadata.broker_silent())
         self.metadata = Metadata(self.config, self.brokers, rng, create_topics=False)
         self.subscription = SubscriptionState()
         self.listener = listener
