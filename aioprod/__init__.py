@@ -7,6 +7,7 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 if _typing.TYPE_CHECKING:
     from aioprod._version import __version__ as __version__
     from aioprod.admin.admin import Admin
+    from aioprod.config.security import OAuthToken
     from aioprod.consumer.consumer import Consumer
     from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
     from aioprod.consumer.state import ConsumerState, ConsumerStatus
@@ -56,7 +57,6 @@ if _typing.TYPE_CHECKING:
     from aioprod.producer.delivery import Delivery
     from aioprod.producer.partitioner import Partitioner, Partitions, RoundRobinPartitioner
     from aioprod.producer.producer import Producer
-    from aioprod.security import OAuthToken
     from aioprod.serialization import (
         BytesDeserializer,
         BytesSerializer,
@@ -195,7 +195,7 @@ _HOMES = {
     "MemberSubscription": "aioprod.consumer.group.assignors",
     "MetadataTimeoutError": "aioprod.errors",
     "NoOffsetError": "aioprod.errors",
-    "OAuthToken": "aioprod.security",
+    "OAuthToken": "aioprod.config.security",
     "OffsetAndMetadata": "aioprod.types",
     "OffsetAndTimestamp": "aioprod.types",
     "OffsetOutOfRangeError": "aioprod.errors",

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
-from aioprod.config import MAX_INT
+from aioprod.config.checks import MAX_INT
 from aioprod.errors import ConfigError
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 

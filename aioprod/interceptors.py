@@ -16,7 +16,7 @@ from aioprod.types import (
     RecordMetadata,
     TopicPartition,
 )
-from aioprod.users_code import surface
+from aioprod.user_code import surface
 
 logger = logging.getLogger(__name__)
 

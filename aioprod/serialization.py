@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from aioprod.errors import ConfigError, SerializationError
 from aioprod.types import Header, Headers
-from aioprod.users_code import ENDS_PROGRAM
+from aioprod.user_code import ENDS_PROGRAM
 
 
 class Serializer(Protocol):

@@ -20,23 +20,16 @@ MAX_FUNCTION_LINES = 60
 GENERATED = ROOT / "protocol" / "messages"
 
 BASE_MODULES = {
+    "config",
     "types",
     "errors",
     "error_codes",
-    "security",
-    "config",
-    "producer_config",
-    "consumer_config",
-    "properties",
-    "jaas",
-    "parts",
     "serialization",
     "interceptors",
     "metrics",
     "lazy_names",
     "arguments",
-    "secrecy",
-    "users_code",
+    "user_code",
     "_version",
 }
 CLIENT = {"base", "protocol", "net", "cluster"}
@@ -52,12 +45,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": CLIENT,
     "public": {"base", "producer", "consumer", "admin"},
     "testing": {"base", "protocol"},
-    "simulation": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
+    "simulation": {"cluster"},
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
     "integrations": {"base", "public"},
     "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
-    "cli": {"base", "public", "admin", "testing", "simulation", "spark", "demo"},
+    "cli": {"base", "public", "admin", "testing", "spark", "demo"},
     "_tools": {"base", "protocol"},
 }
 

@@ -92,7 +92,7 @@ async def test_tls_and_sasl(tmp_path: Path) -> None:
         (["--mechanism", "PLAIN"], "--mechanism needs --users"),
         (["--users", "nowhere"], "can't read --users nowhere: No such file"),
         (["--users", "users"], "line 2 of --users users is not NAME:PASSWORD"),
-        (["--users", "empty"], "--users empty names nobody"),
+        (["--users", "empty"], "--users empty has no users"),
         (["--users", "good", "--mechanism", "GSSAPI"], "must be of PLAIN"),
     ],
 )

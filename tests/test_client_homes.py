@@ -23,7 +23,7 @@ from aioprod import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.control import hold
+from aioprod.testing.broker.actions import hold
 
 LIMIT_S = 5
 TP = TopicPartition("t", 0)

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
+from aioprod.config.plugins import close_plugins
+from aioprod.config.producer import ABSENT, CODECS, ProducerConfig, producer_arguments
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
-from aioprod.parts import close_parts
 from aioprod.producer.partitioner import RoundRobinPartitioner
-from aioprod.producer_config import CODECS, ProducerConfig
-from aioprod.properties import ABSENT, producer_arguments
 from aioprod.protocol.compression import LEVELS, Codec, check_level
 from aioprod.serialization import IntegerSerializer, StringSerializer
 from aioprod.types import Headers
@@ -502,6 +501,6 @@ def test_each_part_is_closed_once_whatever_one_raises(caplog: pytest.LogCaptureF
 
     part = Recording()
     with caplog.at_level(logging.WARNING):
-        close_parts([part, Bad(), None, shout, object(), part])
+        close_plugins([part, Bad(), None, shout, object(), part])
     assert part.closed == 1
     assert "close of " in caplog.text and "not now" in caplog.text

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aioprod.producer_config import ProducerConfig, ProducerSettings
-from aioprod.properties import ABSENT, RENAMED
+from aioprod.config.producer import ABSENT, RENAMED, ProducerConfig, ProducerSettings
 from aioprod.testing.jars import kafka_jars
 from aioprod.testing.java import find_java
 

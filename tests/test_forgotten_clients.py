@@ -30,7 +30,8 @@ from aioprod import (
     ProducerObserver,
     TopicPartition,
 )
-from aioprod.properties import CONSUMER, PRODUCER
+from aioprod.config.consumer import CONSUMER
+from aioprod.config.producer import PRODUCER
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.types import Headers
 

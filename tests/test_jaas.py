@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioprod.config.jaas import Login, parse_jaas
 from aioprod.errors import ConfigError
-from aioprod.jaas import Login, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from aioprod import Admin, ConfigError
-from aioprod.admin.config import ADMIN, AdminSettings
+from aioprod.config.admin import ADMIN, AdminSettings
+from aioprod.config.consumer import CONSUMER, ConsumerSettings
+from aioprod.config.kafka_properties import ClientSettings
 from aioprod.consumer.consumer import Consumer
-from aioprod.consumer_config import ConsumerSettings
-from aioprod.properties import CONSUMER, Form
 from aioprod.serialization import JsonDeserializer, StringDeserializer
 from aioprod.testing.jars import kafka_jars
 from aioprod.testing.java import find_java
@@ -55,7 +55,7 @@ def javas(kind: str) -> dict[str, str]:
     return dict(line.partition(" ")[::2] for line in lines)
 
 
-def ours(form: Form) -> dict[str, object]:
+def ours(form: ClientSettings) -> dict[str, object]:
     longer = {short: dotted for dotted, short in form.renamed.items()}
     return {
         longer.get(field.name, field.name.replace("_", ".")): field.default

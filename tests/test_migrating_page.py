@@ -20,9 +20,9 @@ import confluent_kafka
 import pytest
 
 import aioprod
-from aioprod.config import ClientConfig
-from aioprod.consumer_config import ConsumerConfig
-from aioprod.producer_config import ProducerConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.producer import ProducerConfig
 from aioprod.testing import EmbeddedCluster
 from tests.testing.doc_blocks import python_blocks, table_rows
 

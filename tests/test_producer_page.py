@@ -22,7 +22,7 @@ from aioprod import (
     Producer,
     TopicPartition,
 )
-from aioprod.producer_config import ProducerConfig
+from aioprod.config.producer import ProducerConfig
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster, fail, hold
 from tests.testing.doc_blocks import python_blocks, run_block, table_rows

@@ -2,7 +2,6 @@
 
 from aioprod.admin.admin import Admin
 from aioprod.admin.cluster import ClusterDescription, LogDirDescription, Node, ReplicaLog
-from aioprod.admin.config import AdminConfig
 from aioprod.admin.configs import (
     Append,
     ConfigEntry,
@@ -29,6 +28,7 @@ from aioprod.admin.topics import (
     TopicListing,
 )
 from aioprod.admin.transactions import FencedProducer, TransactionDescription, TransactionListing
+from aioprod.config.admin import AdminConfig
 
 __all__ = [
     "TO_THE_END",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
 from aioprod.admin.cluster import ClusterCalls
-from aioprod.admin.config import ADMIN, AdminConfig, AdminSettings
 from aioprod.admin.configs import ConfigCalls
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.groups import GroupCalls
@@ -19,11 +17,11 @@ from aioprod.admin.replicas import ReplicaCalls
 from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.arguments import check_sources
-from aioprod.config import check_names
-from aioprod.properties import client_arguments
-from aioprod.secrecy import hide_arguments
-
-_client_numbers = itertools.count(1)
+from aioprod.cluster.client_ids import next_client_number
+from aioprod.config.admin import ADMIN, AdminConfig, AdminSettings
+from aioprod.config.checks import check_names
+from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.redaction import hide_arguments
 
 
 class Admin(
@@ -130,4 +128,4 @@ class Admin(
 
 
 def _client_id() -> str:
-    return f"aioprod-admin-{next(_client_numbers)}"
+    return f"aioprod-admin-{next_client_number('admin')}"

@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from aioprod.admin.config import AdminConfig
 from aioprod.admin.results import Results
 from aioprod.arguments import check_positive_timeout_ms
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.cluster.home import Home
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.config.admin import AdminConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AdminClosedError,
@@ -85,7 +85,7 @@ class AdminDriver:
     def __init__(self, config: AdminConfig, rng: random.Random) -> None:
         self.config = config
         self.home = Home(f"admin client {config.client_id!r}")
-        self._brokers = Brokers(config, rng)
+        self._brokers = Brokers(config, rng, on_silence=lambda: self._metadata.broker_silent())
         self._metadata = Metadata(config, self._brokers, rng, create_topics=False)
         self._coordinators = Coordinators(config, self._brokers, rng)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)

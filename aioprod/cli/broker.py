@@ -23,8 +23,8 @@ def add_broker(commands: Commands[Parser]) -> None:
         "broker",
         help="run the embedded broker for development (keeps everything in memory)",
         description=(
-            "Runs the embedded broker until Ctrl-C. It keeps everything in memory and forgets it "
-            "at the end."
+            "Runs the embedded broker until Ctrl-C. It keeps everything in memory, so all data is "
+            "lost at the end."
         ),
         allow_abbrev=False,
     )
@@ -35,21 +35,21 @@ def add_broker(commands: Commands[Parser]) -> None:
         "--port",
         type=port,
         default=9092,
-        help="of the first node, others take the next; 0 for free ones (default: %(default)s)",
+        help="first node's port; others use the next ones; 0: any free (default: %(default)s)",
     )
     broker.add_argument(
         "--nodes",
         type=positive_int,
         default=1,
         metavar="N",
-        help="how many nodes (default: %(default)s)",
+        help="number of nodes (default: %(default)s)",
     )
     broker.add_argument(
         "--partitions",
         type=positive_int,
         default=1,
         metavar="N",
-        help="of topics created by use (default: %(default)s)",
+        help="number of partitions of auto-created topics (default: %(default)s)",
     )
     broker.add_argument(
         "--topic",
@@ -57,43 +57,47 @@ def add_broker(commands: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="NAME:PARTITIONS",
-        help="create this topic; may be given again",
+        help="create this topic; may be repeated",
     )
     broker.add_argument(
         "--json", action="store_true", help="print the addresses as one line of JSON"
     )
+    _add_security(broker)
+    broker.set_defaults(run=_broker, parser=broker)
+
+
+def _add_security(broker: Parser) -> None:
     security = broker.add_argument_group("TLS and SASL")
     security.add_argument(
         "--tls-certificate",
         type=Path,
         metavar="FILE",
-        help="speak TLS, with this certificate chain in PEM",
+        help="use TLS, with this certificate chain in PEM",
     )
     security.add_argument(
         "--tls-key",
         type=Path,
         metavar="FILE",
-        help="its private key; without it the key is in the same file",
+        help="private key of the certificate (default: in the same file)",
     )
     security.add_argument(
         "--tls-client-ca",
         type=Path,
         metavar="FILE",
-        help="clients must have a certificate of this authority",
+        help="require client certificates of this authority",
     )
     security.add_argument(
         "--users",
         type=Path,
         metavar="FILE",
-        help="ask for a login by PLAIN or SCRAM; a line NAME:PASSWORD for each user",
+        help="require a login by PLAIN or SCRAM; one NAME:PASSWORD per line",
     )
     security.add_argument(
         "--mechanism",
         action="append",
         metavar="NAME",
-        help="offer only this SASL mechanism; may be given again",
+        help="offer only this SASL mechanism; may be repeated",
     )
-    broker.set_defaults(run=_broker, parser=broker)
 
 
 def _topic(text: str) -> tuple[str, int | None]:
@@ -122,7 +126,7 @@ def _broker(arguments: argparse.Namespace) -> int:
 
 
 class _UsageError(Exception):
-    """What was asked for can't be had."""
+    """An argument is invalid."""
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
@@ -166,10 +170,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         else:
             kind = f" by {protocol}" if protocol else ""
             print(
-                (
-                    f"Broker on {cluster.bootstrap_servers}{kind}, everything in memory only. "
-                    "Ctrl-C ends it."
-                ),
+                (f"Broker on {cluster.bootstrap_servers}{kind}, in memory only. Ctrl-C ends it."),
                 flush=True,
             )
         await ended.wait()
@@ -225,5 +226,5 @@ def _users(path: Path | None) -> dict[str, str]:
         if line:
             users[name] = password
     if not users:
-        raise _UsageError(f"--users {path} names nobody")
+        raise _UsageError(f"--users {path} has no users")
     return users

@@ -1,5 +1,5 @@
-"""What the commands that talk to a cluster have in common: where it is, the client's settings, how
-they end.
+"""Shared parts of the commands that connect to a cluster: bootstrap servers, client settings, exit
+status.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
 
 if TYPE_CHECKING:
-    from aioprod.properties import Form
+    from aioprod.config.kafka_properties import ClientSettings
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
@@ -24,24 +24,24 @@ _SAME_LINE = "\r\x1b[K"
 
 
 class CommandError(Exception):
-    """The command can't be carried out: status 1."""
+    """The command failed: status 1."""
 
 
 class UsageError(Exception):
-    """What was asked for makes no sense: status 2."""
+    """The arguments are invalid: status 2."""
 
 
 Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
 
 def add_client_options(parser: Parser) -> None:
-    """Add the options by which a command finds its cluster."""
+    """Add the options for connecting to a cluster."""
     client = parser.add_argument_group("cluster")
     client.add_argument(
         "-b",
         "--bootstrap-servers",
         metavar="HOST:PORT",
-        help="of some brokers, with commas (default: localhost:9092)",
+        help="bootstrap servers, comma-separated (default: localhost:9092)",
     )
     client.add_argument(
         "-X",
@@ -51,7 +51,7 @@ def add_client_options(parser: Parser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help=(
-            "a setting of the client by Kafka's name, such as security.protocol=SASL_SSL; may be "
+            "a client setting by Kafka's name, such as security.protocol=SASL_SSL; may be "
             "given again"
         ),
     )
@@ -59,16 +59,16 @@ def add_client_options(parser: Parser) -> None:
         "--config-file",
         type=Path,
         metavar="FILE",
-        help="such settings, one NAME=VALUE a line; those of other clients are ignored",
+        help="client settings, one NAME=VALUE per line; those of other clients are ignored",
     )
 
 
 def command(parser: Parser, work: Work) -> None:
-    """Let a command do ``work``, with a client's options."""
+    """Set ``work`` as a command's function, and add the client's options."""
     add_client_options(parser)
 
     def begin(options: argparse.Namespace) -> Coroutine[Any, Any, int]:
-        from aioprod.properties import warn_of_secrets
+        from aioprod.config.properties_file import warn_of_secrets
 
         warn_of_secrets(dict(options.config), "-X", "--config-file")
         return work(options)
@@ -77,20 +77,22 @@ def command(parser: Parser, work: Work) -> None:
 
 
 def client_settings(
-    options: argparse.Namespace, form: Form, defaults: Mapping[str, object] | None = None
+    options: argparse.Namespace,
+    client: ClientSettings,
+    defaults: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
-    """The settings for one kind of client, for its ``from_config``: of the file, then of ``-X``,
-    then of ``-b``.
+    """Return the settings for one kind of client, for its ``from_config``: ``-b`` overrides ``-X``,
+    which overrides the file.
 
     Args:
-        options: of the command line.
-        form: the kind of client.
-        defaults: what else to say where the user does not say it.
+        options: the command's arguments.
+        client: the kind of client.
+        defaults: further settings, unless the user sets them.
 
     Raises:
-        ConfigError: the file can't be read, or a line is no setting.
+        ConfigError: if the file can't be read, or a line is not a setting.
     """
-    from aioprod.properties import read_settings
+    from aioprod.config.properties_file import read_settings
 
     given: dict[str, object] = {}
     if options.config_file is not None:
@@ -98,28 +100,30 @@ def client_settings(
         given |= {
             name: value
             for name, value in lines.items()
-            if form.knows(name) or not _others_know(name)
+            if client.knows(name) or not _others_know(name)
         }
     given |= dict(options.config)
-    settings = {form.find(name): value for name, value in (defaults or {}).items()}
+    settings = {client.python_name(name): value for name, value in (defaults or {}).items()}
     settings |= {
-        name if not form.knows(name) else form.find(name): value for name, value in given.items()
+        name if not client.knows(name) else client.python_name(name): value
+        for name, value in given.items()
     }
     if options.bootstrap_servers is not None:
-        settings[form.find(_SERVERS)] = options.bootstrap_servers
+        settings[client.python_name(_SERVERS)] = options.bootstrap_servers
     return settings
 
 
 def _others_know(name: str) -> bool:
-    from aioprod.admin.config import ADMIN
-    from aioprod.properties import CONSUMER, PRODUCER
+    from aioprod.config.admin import ADMIN
+    from aioprod.config.consumer import CONSUMER
+    from aioprod.config.producer import PRODUCER
 
-    return any(form.knows(name) for form in (ADMIN, CONSUMER, PRODUCER))
+    return any(client.knows(name) for client in (ADMIN, CONSUMER, PRODUCER))
 
 
 def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Carry out a command; whatever ends it is at most one line on standard error. Ctrl-C cancels
-    the work, which then has five seconds.
+    """Run a command; an error is printed as one line on standard error. Ctrl-C cancels the work,
+    which then has five seconds to end.
 
     Returns:
         The exit status.
@@ -142,7 +146,7 @@ def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
         return status
     except (KeyboardInterrupt, Interrupted):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has gone, which is their right
+    except BrokenPipeError:  # the reader of the output has closed it, such as head
         _forget_output()
         return 0
     except (UsageError, ConfigError) as error:
@@ -159,7 +163,7 @@ def _fail(prog: str, text: str, status: int) -> int:
 
 
 def _forget_output() -> None:
-    """Let the interpreter's last flush of standard output go nowhere, instead of failing."""
+    """Discard the interpreter's last flush of standard output, which would fail."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -169,7 +173,7 @@ def _forget_output() -> None:
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:
-    """Rows in columns, of which the first row has the names; None is a dash."""
+    """Format rows as columns; the first row has the names; None is a dash."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return "\n".join(
@@ -179,30 +183,30 @@ def table(rows: Sequence[Sequence[object]]) -> str:
 
 
 def show(value: object) -> None:
-    """Print a value as JSON that people can read."""
+    """Print a value as indented JSON."""
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def text_of(error: BaseException) -> str:
-    """An error as one line."""
+    """Return an error as one line."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def counted(records: int) -> str:
-    """A number of records for people."""
+    """Format a number of records."""
     return "1 record" if records == 1 else f"{records:,} records"
 
 
 class Progress:
-    """Tells on standard error how many records there are: each second while it goes on, where that
-    is a terminal and the records are not in it.
+    """Prints the number of records on standard error: each second if that is a terminal and the
+    records are not printed to it, and at the end.
 
     Args:
-        verb: what is done to them, such as ``read``.
-        quiet: tell nothing.
-        records: the stream where they are.
+        verb: what happens to the records, such as ``read``.
+        quiet: print nothing.
+        records: the stream of the records.
     """
 
     def __init__(self, verb: str, quiet: bool, records: TextIO) -> None:
@@ -213,7 +217,7 @@ class Progress:
         self._line_begin = ""
 
     def at(self, records: int) -> None:
-        """So many until now."""
+        """Report the number of records so far."""
         if self._goes_on and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + _PROGRESS_EACH_S
             self._line_begin = _SAME_LINE
@@ -222,6 +226,6 @@ class Progress:
             )
 
     def end(self, records: int, rest: str = "") -> None:
-        """So many in all."""
+        """Report the total number of records."""
         if not self._quiet:
             print(f"{self._line_begin}{self._verb} {counted(records)}{rest}", file=sys.stderr)

@@ -18,7 +18,7 @@ def add_cluster(commands: Commands[Parser]) -> None:
     cluster = commands.add_parser(
         "cluster",
         help="show a cluster's brokers",
-        description="Shows the brokers that run.",
+        description="Shows the running brokers.",
         allow_abbrev=False,
     )
     cluster.add_argument("--json", action="store_true", help="print JSON")
@@ -26,9 +26,9 @@ def add_cluster(commands: Commands[Parser]) -> None:
 
 
 def admin_client(options: argparse.Namespace) -> Admin:
-    """The admin client that a command asks for."""
+    """Make the admin client for a command."""
     from aioprod.admin import Admin
-    from aioprod.admin.config import ADMIN
+    from aioprod.config.admin import ADMIN
 
     return Admin.from_config(client_settings(options, ADMIN))
 

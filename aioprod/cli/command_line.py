@@ -1,4 +1,4 @@
-"""The entry point: finds the command and runs it."""
+"""The entry point: parses the command and runs it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the entry point ``aioprod``.
 
     Returns:
-        The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C
-            ended it.
+        The exit status: 0 on success, 1 on failure, 2 for wrong usage, 130 after Ctrl-C.
     """
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:

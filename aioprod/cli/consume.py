@@ -39,7 +39,7 @@ def add_consume(commands: Commands[Parser]) -> None:
     parser = commands.add_parser(
         "consume",
         help="print a topic's records",
-        description="Prints records, one a line, until Ctrl-C, --count or --exit ends it.",
+        description="Prints records, one per line, until Ctrl-C, --count or --exit.",
         allow_abbrev=False,
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
@@ -47,7 +47,7 @@ def add_consume(commands: Commands[Parser]) -> None:
         "-g",
         "--group",
         metavar="GROUP",
-        help="share the partitions with this group's members, and commit what was printed",
+        help="join this consumer group, and commit printed records",
     )
     parser.add_argument(
         "-f",
@@ -57,8 +57,8 @@ def add_consume(commands: Commands[Parser]) -> None:
         default=BEGINNING,
         metavar="WHERE",
         help="beginning, end, an offset, -N for the last N of each partition, or a time such as "
-        "2026-01-31T08:00:00Z; with --group only the first "
-        "two, for partitions without a committed offset (default: %(default)s)",
+        "2026-01-31T08:00:00Z; with --group only beginning or end, "
+        "for partitions without a committed offset (default: %(default)s)",
     )
     parser.add_argument(
         "-p",
@@ -66,16 +66,16 @@ def add_consume(commands: Commands[Parser]) -> None:
         type=natural_int,
         action="append",
         metavar="N",
-        help="only this one; may be given again",
+        help="read only this partition; may be repeated",
     )
     parser.add_argument(
-        "-n", "--count", type=positive_int, metavar="N", help="end after so many records"
+        "-n", "--count", type=positive_int, metavar="N", help="end after this many records"
     )
     parser.add_argument(
         "-e",
         "--exit",
         action="store_true",
-        help="end where the partitions end when it begins to read",
+        help="end at the partitions' end offsets as of the start",
     )
     parser.add_argument(
         "--format",
@@ -86,20 +86,20 @@ def add_consume(commands: Commands[Parser]) -> None:
         "%%h headers, and \\n, \\t, \\xHH as in C (default: %(default)s)",
     )
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="don't say how many records were read"
+        "-q", "--quiet", action="store_true", help="don't print the number of records"
     )
     command(parser, _consume)
 
 
 class Start(NamedTuple):
-    """Where reading begins: the kind of place, and its number."""
+    """The start position: its kind, and a number."""
 
     kind: str
     number: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """``beginning``, ``end``, an offset, ``-N`` or a time."""
+        """Parse ``beginning``, ``end``, an offset, ``-N`` or a time."""
         if text in (BEGINNING, END):
             return cls(text)
         if text.removeprefix("-").isdecimal():
@@ -115,7 +115,7 @@ class Start(NamedTuple):
 async def _consume(options: argparse.Namespace) -> int:
     from aioprod import Consumer
     from aioprod.cli.formats import FormatError, json_line, pattern
-    from aioprod.properties import CONSUMER
+    from aioprod.config.consumer import CONSUMER
 
     if options.group is not None and (
         options.partition is not None or options.start.kind not in (BEGINNING, END) or options.exit
@@ -155,7 +155,7 @@ async def _consume(options: argparse.Namespace) -> int:
 async def _begin(
     consumer: Consumer, options: argparse.Namespace, printing: Printing
 ) -> dict[TopicPartition, int] | None:
-    """Choose what is read; where to end, if anywhere."""
+    """Subscribe or assign; return the end offsets, if there are any."""
     from aioprod.types import TopicPartition
 
     partitions: list[TopicPartition] = []
@@ -180,8 +180,8 @@ async def _begin(
 
 
 def _committing(printing: Printing) -> RebalanceListener:
-    """A listener that commits before partitions go to another member, so that it does not print
-    what was printed.
+    """Return a listener that commits before partitions move to another member, so that records are
+    not printed twice.
     """
     from aioprod import RebalanceListener
 
@@ -192,7 +192,7 @@ def _committing(printing: Printing) -> RebalanceListener:
         def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
             log.warning(
                 (
-                    "%d partitions are another member's already: their last records may be "
+                    "%d partitions are assigned to another member: their last records may be "
                     "printed again"
                 ),
                 len(partitions),
@@ -202,11 +202,11 @@ def _committing(printing: Printing) -> RebalanceListener:
 
 
 async def _partitions_of(consumer: Consumer, topic: str) -> frozenset[int]:
-    """A topic's partitions; one that was made a moment ago may not be known to every broker yet."""
+    """Return a topic's partitions; brokers may not know a new topic yet, so retry."""
     patience = time.monotonic() + _UNKNOWN_TOPIC_LIMIT_S
     while not (present := await consumer.partitions_for_topic(topic)):
         if time.monotonic() >= patience:
-            raise CommandError(f"there is no topic {topic}")
+            raise CommandError(f"topic {topic} does not exist")
         await asyncio.sleep(_UNKNOWN_TOPIC_PAUSE_S)
     return present
 
@@ -214,7 +214,7 @@ async def _partitions_of(consumer: Consumer, topic: str) -> frozenset[int]:
 async def _offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """Where reading begins; a record that is gone, or not there yet, means the nearest."""
+    """Return the start offsets, moved to the nearest existing ones."""
     if start.kind == BEGINNING:
         return await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
@@ -238,10 +238,10 @@ async def _offsets(
 
 
 class Printing:
-    """Reads, prints, and then commits: what was not printed is read again by whoever comes next.
+    """Reads, prints, then commits: records that were not printed are read again by the next member.
 
     Attributes:
-        printed: how many records.
+        printed: the number of records printed.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Printing:
         self.printed = 0
 
     async def run(self, count: int | None, ends: dict[TopicPartition, int] | None) -> None:
-        """Go on until there were so many records, or all partitions are read up to their ends."""
+        """Print records until the count is reached, or all partitions are read to their ends."""
         from aioprod.types import TopicPartition
 
         while count is None or self.printed < count:
@@ -288,7 +288,7 @@ class Printing:
         if not records:
             return
         self._half_printed = True
-        # In a thread, as whoever reads the output may keep us waiting, and the group must not.
+        # In a thread: the reader of the output may be slow, and heartbeats must continue.
         writing = asyncio.ensure_future(
             in_thread(partial(_write, sys.stdout.fileno(), b"".join(map(self._format, records))))
         )
@@ -297,7 +297,7 @@ class Printing:
         except asyncio.CancelledError:
             await asyncio.wait(
                 [writing], timeout=_PRINT_LIMIT_S
-            )  # Ctrl-C in the middle: mostly it is done in a moment
+            )  # Ctrl-C while writing, which usually completes soon
             raise
         finally:
             if writing.done() and writing.exception() is None:
@@ -307,9 +307,7 @@ class Printing:
             writing.cancel()
 
     async def commit(self) -> None:
-        """Commit what was printed; the positions say it, unless it is not known how much of the
-        last records was printed.
-        """
+        """Commit the positions, unless it is unknown how many of the last records were printed."""
         from aioprod.errors import CommitFailedError, RebalanceInProgressError
 
         if not self._uncommitted or self._half_printed:
@@ -319,7 +317,7 @@ class Printing:
             await self._consumer.commit(timeout_ms=_COMMIT_LIMIT_MS)
             self._uncommitted = False
         except RebalanceInProgressError:
-            pass  # the group is being put together: the next call for records goes on with it
+            pass  # the group rebalances: the next poll completes that
         except CommitFailedError as error:
             self._uncommitted = False
             log.warning("some records will be printed again by another member: %s", error)

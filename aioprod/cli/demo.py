@@ -30,7 +30,10 @@ def add_demo(commands: Commands[Parser]) -> None:
     demo.add_argument(
         "--cluster",
         action="store_true",
-        help="Spark as a master with two workers, and Kafka as three nodes unless it is given",
+        help=(
+            "run Spark as a master with two workers, and Kafka as three nodes unless "
+            "--bootstrap-servers is given"
+        ),
     )
     demo.add_argument(
         "--flights",
@@ -46,15 +49,17 @@ def add_demo(commands: Commands[Parser]) -> None:
         type=Path,
         default=Path("demo-out"),
         metavar="DIR",
-        help="where the results go (default: %(default)s)",
+        help="directory of the results (default: %(default)s)",
     )
     demo.add_argument(
         "--topic-prefix",
         default="",
         metavar="TEXT",
-        help="put before the topics' names; they must be empty",
+        help="prefix of the topics, which must be empty",
     )
-    demo.add_argument("--follow", action="store_true", help="go on reading the topic until Ctrl-C")
+    demo.add_argument(
+        "--follow", action="store_true", help=("continue reading the topic until Ctrl-C")
+    )
     demo.set_defaults(run=_demo, parser=demo)
 
 

@@ -1,4 +1,4 @@
-"""Records as lines of JSON, there and back, and as text by a pattern."""
+"""Converts records to and from lines of JSON, and formats them by a pattern."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class FormatError(ValueError):
-    """A line is no record, or a pattern has a field that there is none of."""
+    """A line is not a record, or a pattern has an unknown field."""
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """A record as a line of JSON. Bytes that are no UTF-8 are in ``key_base64``, ``value_base64``,
-    or, in headers, an object with ``base64``.
+    """Encode a record as a line of JSON. Bytes that are not UTF-8 are in ``key_base64``,
+    ``value_base64``, or, in headers, an object with ``base64``.
     """
     line: dict[str, object] = {
         "topic": record.topic,
@@ -64,21 +64,20 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def record_of_line(topic: str, line: bytes) -> ProducerRecord:
-    """A line of JSON as a record to send: what :func:`json_line` writes, or what people write.
+    """Parse a line of JSON, written by :func:`json_line` or by hand, as a record to send.
 
-    ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` may be there; a value or key
-    that is an object, a list or a number is sent as the JSON that it is. ``topic`` and ``offset``
-    are not looked at.
+    ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` are optional; a value or key
+    that is an object, a list or a number is sent as JSON. ``topic`` and ``offset`` are ignored.
 
     Raises:
-        FormatError: it is none.
+        FormatError: if it is invalid.
     """
     try:
         told = json.loads(line)
     except ValueError as error:
-        raise FormatError(f"no JSON: {error}") from None
+        raise FormatError(f"not JSON: {error}") from None
     if not isinstance(told, dict):
-        raise FormatError('no JSON object such as {"key": "k", "value": "v"}')
+        raise FormatError('not a JSON object such as {"key": "k", "value": "v"}')
     if unknown := told.keys() - _NAMES:
         raise FormatError(f"unknown name {min(unknown)!r} (known: {', '.join(sorted(_NAMES))})")
     return ProducerRecord(
@@ -95,7 +94,7 @@ def _bytes_of(told: Mapping[str, Any], name: str) -> bytes | None:
     coded = told.get(f"{name}_base64")
     if coded is not None:
         if told.get(name) is not None:
-            raise FormatError(f"{name} and {name}_base64 are both there")
+            raise FormatError(f"{name} and {name}_base64 are both given")
         return _decoded(coded, f"{name}_base64")
     data = told.get(name)
     if data is None:
@@ -107,7 +106,7 @@ def _decoded(coded: object, name: str) -> bytes:
     try:
         return base64.b64decode(coded, validate=True)  # type: ignore[arg-type]
     except (TypeError, ValueError, binascii.Error):
-        raise FormatError(f"{name} is no base64") from None
+        raise FormatError(f"{name} is not base64") from None
 
 
 def _number(told: Mapping[str, Any], name: str) -> int | None:
@@ -158,14 +157,14 @@ _FIELDS: Mapping[str, Formatter] = {
 
 
 def pattern(text: str) -> Formatter:
-    """A function that writes records by a pattern.
+    """Return a function that formats records by a pattern.
 
     ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%k`` key,
     ``%K`` its length, ``%v`` (or ``%s``) value, ``%V`` (or ``%S``) its length, ``%h`` headers,
     ``%%`` a percent sign; ``\\n``, ``\\t``, ``\\xHH`` and so on as in C. A length is -1 for a null.
 
     Raises:
-        FormatError: there is no such field.
+        FormatError: if a field is unknown.
     """
     parts: list[Formatter] = []
     end = 0

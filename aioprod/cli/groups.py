@@ -38,14 +38,14 @@ def _add_list(actions: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="STATE",
-        help="only those in it, such as Stable or Empty; may be given again",
+        help="only groups in this state, such as Stable or Empty; may be repeated",
     )
     parser.add_argument(
         "--type",
         action="append",
         default=[],
         metavar="TYPE",
-        help="only classic or consumer ones; may be given again",
+        help="only groups of this type, classic or consumer; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _list)
@@ -53,7 +53,7 @@ def _add_list(actions: Commands[Parser]) -> None:
 
 def _add_describe(actions: Commands[Parser]) -> None:
     parser = actions.add_parser(
-        "describe", help="show groups' members, and how far they have read", allow_abbrev=False
+        "describe", help="show groups' members, offsets and lag", allow_abbrev=False
     )
     parser.add_argument("groups", nargs="+", metavar="GROUP")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -98,7 +98,7 @@ async def _delete(options: argparse.Namespace) -> int:
 
 
 class _Progress(NamedTuple):
-    """How far a group has read a partition; None where unknown."""
+    """A group's progress in a partition; None if unknown."""
 
     partition: TopicPartition
     committed: int | None
@@ -107,7 +107,7 @@ class _Progress(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records that are still to be read."""
+        """The number of records not read yet."""
         return (
             None
             if self.committed is None or self.end is None
@@ -130,14 +130,14 @@ async def _describe(options: argparse.Namespace) -> int:
 
 
 async def _progress(admin: Admin, group: GroupDescription) -> list[_Progress]:
-    """Of each partition that the group has an offset of, or that a member reads."""
+    """Return the progress of each partition with a committed offset or an assigned member."""
     from aioprod.admin import OffsetSpec
 
     readers = {partition: member for member in group.members for partition in member.assignment}
     committed = await admin.list_consumer_group_offsets(group.group_id)
     partitions = sorted({*readers, *committed})
     ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-    missing = ends.errors  # a topic may be gone
+    missing = ends.errors  # a topic may have been deleted
     return [
         _Progress(
             partition,

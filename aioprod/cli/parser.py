@@ -1,4 +1,4 @@
-"""How the commands' arguments are read, and what is said of wrong ones."""
+"""Parsing of the commands' arguments, and errors about invalid ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Commands = argparse._SubParsersAction
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose error about a wrong option or command names the right ones."""
+    """An argument parser whose error about an unknown option or command names the known ones."""
 
     def option_names(self) -> list[str]:
         """The long options."""
@@ -37,12 +37,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def name_choices(commands: Commands[Parser]) -> None:
-    """Let errors and help name the commands that there are."""
+    """Make errors and help name all commands."""
     commands.metavar = "{" + ",".join(commands.choices) + "}"
 
 
 def unknown_text(kind: str, given: str, right: Sequence[str]) -> str:
-    """What to say of an option or command that there is none of."""
+    """Return the error text for an unknown option or command."""
     name = given.split("=", 1)[0]
     nearest = difflib.get_close_matches(name, right, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
@@ -50,14 +50,14 @@ def unknown_text(kind: str, given: str, right: Sequence[str]) -> str:
 
 
 def positive_int(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
     return int(text)
 
 
 def positive_float(text: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -68,21 +68,21 @@ def positive_float(text: str) -> float:
 
 
 def port(text: str) -> int:
-    """A port's number; 0 for a free one."""
+    """Parse a port; 0 means any free one."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {text!r}")
     return int(text)
 
 
 def natural_int(text: str) -> int:
-    """A whole number of at least 0."""
+    """Parse a whole number of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
     return int(text)
 
 
 def assignment(text: str) -> tuple[str, str]:
-    """``NAME=VALUE``. The error does not show the text: it may hold a password."""
+    """Parse ``NAME=VALUE``. The error does not show the text: it may hold a password."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError("must be NAME=VALUE")
@@ -90,7 +90,7 @@ def assignment(text: str) -> tuple[str, str]:
 
 
 def separator(text: str) -> str:
-    """Text with the escapes of C in it, such as ``\\t``."""
+    """Parse text with C escapes, such as ``\\t``."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return unescape(text)
@@ -100,9 +100,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def unescape(text: str) -> str:
-    """Text in which a backslash and what follows it stand for one character; an unknown pair stays
-    as it is.
-    """
+    """Replace each escape, a backslash and what follows, by its character; keep unknown ones."""
     return re.sub(
         r"\\(?:x([0-9a-fA-F]{2})|([ntr0\\]))",
         lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES[found[2]],

@@ -45,10 +45,14 @@ def add_produce(commands: Commands[Parser]) -> None:
         "--key-separator",
         type=separator,
         metavar="TEXT",
-        help="what stands between key and value in a line; \\t for a tab",
+        help="separator of key and value in a line; \\t for a tab",
     )
     parser.add_argument(
-        "-p", "--partition", type=natural_int, metavar="N", help="send there, whatever the key"
+        "-p",
+        "--partition",
+        type=natural_int,
+        metavar="N",
+        help=("send to this partition, regardless of the key"),
     )
     parser.add_argument(
         "-H",
@@ -57,16 +61,16 @@ def add_produce(commands: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="for each record; may be given again",
+        help="header of each record; may be repeated",
     )
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="don't say how many records were sent"
+        "-q", "--quiet", action="store_true", help="don't print the number of records"
     )
     command(parser, _produce)
 
 
 class _Sent(NamedTuple):
-    """Records under way, and the number of the first one's line."""
+    """Records in flight, and the line number of the first one."""
 
     deliveries: Deliveries
     first_line: int
@@ -74,9 +78,9 @@ class _Sent(NamedTuple):
 
 async def _produce(options: argparse.Namespace) -> int:
     from aioprod import Producer
-    from aioprod.properties import PRODUCER
+    from aioprod.config.producer import PRODUCER
 
-    make = _maker(options)
+    parse = _line_parser(options)
     producer = Producer.from_config(client_settings(options, PRODUCER))
     await producer.start()
     sending = Sending(producer, options.topic)
@@ -84,7 +88,7 @@ async def _produce(options: argparse.Namespace) -> int:
     failure: CommandError | None = None
     try:
         async for first, lines in _lines(sys.stdin.fileno()):
-            records, failure = _records(make, lines, first)
+            records, failure = _records(parse, lines, first)
             await sending.send(records, first)
             progress.at(sending.succeeded)
             if failure is not None or sending.first_error is not None:
@@ -105,12 +109,11 @@ async def _produce(options: argparse.Namespace) -> int:
 
 
 class Sending:
-    """Sends records and counts what became of them; not more are under way at a time than is
-    sensible.
+    """Sends records and counts their outcomes, with a bounded number in flight.
 
     Attributes:
-        succeeded, failed: records.
-        first_error, first_failed_line: of the first that failed.
+        succeeded, failed: numbers of records.
+        first_error, first_failed_line: of the first failed record.
     """
 
     def __init__(self, producer: Producer, topic: str) -> None:
@@ -121,7 +124,7 @@ class Sending:
         self.first_error: KafkaError | None = None
 
     async def send(self, records: list[bytes | ProducerRecord], first_line: int) -> None:
-        """Take records; waits for the oldest where too many are under way."""
+        """Send records; wait for the oldest if too many are in flight."""
         if records:
             self._under_way.append(
                 _Sent(await self._producer.send_many(self._topic, records), first_line)
@@ -132,7 +135,7 @@ class Sending:
             await self._end_oldest()
 
     async def finish(self) -> None:
-        """Wait for all that is under way."""
+        """Wait for all records in flight."""
         while self._under_way:
             await self._end_oldest()
 
@@ -146,7 +149,7 @@ class Sending:
         self._count(self._under_way.popleft())
 
     def count_rest(self) -> None:
-        """Count what is under way once the producer is closed."""
+        """Count records still in flight after the producer is closed."""
         while self._under_way:
             self._count(self._under_way.popleft())
 
@@ -160,7 +163,7 @@ class Sending:
 
 
 async def _lines(source: int) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """Lines as they come, without their ends, many at once, with the number of the first."""
+    """Yield available lines, without line ends, many at once, with the number of the first."""
     from aioprod.demo.interrupt import in_thread
 
     rest, number = b"", 1
@@ -173,11 +176,11 @@ async def _lines(source: int) -> AsyncIterator[tuple[int, list[bytes]]]:
         yield number, [rest]
 
 
-_Make = Callable[[bytes], "bytes | ProducerRecord"]
+_Parse = Callable[[bytes], "bytes | ProducerRecord"]
 
 
-def _maker(options: argparse.Namespace) -> _Make:
-    """What makes a record of a line."""
+def _line_parser(options: argparse.Namespace) -> _Parse:
+    """Return the function that converts a line to a record."""
     from aioprod.cli.formats import record_of_line
     from aioprod.types import ProducerRecord
 
@@ -195,7 +198,7 @@ def _maker(options: argparse.Namespace) -> _Make:
     def make(line: bytes) -> ProducerRecord:
         key, found, value = line.partition(split) if split else (None, b"", line)
         if split and not found:
-            raise ValueError(f"there is no {options.key_separator!r}")
+            raise ValueError(f"key separator {options.key_separator!r} not found")
         return ProducerRecord(options.topic, value, key, options.partition, headers=headers)
 
     return make
@@ -211,13 +214,13 @@ def _completed(
 
 
 def _records(
-    make: _Make, lines: list[bytes], first: int
+    parse: _Parse, lines: list[bytes], first: int
 ) -> tuple[list[bytes | ProducerRecord], CommandError | None]:
-    """The records in front of the first line that is none, and what is wrong with that."""
+    """Return the records before the first invalid line, and the error of that line."""
     records: list[bytes | ProducerRecord] = []
     for number, line in enumerate(lines, start=first):
         try:
-            records.append(make(line))
+            records.append(parse(line))
         except ValueError as error:
             return records, CommandError(f"line {number}: {error}")
     return records, None

@@ -24,9 +24,9 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
     """Add the command."""
     parser = actions.add_parser(
         "reset-offsets",
-        help="set where a group without members goes on reading",
+        help="set the offsets of a group without members",
         description=(
-            "Shows where a group would go on reading; with --execute it does so. The group must "
+            "Shows the offsets that a group would get; with --execute commits them. The group must "
             "have no members."
         ),
         allow_abbrev=False,
@@ -37,10 +37,10 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="TOPIC[:N,N]",
-        help="which partitions; may be given again (default: all with an offset)",
+        help="partitions to reset; may be repeated (default: all with an offset)",
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-earliest", action="store_true", help="the first record that is there")
+    where.add_argument("--to-earliest", action="store_true", help="the first existing record")
     where.add_argument(
         "--to-latest", action="store_true", help="the end, so that only new records are read"
     )
@@ -48,19 +48,19 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
         "--to-offset",
         type=natural_int,
         metavar="N",
-        help="this offset, or the nearest that there is",
+        help="this offset, or the nearest existing one",
     )
     where.add_argument(
         "--to-datetime",
         type=timestamp,
         metavar="TIME",
-        help="the first record from then on, such as 2026-01-31T08:00:00Z",
+        help="the first record at or after this time, such as 2026-01-31T08:00:00Z",
     )
     where.add_argument(
         "--shift-by",
         type=_whole_number,
         metavar="N",
-        help="so many records on, or back where it is below 0",
+        help="forward by N offsets, or back if N is negative",
     )
     parser.add_argument("--execute", action="store_true", help="do it")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -68,7 +68,7 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
 
 
 def timestamp(text: str) -> int:
-    """A time of ISO 8601 as milliseconds since 1970; one without an offset is local time."""
+    """Parse an ISO 8601 time to milliseconds since 1970; without a UTC offset it is local time."""
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
@@ -117,7 +117,7 @@ async def _reset(options: argparse.Namespace) -> int:
         rows = [(*partition, now.get(partition), offset) for partition, offset in target.items()]
         print(table([("TOPIC", "PARTITION", "FROM", "TO"), *rows]))
         if not options.execute:
-            print("Nothing is changed yet: --execute does it.")
+            print("Nothing was changed; repeat with --execute to commit.")
     return report(options, altered.errors.values() if altered is not None else ())
 
 
@@ -139,7 +139,7 @@ async def _targets(
     partitions: list[TopicPartition],
     now: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where each partition is to go on: never outside of what it holds."""
+    """Return the new offset of each partition, within its existing records."""
     from aioprod.admin import OffsetSpec
 
     async def offsets(spec: int) -> dict[TopicPartition, int]:

@@ -34,7 +34,7 @@ def add_topics(commands: Commands[Parser]) -> None:
 
 def _add_list(actions: Commands[Parser]) -> None:
     parser = actions.add_parser("list", help="print the names of all topics", allow_abbrev=False)
-    parser.add_argument("--internal", action="store_true", help="also those of Kafka itself")
+    parser.add_argument("--internal", action="store_true", help="include Kafka's internal topics")
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _list)
 
@@ -47,21 +47,21 @@ def _add_create(actions: Commands[Parser]) -> None:
         type=positive_int,
         default=-1,
         metavar="N",
-        help="of each (default: the broker's num.partitions)",
+        help="partitions of each topic (default: the broker's num.partitions)",
     )
     parser.add_argument(
         "--replication-factor",
         type=positive_int,
         default=-1,
         metavar="N",
-        help="of each (default: the broker's default.replication.factor)",
+        help="replicas of each partition (default: the broker's default.replication.factor)",
     )
     _add_set(parser)
     parser.add_argument(
-        "--if-not-exists", action="store_true", help="a topic that is there already is fine"
+        "--if-not-exists", action="store_true", help="ignore topics that exist already"
     )
     parser.add_argument(
-        "--validate-only", action="store_true", help="only find out whether it could be done"
+        "--validate-only", action="store_true", help="only check whether it is possible"
     )
     command(parser, _create)
 
@@ -74,7 +74,7 @@ def _add_describe(actions: Commands[Parser]) -> None:
     parser.add_argument(
         "--all-settings",
         action="store_true",
-        help="show not only the settings that a topic has of its own",
+        help="show all settings, not only those set for the topic",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _describe)
@@ -89,7 +89,7 @@ def _add_alter(actions: Commands[Parser]) -> None:
         "--partitions",
         type=positive_int,
         metavar="N",
-        help="how many it is to have; keyed records go to others then",
+        help="new number of partitions; keys move to other partitions",
     )
     _add_set(parser)
     parser.add_argument(
@@ -97,10 +97,10 @@ def _add_alter(actions: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="let a setting go back to its default; may be given again",
+        help="reset a setting to its default; may be repeated",
     )
     parser.add_argument(
-        "--validate-only", action="store_true", help="only find out whether it could be done"
+        "--validate-only", action="store_true", help="only check whether it is possible"
     )
     command(parser, _alter)
 
@@ -112,7 +112,7 @@ def _add_set(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the topic; may be given again",
+        help="a topic setting; may be repeated",
     )
 
 
@@ -121,9 +121,7 @@ def _add_delete(actions: Commands[Parser]) -> None:
         "delete", help="delete topics with all their records", allow_abbrev=False
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument(
-        "--if-exists", action="store_true", help="a topic that is not there is fine"
-    )
+    parser.add_argument("--if-exists", action="store_true", help="ignore topics that don't exist")
     command(parser, _delete)
 
 
@@ -134,15 +132,15 @@ def _add_delete_records(actions: Commands[Parser]) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "--before", type=natural_int, metavar="OFFSET", help="those in front of this offset"
+        "--before", type=natural_int, metavar="OFFSET", help="delete records before this offset"
     )
-    which.add_argument("--all", action="store_true", help="all that can be read now")
+    which.add_argument("--all", action="store_true", help="delete all committed records")
     parser.add_argument(
         "--partition",
         type=natural_int,
         action="append",
         metavar="N",
-        help="only in this one; may be given again",
+        help="only in this partition; may be repeated",
     )
     command(parser, _delete_records)
 
@@ -198,7 +196,7 @@ async def _delete(options: argparse.Namespace) -> int:
 def report(
     options: argparse.Namespace, errors: Iterable[KafkaError], fine: int | None = None
 ) -> int:
-    """Print errors, one a line, but not those with the code ``fine``; the exit status."""
+    """Print errors, one per line, except those with the code ``fine``; return the exit status."""
     bad = [error for error in errors if fine is None or getattr(error, "code", None) != fine]
     for error in bad:
         print(f"{options.parser.prog}: {text_of(error)}", file=sys.stderr)
@@ -324,7 +322,7 @@ async def _delete_records(options: argparse.Namespace) -> int:
 async def partitions_of(
     admin: Admin, topic: str, numbers: Iterable[int] | None
 ) -> list[TopicPartition]:
-    """These partitions of a topic; all where none are named."""
+    """Return these partitions of a topic; all if none are named."""
     from aioprod.types import TopicPartition
 
     if numbers is not None:

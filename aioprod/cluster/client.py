@@ -11,12 +11,13 @@ from typing import Any, Self, TypeVar, cast
 from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.config import ClientConfig, check_names
+from aioprod.config.checks import check_names
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import hide_arguments
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
 from aioprod.protocol.message import Message, Request
-from aioprod.secrecy import hide_arguments
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -49,7 +50,7 @@ class ClusterClient:
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
         )
         rng = random.Random()
-        self._brokers = Brokers(self.config, rng)
+        self._brokers = Brokers(self.config, rng, on_silence=self._look_around)
         self._metadata = Metadata(self.config, self._brokers, rng, create_topics=create_topics)
         self.coordinators = Coordinators(self.config, self._brokers, rng)
         self._looking: asyncio.Task[None] | None = None
@@ -70,7 +71,6 @@ class ClusterClient:
             KafkaTimeoutError: the limit has passed.
         """
         self._brokers.open()
-        self._brokers.on_silence = self._look_around
         try:
             limits = "request_timeout_ms", "socket_connection_setup_timeout_max_ms"
             await self._metadata.first((), *limits)

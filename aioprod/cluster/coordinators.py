@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TypeVar
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
 from aioprod.net.backoff import Backoff
@@ -69,7 +69,6 @@ class Metadata:
 
     def start(self) -> None:
         """Begin to refresh on age and on demand."""
-        self._brokers.on_silence = self.request_update
         self._task = asyncio.get_running_loop().create_task(
             self._refresh_always(), name="aioprod-metadata"
         )
@@ -127,6 +126,11 @@ class Metadata:
         self._everything = True
         self._requested.set()
         return self.snapshot.version
+
+    def broker_silent(self) -> None:
+        """Ask for a refresh, as a broker owes a reply: another one may lead its partitions now."""
+        if self._task is not None:
+            self.request_update()
 
     async def await_update(self, version: int) -> None:
         """Wait for a snapshot newer than ``version``, for a failed try to get one, or for the end;

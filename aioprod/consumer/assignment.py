@@ -12,9 +12,9 @@ from aioprod.arguments import (
     check_position,
     check_topics,
 )
+from aioprod.config.consumer import EARLIEST, LATEST, OffsetReset
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener
-from aioprod.consumer_config import EARLIEST, LATEST, OffsetReset
 from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 

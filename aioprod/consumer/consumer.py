@@ -18,7 +18,11 @@ from aioprod.arguments import (
     check_topics,
 )
 from aioprod.cluster.home import bring_forward, weakly
-from aioprod.config import check_names
+from aioprod.config.checks import check_names
+from aioprod.config.consumer import CONSUMER, ConsumerConfig, ConsumerSettings
+from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.plugins import close_plugins
+from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.assignment import AssignmentCalls
 from aioprod.consumer.commits import CommitQueue
 from aioprod.consumer.core import client_id
@@ -26,13 +30,9 @@ from aioprod.consumer.lookups import LookupCalls
 from aioprod.consumer.records import Records
 from aioprod.consumer.state import ConsumerStatus
 from aioprod.consumer.subscription import Mode
-from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
 from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaTimeoutError
-from aioprod.parts import close_parts
-from aioprod.properties import CONSUMER, client_arguments
-from aioprod.secrecy import hide_arguments
 from aioprod.types import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
-from aioprod.users_code import FallbackClock, surface
+from aioprod.user_code import FallbackClock, surface
 
 _CLOSE_TIMEOUT_MS = 30_000
 # Records that are there already are handed out without giving way to other tasks for at most this
@@ -57,7 +57,7 @@ class Consumer(AssignmentCalls, LookupCalls):
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: seconds since 1970; ``time.time`` if none is given, or if it fails, which is logged.
         rng: source of all random choices (jitter, nodes to ask).
-        settings: the fields of :class:`aioprod.consumer_config.ConsumerConfig`; docs/consumer.md
+        settings: the fields of :class:`aioprod.config.consumer.ConsumerConfig`; docs/consumer.md
             explains them.
 
     Raises:
@@ -148,7 +148,6 @@ class Consumer(AssignmentCalls, LookupCalls):
         self._metadata.on_fault = weakly(self._broken)
         self._metadata.start()
         self._fetch_brokers.open()
-        self._fetch_brokers.on_silence = weakly(self._fetch_silence)
         self._membership.start()
         self._started = True
         self._enter_status(ConsumerStatus.READING)
@@ -262,7 +261,7 @@ class Consumer(AssignmentCalls, LookupCalls):
             return
         self._parts_closed = True
         self._interceptors.close()
-        close_parts((self.config.key_deserializer, self.config.value_deserializer))
+        close_plugins((self.config.key_deserializer, self.config.value_deserializer))
 
     def __del__(self) -> None:
         if (

@@ -5,7 +5,6 @@ wake-ups, the end.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -13,9 +12,11 @@ from typing import Any
 from weakref import WeakMethod
 
 from aioprod.arguments import check_timeout_ms
+from aioprod.cluster.client_ids import next_client_number
 from aioprod.cluster.home import Home, weakly
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.background import Background
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
@@ -28,7 +29,6 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.state import ConsumerState, ConsumerStatus
 from aioprod.consumer.subscription import PartitionState, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import (
     BrokerError,
     ConcurrentUseError,
@@ -43,7 +43,6 @@ from aioprod.net.brokers import Brokers
 from aioprod.net.silence import SILENCE_S
 from aioprod.types import ConsumerRecord, TopicPartition
 
-_client_numbers = itertools.count(1)
 # The group learns at least that often that the application takes records, and is asked whether it
 # needs anything.
 _RECALL_S = 1.0
@@ -68,14 +67,24 @@ class ConsumerCore:
         self._clock = clock
         self._metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
         self._interceptors = ConsumerInterceptorChain(config.interceptors)
-        self._brokers = Brokers(config, rng)
+        self._brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: requests.brokers_changed(),
+            on_silence=lambda: metadata.broker_silent(),
+        )
         # Connections of their own: a broker answers what comes behind a Fetch only when that has
         # waited for records.
-        self._fetch_brokers = Brokers(config, rng)
-        self._metadata = Metadata(
+        self._fetch_brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: fetch_requests.brokers_changed(),
+            on_silence=weakly(self._fetch_silence),
+        )
+        metadata = self._metadata = Metadata(
             config, self._brokers, rng, create_topics=config.allow_auto_create_topics
         )
-        self._requests = Requests(config, self._brokers)
+        requests = self._requests = Requests(config, self._brokers)
         fetch_requests = self._fetch_requests = Requests(config, self._fetch_brokers)
         self._snapshot = self._metadata.snapshot
         self._subscription = SubscriptionState()
@@ -419,7 +428,7 @@ class ConsumerCore:
 def client_id(group_id: str | None) -> str:
     """A client id for a consumer that was given none."""
     return (
-        f"aioprod-consumer-{group_id}-{next(_client_numbers)}"
+        f"aioprod-consumer-{group_id}-{next_client_number('consumer')}"
         if group_id
-        else f"aioprod-consumer-{next(_client_numbers)}"
+        else f"aioprod-consumer-{next_client_number('consumer')}"
     )

@@ -12,6 +12,7 @@ from functools import partial
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
+from aioprod.config.consumer import ISOLATION_LEVELS, NONE, ConsumerConfig
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
@@ -20,7 +21,6 @@ from aioprod.consumer.fetched_data import FetchedData, Finish
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.subscription import PartitionState, Position, SubscriptionState
-from aioprod.consumer_config import ISOLATION_LEVELS, NONE, ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, OffsetOutOfRangeError
 from aioprod.metrics import ConsumerMetrics

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from aioprod.consumer_config import ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.errors import DeserializationError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.serialization import Deserializer
 from aioprod.types import ConsumerRecord, TopicPartition
-from aioprod.users_code import ENDS_PROGRAM
+from aioprod.user_code import ENDS_PROGRAM
 
 Records = list[ConsumerRecord]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.config.consumer import ISOLATION_LEVELS
 from aioprod.consumer.core import ConsumerCore
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import (
@@ -17,7 +18,6 @@ from aioprod.consumer.offset_lookup import (
     list_offsets_request,
 )
 from aioprod.consumer.problems import is_worth_telling
-from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError
 from aioprod.types import OffsetAndTimestamp, TopicPartition

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.subscription import Mode, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import ConsumerStateError, KafkaError
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.snapshot import PartitionInfo
+from aioprod.config.consumer import ISOLATION_LEVELS
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.offset_lookup import (
@@ -21,7 +22,6 @@ from aioprod.consumer.offset_lookup import (
     found_offsets,
     list_offsets_request,
 )
-from aioprod.consumer_config import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,

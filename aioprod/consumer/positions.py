@@ -14,6 +14,15 @@ from typing import Any
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
+from aioprod.config.consumer import (
+    BY_DURATION,
+    EARLIEST,
+    ISOLATION_LEVELS,
+    LATEST,
+    NONE,
+    ConsumerConfig,
+    OffsetReset,
+)
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
@@ -28,15 +37,6 @@ from aioprod.consumer.offset_lookup import (
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
-from aioprod.consumer_config import (
-    BY_DURATION,
-    EARLIEST,
-    ISOLATION_LEVELS,
-    LATEST,
-    NONE,
-    ConsumerConfig,
-    OffsetReset,
-)
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
@@ -36,7 +36,7 @@ class Requests:
 
     Args:
         config: time-outs.
-        brokers: the connections; their ``on_change`` is taken.
+        brokers: the connections; their ``on_change`` calls :meth:`brokers_changed`.
     """
 
     def __init__(self, config: ClientConfig, brokers: Brokers) -> None:
@@ -46,7 +46,6 @@ class Requests:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.on_change: Callable[[], None] = lambda: None
-        brokers.on_change = self._brokers_changed
 
     @property
     def unsent(self) -> int:
@@ -107,7 +106,8 @@ class Requests:
             )
         return None
 
-    def _brokers_changed(self) -> None:
+    def brokers_changed(self) -> None:
+        """Look again at the queues: a connection is open, closed or could not be opened."""
         self._look()
         self.on_change()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from aioprod.consumer_config import OffsetReset
+from aioprod.config.consumer import OffsetReset
 from aioprod.errors import ConsumerStateError, KafkaError
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 

@@ -1,3 +1,3 @@
-"""The demo: real flights through the producer, a broker and Spark, and a picture of their delays
-(``aioprod demo``).
+"""The demo (``aioprod demo``): sends real flights through the producer, a broker and Spark, and
+draws their delays.
 """

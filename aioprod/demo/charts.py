@@ -1,5 +1,5 @@
-"""The picture: a heat map of delay by carrier and hour of the day, with the totals at its edges; as
-PNG and as a page of HTML.
+"""Draws a heat map of delays by carrier and hour of the day, with totals at its edges, as PNG and
+as an HTML page.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from aioprod.spark.pipeline import RouteDelay
 
 FEW_FLIGHTS = 10
-"""Cells with fewer flights are drawn pale: their mean says little."""
+"""Cells with fewer flights are drawn pale: their mean is unreliable."""
 
 _INK, _SOFT, _GRID, _EMPTY = "#1f2933", "#616e7c", "#e4e7eb", "#f5f6f8"
-_COLOURS = LinearSegmentedColormap.from_list(
+_COLORS = LinearSegmentedColormap.from_list(
     "delay", ["#e9f2fb", "#b7d7ef", "#fde6a8", "#f9a95b", "#e0553f", "#8f1d3f"]
 )
 
@@ -52,11 +52,11 @@ def draw(table: DelayTable, names: Mapping[str, str], subtitle: str) -> Figure:
         hspace=0.05,
     )
     heat = figure.add_subplot(grid[1, 0])
-    colours = Normalize(vmin=min(0.0, _rounded_low(table)), vmax=_rounded_high(table))
-    _draw_cells(heat, table, names, colours)
-    _draw_hours(figure.add_subplot(grid[0, 0]), table, colours)
-    _draw_carriers(figure.add_subplot(grid[1, 1]), table, colours)
-    _draw_colour_bar(figure, colours, 0.5 / height)
+    colors = Normalize(vmin=min(0.0, _rounded_low(table)), vmax=_rounded_high(table))
+    _draw_cells(heat, table, names, colors)
+    _draw_hours(figure.add_subplot(grid[0, 0]), table, colors)
+    _draw_carriers(figure.add_subplot(grid[1, 1]), table, colors)
+    _draw_color_bar(figure, colors, 0.5 / height)
     figure.text(
         0.02,
         1 - 0.42 / height,
@@ -82,7 +82,7 @@ def save_page(
     routes: Sequence[RouteDelay],
     facts: Sequence[tuple[str, str]],
 ) -> None:
-    """Write one HTML file that needs no other: the picture as SVG, and the numbers as tables."""
+    """Write a self-contained HTML file: the picture as SVG, and the numbers as tables."""
     page = _PAGE.format(
         svg=_svg(figure),
         facts="".join(
@@ -101,7 +101,7 @@ def _rounded_high(table: DelayTable) -> float:
     means = sorted(cell.mean for cell in table.cells.values() if cell.flights >= FEW_FLIGHTS) or [
         10.0
     ]
-    # The colours end at the 97th percentile, so that a few extreme cells don't bleach all others.
+    # The colors end at the 97th percentile, so that a few extreme cells don't bleach all others.
     return max(5.0, math.ceil(means[int(0.97 * (len(means) - 1))] / 5) * 5)
 
 
@@ -116,9 +116,7 @@ def _clean(axes: Axes) -> None:
     axes.tick_params(length=0, colors=_INK, labelsize=9.5)
 
 
-def _draw_cells(
-    axes: Axes, table: DelayTable, names: Mapping[str, str], colours: Normalize
-) -> None:
+def _draw_cells(axes: Axes, table: DelayTable, names: Mapping[str, str], colors: Normalize) -> None:
     columns, rows = len(table.hours), len(table.carriers)
     axes.set_facecolor(_EMPTY)
     axes.set_xlim(-0.5, columns - 0.5)
@@ -127,18 +125,18 @@ def _draw_cells(
         for column, hour in enumerate(table.hours):
             cell = table.cells.get((carrier, hour))
             if cell is not None:
-                _draw_cell(axes, column, row, cell, colours)
+                _draw_cell(axes, column, row, cell, colors)
     axes.set_xticks(range(columns), [f"{hour:02d}" for hour in table.hours])
     axes.set_yticks(range(rows), [names.get(code, code) for code in table.carriers])
     axes.set_xlabel("scheduled hour of departure, New York time", size=10.5, color=_INK, labelpad=6)
     _clean(axes)
 
 
-def _draw_cell(axes: Axes, column: int, row: int, cell: Cell, colours: Normalize) -> None:
+def _draw_cell(axes: Axes, column: int, row: int, cell: Cell, colors: Normalize) -> None:
     few = cell.flights < FEW_FLIGHTS
-    colour = _COLOURS(colours(cell.mean))
-    axes.add_patch(_rectangle(column, row, colour, 0.35 if few else 1.0))
-    red, green, blue, _ = colour
+    color = _COLORS(colors(cell.mean))
+    axes.add_patch(_rectangle(column, row, color, 0.35 if few else 1.0))
+    red, green, blue, _ = color
     dark = not few and 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
     label = f"{cell.mean:.0f}".replace("-0", "0") if abs(cell.mean) < 0.5 else f"{cell.mean:.0f}"
     axes.text(
@@ -152,19 +150,17 @@ def _draw_cell(axes: Axes, column: int, row: int, cell: Cell, colours: Normalize
     )
 
 
-def _rectangle(column: int, row: int, colour: Any, alpha: float) -> Any:
+def _rectangle(column: int, row: int, color: Any, alpha: float) -> Any:
     from matplotlib.patches import Rectangle
 
     return Rectangle(
-        (column - 0.48, row - 0.46), 0.96, 0.92, facecolor=colour, alpha=alpha, linewidth=0
+        (column - 0.48, row - 0.46), 0.96, 0.92, facecolor=color, alpha=alpha, linewidth=0
     )
 
 
-def _draw_hours(axes: Axes, table: DelayTable, colours: Normalize) -> None:
+def _draw_hours(axes: Axes, table: DelayTable, colors: Normalize) -> None:
     means = [table.by_hour[hour].mean for hour in table.hours]
-    axes.bar(
-        range(len(means)), means, width=0.96, color=[_COLOURS(colours(mean)) for mean in means]
-    )
+    axes.bar(range(len(means)), means, width=0.96, color=[_COLORS(colors(mean)) for mean in means])
     axes.axhline(0, color=_GRID, linewidth=1)
     axes.set_xlim(-0.5, len(means) - 0.5)
     axes.margins(y=0.22)
@@ -193,13 +189,13 @@ def _draw_hours(axes: Axes, table: DelayTable, colours: Normalize) -> None:
     _clean(axes)
 
 
-def _draw_carriers(axes: Axes, table: DelayTable, colours: Normalize) -> None:
+def _draw_carriers(axes: Axes, table: DelayTable, colors: Normalize) -> None:
     cells = [table.by_carrier[code] for code in table.carriers]
     axes.barh(
         range(len(cells)),
         [cell.mean for cell in cells],
         height=0.92,
-        color=[_COLOURS(colours(cell.mean)) for cell in cells],
+        color=[_COLORS(colors(cell.mean)) for cell in cells],
     )
     axes.axvline(0, color=_GRID, linewidth=1)
     axes.set_ylim(len(cells) - 0.5, -0.5)
@@ -228,12 +224,12 @@ def _draw_carriers(axes: Axes, table: DelayTable, colours: Normalize) -> None:
     _clean(axes)
 
 
-def _draw_colour_bar(figure: Figure, colours: Normalize, bottom: float) -> None:
+def _draw_color_bar(figure: Figure, colors: Normalize, bottom: float) -> None:
     from matplotlib.cm import ScalarMappable
 
     axes = figure.add_axes((0.185, bottom, 0.36, 0.014))
     bar = figure.colorbar(
-        ScalarMappable(norm=colours, cmap=_COLOURS),
+        ScalarMappable(norm=colors, cmap=_COLORS),
         cax=axes,
         orientation="horizontal",
         extend="max",
@@ -253,7 +249,7 @@ def _draw_colour_bar(figure: Figure, colours: Normalize, bottom: float) -> None:
 
 def _svg(figure: Figure) -> str:
     buffer = io.StringIO()
-    # The same picture gives the same bytes: no random ids, no date.
+    # No random ids and no date, so that equal pictures have equal bytes.
     with matplotlib.rc_context({"svg.hashsalt": "aioprod", "svg.fonttype": "path"}):
         figure.savefig(
             buffer,

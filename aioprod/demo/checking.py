@@ -1,6 +1,4 @@
-"""The demo's check of itself: sent = stored = read = counted, and every figure equal to the
-CSV's.
-"""
+"""Checks the demo's results: sent = stored = read = counted, and every figure equals the CSV's."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ _NAMED_AT_MOST = 3
 def check_sending(
     report: SendReport, expected: Expected, stored: Mapping[str, int], topics: FlightTopics
 ) -> list[str]:
-    """What is wrong with the records in the topics, planted ones among them; empty where nothing
-    is. ``stored``: how many each topic has.
+    """Return what is wrong with the records in the topics, planted ones included; empty if nothing
+    is. ``stored`` is the number of records of each topic.
     """
     found = _Differences()
     found.compare("records sent", report.sent, expected.departed + expected.cancelled)
@@ -40,7 +38,7 @@ def check_sending(
 
 
 def check_result(result: PipelineResult, expected: Expected) -> list[str]:
-    """What Spark read or computed other than the CSV says; empty where nothing is."""
+    """Return how Spark's results differ from the CSV; empty if they don't."""
     found = _Differences()
     found.compare("rows read by Spark", result.rows_read, expected.departed + len(PLANTED))
     found.compare("dead letters", result.dead_letters, len(PLANTED))

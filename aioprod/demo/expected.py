@@ -1,4 +1,4 @@
-"""What the numbers must be: computed from the CSV alone, by neither Kafka nor Spark."""
+"""Computes the expected numbers from the CSV alone, without Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from aioprod.demo.flights import Flights
 
 LATE_MINUTES = 15
-"""A departure is late when its delay is more than so many minutes, as the US Department of
-Transportation counts.
+"""The delay in minutes above which a departure is late, as the US Department of Transportation
+defines it.
 """
 
 _CARRIER, _ORIGIN, _DEST = (COLUMNS.index(name) for name in ("carrier", "origin", "dest"))
@@ -30,7 +30,7 @@ class Delays:
 
     @property
     def count(self) -> int:
-        """Flights of the group."""
+        """The number of flights."""
         return len(self.minutes)
 
     @property
@@ -40,13 +40,11 @@ class Delays:
 
     @property
     def late_share(self) -> float:
-        """Share that left more than 15 minutes late, 0 to 1."""
+        """The share that left more than 15 minutes late, 0 to 1."""
         return sum(1 for minutes in self.minutes if minutes > LATE_MINUTES) / len(self.minutes)
 
     def quantile(self, share: float) -> float:
-        """The exact quantile with linear interpolation between neighbours, as SQL's ``percentile``
-        has it.
-        """
+        """Return the exact quantile with linear interpolation, as SQL's ``percentile`` does."""
         ordered = sorted(self.minutes)
         position = share * (len(ordered) - 1)
         below = int(position)
@@ -70,12 +68,12 @@ class Expected:
 
     @property
     def departed(self) -> int:
-        """Flights with a departure time."""
+        """The number of flights with a departure time."""
         return sum(delays.count for delays in self.by_hour.values())
 
     def worst_routes(self, *, limit: int = 10, min_flights: int = 100) -> list[tuple[str, str]]:
-        """The routes of at least ``min_flights`` flights with the longest mean delay, worst
-        first.
+        """Return the routes with the longest mean delay among those of at least ``min_flights``
+        flights, worst first.
         """
         routes = [
             (-delays.mean, route)

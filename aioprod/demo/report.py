@@ -1,4 +1,4 @@
-"""What the user sees: progress bars, and the tables at the end."""
+"""Progress bars, and the tables at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioprod.spark.pipeline import RouteDelay
 
 REFRESHES_PER_SECOND = 4
-"""Of what is drawn while work goes on: each takes a few ms of the sender's time."""
+"""Updates of the display per second: each takes a few ms of the sender's time."""
 
 
 class _RateColumn(ProgressColumn):
@@ -54,7 +54,7 @@ def progress_bar(console: Console) -> Progress:
 
 
 def facts(report: SendReport) -> list[tuple[str, str]]:
-    """Names and values of what was sent."""
+    """Return names and values about what was sent."""
     return [
         ("records acknowledged", f"{report.acknowledged:,}"),
         ("of these cancelled flights", f"{report.acknowledged_cancelled:,}"),
@@ -64,7 +64,7 @@ def facts(report: SendReport) -> list[tuple[str, str]]:
 
 
 def describe_sending(report: SendReport, topics: FlightTopics) -> str:
-    """A few lines about what was sent."""
+    """Return a few lines about what was sent."""
     lines = [
         (
             f"{report.sent:,} flights sent in {report.seconds:.2f} s "
@@ -116,7 +116,7 @@ def _worst_hour(table: DelayTable, carrier: str) -> tuple[int, Cell]:
     hours = [
         (hour, table.cells[carrier, hour]) for hour in table.hours if (carrier, hour) in table.cells
     ]
-    # A handful of flights at an odd hour is not what is meant.
+    # Hours with only a few flights are not representative.
     usual = [
         (hour, cell)
         for hour, cell in hours

@@ -1,4 +1,4 @@
-"""The demo from beginning to end."""
+"""Runs the demo."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.console import Console
 
 from aioprod import KafkaError, Producer
 from aioprod.cluster.client import ClusterClient
+from aioprod.config.producer import ProducerSettings
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
@@ -29,7 +30,6 @@ from aioprod.demo.sending import FlightSender, FlightTopics, SendReport
 from aioprod.demo.spark_job import SparkJob
 from aioprod.demo.summary import summarise
 from aioprod.demo.topics import count_records, create_topics
-from aioprod.producer_config import ProducerSettings
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.java import find_java
@@ -58,8 +58,7 @@ def main(options: DemoOptions) -> int:
     """Run the demo.
 
     Returns:
-        0 where every total equals the CSV's, 1 where not or where something failed, 130 where
-        Ctrl-C ended it.
+        0 if every total equals the CSV's, 1 if not or if a step failed, 130 if Ctrl-C ended it.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode
@@ -104,7 +103,7 @@ class _Demo:
             with tempfile.TemporaryDirectory(
                 prefix="aioprod-demo-", ignore_cleanup_errors=True
             ) as work_dir:
-                result = await self._analyse(servers, Path(work_dir), report, interrupt)
+                result = await self._analyze(servers, Path(work_dir), report, interrupt)
                 if result is not None:
                     problems = self._show(result, report, expected)
                     problems += check_dead_letters(await self._read_dead_letters(servers))
@@ -133,14 +132,14 @@ class _Demo:
         try:
             await create_topics(client, [*self._topics, self._sink_topic, self._dead_letters])
         except TimeoutError:
-            raise DemoError("the cluster did not make the topics in time") from None
+            raise DemoError("the cluster did not create the topics in time") from None
         for name, count in (
             await count_records(client, [*self._topics, self._dead_letters])
         ).items():
             if count:
                 raise DemoError(
-                    f"topic {name} already holds {count:,} records: choose topics of your "
-                    "own with --topic-prefix TEXT"
+                    f"topic {name} already has {count:,} records: choose other topics with "
+                    "--topic-prefix TEXT"
                 )
 
     # -- sending -----------------------------------------------------------------------------------
@@ -165,11 +164,11 @@ class _Demo:
 
     # -- Spark -------------------------------------------------------------------------------------
 
-    async def _analyse(
+    async def _analyze(
         self, servers: str, work_dir: Path, report: SendReport, interrupt: Interrupt
     ) -> PipelineResult | None:
-        """Run the pipeline. After Ctrl-C: what it has so far, or None where that can't be had
-        within seconds.
+        """Run the pipeline. After Ctrl-C return its results so far, or None if they are not
+        available within seconds.
         """
         from aioprod.demo.spark_progress import SparkProgress  # loads Spark
 
@@ -192,8 +191,7 @@ class _Demo:
                 return await interrupt.guard(_wait_for(work))
             except Interrupted:
                 progress.ending()
-                # Who follows ends by Ctrl-C and wants the results; who does not would wait for
-                # unfinished ones.
+                # With --follow, Ctrl-C is the normal end; without it, the results are incomplete.
                 return await _end_spark(job, work, follow=self._options.follow)
 
     def _job(self, work_dir: Path) -> SparkJob | SubmittedJob:
@@ -250,7 +248,7 @@ def _save(out: Path, result: PipelineResult, report: SendReport) -> list[Path]:
     for source in (Path(result.delays_path), Path(result.routes_path)):
         if source.exists():
             target = out / f"{source.name}.parquet"
-            shutil.rmtree(target, ignore_errors=True)  # of an earlier run
+            shutil.rmtree(target, ignore_errors=True)  # left by an earlier run
             shutil.copytree(source, target)
             saved.append(target)
     return saved
@@ -292,8 +290,8 @@ async def _real_kafka(
 
 @contextmanager
 def _quick_collector() -> Iterator[None]:
-    """What is loaded by now stays: looking through it again and again for garbage costs a tenth of
-    the time to send.
+    """Freeze the objects of loaded modules: traversing them in each garbage collection costs a
+    tenth of the time to send.
     """
     gc.collect()
     gc.freeze()

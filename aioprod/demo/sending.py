@@ -1,5 +1,5 @@
-"""Sending: every flight with ``await producer.send(...)``, every delivery checked, a bounded number
-of them open at a time.
+"""Sends every flight with ``await producer.send(...)`` and checks every delivery, with a bounded
+number of open deliveries.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from aioprod.demo.flights import Flights
 
 CHUNK_RECORDS = 4096
-"""Records sent between two looks at the clock, the progress bar and the other tasks."""
+"""Records sent between two checks of the clock, progress bar updates and yields."""
 
 MAX_OPEN_CHUNKS = 16
-"""Chunks whose deliveries may still be open: what bounds memory beside the producer's own
-``buffer_memory``.
-"""
+"""Maximum chunks with open deliveries: bounds memory beside the producer's ``buffer_memory``."""
 
 PACED_CHUNKS_PER_SECOND = 10
-"""With a rate, chunks are so small that this many leave in a second."""
+"""With a rate, chunks are small enough to send this many per second."""
 
 
 class FlightTopics(NamedTuple):
@@ -39,16 +37,16 @@ class FlightTopics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """What became of the flights handed to the producer.
+    """The outcomes of the flights sent.
 
     Attributes:
-        sent: records that ``send`` took.
-        acknowledged: of these, records that the broker acknowledged.
-        acknowledged_cancelled: of the acknowledged, those of the topic of cancelled flights.
+        sent: records that ``send`` accepted.
+        acknowledged: the number of these that the broker acknowledged.
+        acknowledged_cancelled: acknowledged records of the topic of cancelled flights.
         failed: records whose delivery failed; ``sent - acknowledged - failed`` were still open when
             the demo was ended.
-        seconds: from the first ``send`` to the last acknowledgement.
-        first_error: the first failed delivery's reason.
+        seconds: from the first ``send`` to the last acknowledgment.
+        first_error: the reason of the first failed delivery.
     """
 
     sent: int
@@ -65,7 +63,7 @@ class SendReport:
 
     @property
     def records_per_second(self) -> float:
-        """Acknowledged records for each second of sending."""
+        """Acknowledged records per second of sending."""
         return self.acknowledged / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -75,8 +73,8 @@ class _Chunk(NamedTuple):
 
 
 class FlightSender:
-    """Sends flights and keeps the tally. ``run`` may be cancelled at any time; ``settle`` then
-    waits for what is still open.
+    """Sends flights and counts outcomes. ``run`` may be cancelled at any time; ``settle`` then
+    waits for open deliveries.
     """
 
     def __init__(
@@ -88,8 +86,8 @@ class FlightSender:
         rate: float | None = None,
         on_progress: Callable[[int], None] = lambda sent: None,
     ) -> None:
-        """``rate`` limits records per second; ``on_progress`` is called with the records sent so
-        far, a few hundred times a second at most.
+        """Limit records per second to ``rate``; call ``on_progress`` with the records sent so far,
+        at most a few hundred times per second.
         """
         self._producer = producer
         self._flights = flights
@@ -105,8 +103,8 @@ class FlightSender:
         """Send all flights and wait for every delivery.
 
         Raises:
-            KafkaError: ``send`` itself refused a record, for example as no buffer memory came free
-                in time.
+            KafkaError: if ``send`` itself refused a record, for example because no buffer memory
+                was free in time.
         """
         self._started_at = self._ended_at = time.perf_counter()
         for lines in self._chunks():
@@ -131,12 +129,12 @@ class FlightSender:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait for every delivery that is still open."""
+        """Wait for all open deliveries."""
         while self._open:
             await self._settle_oldest()
 
     def report(self) -> SendReport:
-        """The tally so far: open deliveries that are already acknowledged count too."""
+        """Return the counts so far, including acknowledged deliveries of open chunks."""
         acknowledged, cancelled, failed = (
             self._acknowledged,
             self._acknowledged_cancelled,
@@ -167,7 +165,7 @@ class FlightSender:
         return (lines[start : start + size] for start in range(0, len(lines), size))
 
     async def _pause(self) -> None:
-        """Let the other tasks run; with a rate, until the next chunk is due."""
+        """Yield to other tasks; with a rate, until the next chunk is due."""
         ahead = 0.0
         if self._rate is not None:
             ahead = self._started_at + self._sent / self._rate - time.perf_counter()
@@ -181,7 +179,7 @@ class FlightSender:
         for delivery in chunk.cancelled:
             if not delivery.done():
                 await _wait(delivery)
-        # From here on nothing suspends, so a cancelled settle() counts no chunk twice.
+        # Nothing suspends from here on, so a cancelled settle() counts no chunk twice.
         self._open.popleft()
         for deliveries in chunk:
             for delivery in deliveries:
@@ -205,7 +203,7 @@ async def _wait(delivery: Delivery) -> None:
 
 
 def _finished(deliveries: list[Delivery]) -> tuple[int, int]:
-    """How many were acknowledged and how many failed, of those that are done."""
+    """Return how many were acknowledged and how many failed, of those that are done."""
     done = [delivery for delivery in deliveries if delivery.done()]
     acknowledged = sum(1 for delivery in done if delivery.exception() is None)
     return acknowledged, len(done) - acknowledged

@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a standalone master and workers, in processes of their own, on
+"""Runs a Spark cluster on this machine: a standalone master and workers, in separate processes, on
 127.0.0.1.
 """
 
@@ -26,29 +26,29 @@ _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 5.0
 _POLL_S = 0.05
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
-# What PySpark's workers need for Arrow; PySpark itself is on every machine that Spark is on.
+# What PySpark's workers need for Arrow; PySpark itself comes with Spark.
 _SPARKS_PACKAGES = ("numpy", "pandas", "pyarrow", "python-dateutil", "pytz", "six")
-# Spark takes the shell's place, so its process id is the one we started. Beside it a watcher waits
-# on a pipe whose other end only our process holds; at its end, however we die, it kills its process
-# group: master or worker, and the worker's executors.
+# Spark replaces the shell, so it has the process id that we started. A watcher beside it waits on a
+# pipe whose other end only our process holds. When our process ends in any way, the watcher kills
+# its process group: master or worker, and the worker's executors.
 _WATCHED = (
     'exec 3<&0; (read -r _ <&3 || kill -9 0) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
 )
 
 
 def watched(command: Sequence[str]) -> list[str]:
-    """A command that ends, with its process group, when the pipe to its standard input does."""
+    """Return a command that ends with its process group when its standard input closes."""
     return ["sh", "-c", _WATCHED, "sh", *command]
 
 
 def spark_home() -> Path:
-    """Where Spark's jars and commands are: ``SPARK_HOME``, else PySpark's own."""
+    """Return the directory of Spark's jars and commands: ``SPARK_HOME``, else PySpark's own."""
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def spark_environment() -> dict[str, str]:
-    """What Spark's commands need to know, beside what this process was told: where Java is, and to
-    stay on this machine.
+    """Return the environment for Spark's commands: this process's, with Java's directory and only
+    local addresses.
     """
     kept = {
         name: value
@@ -64,8 +64,8 @@ def spark_environment() -> dict[str, str]:
 
 
 def bare_python(directory: Path) -> Path:
-    """Make a Python that has what PySpark needs and nothing else, as machines of a cluster may
-    have; returns its executable.
+    """Create a Python environment with only what PySpark needs, as on machines of a cluster; return
+    its executable.
     """
     venv.EnvBuilder(symlinks=os.name == "posix", with_pip=False).create(directory)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -85,12 +85,12 @@ def bare_python(directory: Path) -> Path:
 
 
 class SparkCluster:
-    """A master and workers of one core each; as a context manager they end with the block, and with
-    our process however it ends.
+    """A master and workers of one core each. They end with the context manager's block, and when
+    this process ends in any way.
     """
 
     def __init__(self, directory: Path, *, workers: int = 2, worker_memory_mb: int = 1024) -> None:
-        """``directory`` takes the processes' logs and the executors' files."""
+        """Keep the processes' logs and the executors' files in ``directory``."""
         self._directory = directory
         self._workers = workers
         self._memory_mb = worker_memory_mb
@@ -112,7 +112,7 @@ class SparkCluster:
         """Start all processes and wait until the workers have registered.
 
         Raises:
-            DemoError: they have not within a minute; the text names the log.
+            DemoError: if they have not within a minute; the text names the log.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         log = self._launch(
@@ -145,9 +145,7 @@ class SparkCluster:
         self._wait_for(log, re.compile(f"((?:Registering worker.*){{{self._workers}}})", re.DOTALL))
 
     def stop(self) -> None:
-        """End all processes, and the executors with them; may be called again, and from another
-        thread.
-        """
+        """End all processes and their executors; may be called again, and from any thread."""
         for process in self._processes:
             signal_group(process, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_LIMIT_S
@@ -156,7 +154,7 @@ class SparkCluster:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 pass
-            signal_group(process, signal.SIGKILL)  # the watcher, and executors that take their time
+            signal_group(process, signal.SIGKILL)  # the watcher, and executors still running
             process.wait(_STOP_LIMIT_S)
             assert process.stdin is not None
             process.stdin.close()
@@ -170,7 +168,7 @@ class SparkCluster:
             "SPARK_DAEMON_JAVA_OPTS": SHORT_RUN_JAVA_OPTIONS,
         }
         with log.open("wb") as output:
-            # A session of its own: the terminal's Ctrl-C is for our process.
+            # A new session: the terminal's Ctrl-C is for our process only.
             process = subprocess.Popen(
                 watched(java),
                 env=environment,
@@ -195,7 +193,7 @@ class SparkCluster:
 
 
 def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None:
-    """To all processes of a group; its number stays taken as long as one of them is left, or our
+    """Signal all processes of a group. Its number is not reused while one of them exists, or our
     child is not waited for.
     """
     try:

@@ -1,6 +1,4 @@
-"""Spark's part of the demo: a session in a Java process of its own, the pipeline on it, and an end
-in bounded time.
-"""
+"""Runs the pipeline on a Spark session in a separate Java process that ends in bounded time."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ _TERMINATE_LIMIT_S = 2.0
 
 
 class SparkJob:
-    """One run of the pipeline. `run` blocks and belongs in a thread; `stop` and `kill` may be
-    called from another one.
+    """One run of the pipeline. Call `run`, which blocks, in a thread, and `stop` and `kill` from
+    any other one.
     """
 
     def __init__(self, work_dir: Path, log: Path, *, follow: bool) -> None:
-        """``work_dir`` takes Parquet, checkpoints and Spark's temporary files; ``log`` takes what
-        Java prints; ``follow`` reads on until `stop`.
+        """Keep Parquet, checkpoints and Spark's temporary files in ``work_dir`` and Java's output
+        in ``log``; ``follow`` continues reading until `stop`.
         """
         self._follow = follow
         self._work_dir = work_dir
@@ -52,7 +50,8 @@ class SparkJob:
         """Start Spark, run the pipeline and end Spark.
 
         Raises:
-            DemoError: Java or Spark did not start or the pipeline failed; the text names the log.
+            DemoError: if Java or Spark did not start or the pipeline failed; the text names the
+                log.
         """
         from aioprod.spark.pipeline import PipelineOptions, run_pipeline
         from aioprod.spark.pipeline.failure import failure_reason
@@ -74,7 +73,7 @@ class SparkJob:
                 session, options, follow=self._follow, stop=self._stop, on_progress=on_progress
             )
         except Exception as error:
-            text = str(error)  # asks Java, which ends below
+            text = str(error)  # asks Java, which is stopped below
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(text)
             raise DemoError(
@@ -88,18 +87,15 @@ class SparkJob:
                 self._end(gateway)
 
     def stop(self) -> None:
-        """Let the pipeline end after its present micro-batch; `run` then returns what there is."""
+        """End the pipeline after its current micro-batch; `run` then returns the results so far."""
         self._stop.set()
 
     def kill(self) -> None:
-        """End Java within two seconds, and with it the Python workers that it started; a `run` that
-        waits for it fails.
-        """
+        """End Java and its Python workers within two seconds; a waiting `run` fails."""
         _expect_lost_connections()
         process = self._process
         if process is None or process.poll() is not None:
-            # or Java is starting just now: it ends by itself when our end of its standard input is
-            # closed
+            # or Java is starting: it ends when our end of its standard input is closed
             return
         process.terminate()  # Spark removes its temporary files
         try:

@@ -1,3 +1,3 @@
-"""Bridges to other libraries; each module needs an extra of the same name, and nothing imports one
-but you.
+"""Integrations with other libraries. Each module requires an extra of the same name, and aioprod
+never imports it itself.
 """

@@ -1,8 +1,8 @@
 """OpenTelemetry: a span for each record and metrics for each batch, by the semantic conventions for
 messaging.
 
-Needs the extra ``opentelemetry``, which is the API only: without an SDK nothing is recorded, and
-what the current context says is still passed on.
+Requires the extra ``opentelemetry``, which is the API only: without an SDK nothing is recorded, but
+the current context is still propagated.
 
 The conventions for messaging are not final; these are the names of version 1.30 and later
 (``messaging.kafka.offset``, ``messaging.operation.type``).
@@ -35,7 +35,7 @@ _SYSTEM = {
     "messaging.operation.name": "send",
     "messaging.operation.type": "send",
 }
-# As the conventions advise for messaging.client.operation.duration.
+# As the conventions recommend for messaging.client.operation.duration.
 _DURATION_BOUNDARIES = (
     0.005,
     0.01,
@@ -55,8 +55,8 @@ _DURATION_BOUNDARIES = (
 
 
 def error_type(error: BaseException) -> str:
-    """``error.type``: the name of Kafka's error code where a broker gave one, such as
-    ``MESSAGE_TOO_LARGE``, else the exception's class.
+    """Return ``error.type``: the name of the broker's error code, such as ``MESSAGE_TOO_LARGE``, if
+    there is one, else the exception's class.
     """
     return error.code.name if isinstance(error, BrokerError) else type(error).__qualname__
 
@@ -65,10 +65,10 @@ class OpenTelemetryObserver(ProducerObserver):
     """``messaging.client.operation.duration`` (seconds, one value per batch: from opening it to its
     outcome) and ``messaging.client.sent.messages``.
 
-    Give each producer one of its own.
+    Make a separate one for each producer.
 
     Args:
-        meter_provider: where the metrics go; the global one by default.
+        meter_provider: receives the metrics; the global one by default.
         partitions: give each partition its own series (``messaging.destination.partition.id``).
     """
 
@@ -127,15 +127,15 @@ class OpenTelemetryObserver(ProducerObserver):
             self._sent.add(event.records, attributes)
 
     def server(self, topic: str, partition: int) -> Mapping[str, str | int]:
-        """``server.address`` and ``server.port`` of the broker that was last sent this partition;
-        empty where that is not known.
+        """Return ``server.address`` and ``server.port`` of the broker to which this partition was
+        last sent; empty if unknown.
         """
         return self._addresses.get(self._leaders.get((topic, partition), -1), {})
 
 
 class _HeaderSetter(Setter[list[Header]]):
     def set(self, carrier: list[Header], key: str, value: str) -> None:
-        # A record that is passed on may bring the headers of an earlier span.
+        # A forwarded record may have the headers of an earlier span.
         carrier[:] = [header for header in carrier if header[0] != key]
         carrier.append((key, value.encode()))
 
@@ -144,19 +144,18 @@ _SETTER = _HeaderSetter()
 
 
 class OpenTelemetryInterceptor(ProducerInterceptor):
-    """A span ``send <topic>`` for each record, from ``send`` to its outcome, passed on in the
-    record's headers (``traceparent``).
+    """Makes a span ``send <topic>`` for each record, from ``send`` to its outcome, and propagates
+    it in the record's headers (``traceparent``).
 
-    The span's parent is what is current where ``send`` is called. Put this interceptor last, so
-    that no other one takes the headers away.
+    The span's parent is the current span of the caller of ``send``. Put this interceptor last, so
+    that no other one removes the headers.
 
     Args:
-        tracer_provider: where the spans go; the global one by default.
+        tracer_provider: receives the spans; the global one by default.
         propagator: writes the headers; the global one by default.
-        observer: knows which broker has a partition: with it spans have ``server.address`` and
-            ``messaging.client.id``.
-        max_open_spans: so many records may wait for their outcome; beyond it the oldest span is
-            ended without one.
+        observer: adds ``server.address`` and ``messaging.client.id`` to spans.
+        max_open_spans: limit on records without an outcome; beyond it the oldest span is ended
+            without one.
     """
 
     def __init__(
@@ -173,14 +172,14 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self._observer = observer
         self._max_open_spans = max_open_spans
         self._client_id: str | None = None
-        # By what the propagator wrote, which is in the record wherever it goes; where it wrote
-        # nothing, by the record's identity.
+        # By the headers that the propagator wrote, which stay in the record; if it wrote none, by
+        # the record's identity.
         self._open: OrderedDict[object, tuple[Span, ProducerRecord]] = OrderedDict()
         self._overflowed = False
 
     @property
     def open_spans(self) -> int:
-        """How many records wait for their outcome."""
+        """The number of records without an outcome."""
         return len(self._open)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -229,7 +228,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         _end(span, error)
 
     def close(self) -> None:
-        """End what is still open: the producer tells of no more outcomes."""
+        """End open spans: the producer reports no further outcomes."""
         while self._open:
             _, (span, _record) = self._open.popitem()
             span.set_status(
@@ -266,7 +265,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             if not self._overflowed:
                 self._overflowed = True
                 log.warning(
-                    "more than %d records wait for their outcome: the oldest spans end without one",
+                    "more than %d records have no outcome yet: the oldest spans end without one",
                     self._max_open_spans,
                 )
 

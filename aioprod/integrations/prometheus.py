@@ -1,7 +1,7 @@
-"""Prometheus: a producer's metrics, read when they are scraped, and histograms, one value per batch
-or request.
+"""Prometheus: a producer's metrics, read at each scrape, and histograms with one value per batch or
+request.
 
-Needs the extra ``prometheus``.
+Requires the extra ``prometheus``.
 """
 
 from __future__ import annotations
@@ -45,21 +45,20 @@ _BYTES = tuple(float(2**power) for power in range(8, 21, 2))
 
 
 class PrometheusObserver(ProducerObserver):
-    """Registers its producer when that starts and takes it out again when it closes; give each
-    producer one of its own.
+    """Registers its producer at its start and removes it when it closes. Make a separate one for
+    each producer.
 
-    Names are Kafka's with ``kafka_producer_`` before them (``kafka_producer_topic_``,
-    ``kafka_producer_node_`` for the groups by topic and node) and
-    underscores for dashes: ``record-send-total`` is ``kafka_producer_record_send_total``. Labels
-        are ``client_id``, ``topic``, ``node_id``; where two
-    producers of one registry have the same client id, the second is ``<client id>-2``. Histograms
-    are ``kafka_producer_delivery_seconds`` and ``kafka_producer_batch_bytes`` (a value per batch),
-    and ``kafka_producer_request_seconds``.
+    Names are Kafka's with the prefix ``kafka_producer_`` (``kafka_producer_topic_``,
+    ``kafka_producer_node_`` for the groups by topic and node) and underscores for dashes:
+    ``record-send-total`` is ``kafka_producer_record_send_total``. Labels are ``client_id``,
+    ``topic``, ``node_id``; if two producers of a registry have the same client id, the second gets
+    ``<client id>-2``. Histograms are ``kafka_producer_delivery_seconds`` and
+    ``kafka_producer_batch_bytes`` (a value per batch), and ``kafka_producer_request_seconds``.
 
     Args:
-        registry: where to register; the library's global one by default.
-        topics: metrics by topic, too.
-        nodes: metrics by broker, too.
+        registry: the registry; the library's global one by default.
+        topics: add metrics by topic.
+        nodes: add metrics by broker.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class PrometheusObserver(ProducerObserver):
 
     def on_start(self, producer: ObservedProducer) -> None:
         if self._producers is not None:
-            raise ValueError("a PrometheusObserver watches one producer: give each its own")
+            raise ValueError("a PrometheusObserver observes one producer: make one for each")
         producers = _BY_REGISTRY.get(self._registry)
         known = producers is not None
         if producers is None:
@@ -83,7 +82,7 @@ class PrometheusObserver(ProducerObserver):
         self._batch_bytes = producers.batch_bytes.labels(self._label)
         self._request = producers.request.labels(self._label)
         if not known:
-            self._registry.register(producers)  # raises where somebody else has one of the names
+            self._registry.register(producers)  # raises if one of the names is registered already
             _BY_REGISTRY[self._registry] = producers
         self._producers = producers
 
@@ -115,7 +114,7 @@ class _Producers(Collector):
         )
         self.batch_bytes = _histogram("batch_bytes", "Size of batches as sent", _BYTES)
         self.request = _histogram(
-            "request_seconds", "From writing a request to its answer, or to giving it up", _SECONDS
+            "request_seconds", "From writing a request to its reply or timeout", _SECONDS
         )
 
     def __bool__(self) -> bool:
@@ -139,7 +138,7 @@ class _Producers(Collector):
         return self._families(self._observed.copy())
 
     def describe(self) -> Iterable[Metric]:
-        # All names that there may ever be, so that a scrape may ask for some of them only.
+        # All possible names, so that a scrape may request only some of them.
         example = ProducerMetrics()
         example.batch_succeeded("", 0, 0.0)
         example.request_done(0, 0.0, 0.0)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from aioprod.users_code import surface
+from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ import logging
 import secrets
 from typing import cast
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import READABLE_SECRETS, OAuthToken, TokenProvider
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, KafkaError
 from aioprod.net.connection import Connection
@@ -27,8 +28,7 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient
 from aioprod.protocol.sasl.scram import ScramClient
-from aioprod.security import READABLE_SECRETS, OAuthToken, TokenProvider
-from aioprod.users_code import is_cancelled, surface
+from aioprod.user_code import is_cancelled, surface
 
 # From version 1 on the exchange goes in SaslAuthenticate requests; before (Kafka 0.10) it went in
 # bare bytes.

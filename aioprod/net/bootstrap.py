@@ -1,11 +1,140 @@
-"""Where a client begins: the addresses behind ``bootstrap.servers``."""
+"""Where a client begins: the bootstrap servers, and the one connection to any of them."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
-from aioprod.config import ClientConfig, split_address
+from aioprod.config.addresses import split_address
+from aioprod.config.client import ClientConfig
+from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
+from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
+from aioprod.net.connection import Connection
+from aioprod.net.handshake import connect
+
+#: Stands for a bootstrap server, whose node id is not known.
+BOOTSTRAP_NODE_ID = -1
+
+ConnectionCallback = Callable[[int, str, bool, KafkaError | None], None]
+Attempt = Callable[[], Coroutine[Any, Any, Connection]]
+"""Connects to one address."""
+
+
+class BootstrapServers:
+    """Connects to the bootstrap servers, and keeps one connection.
+
+    Args:
+        config: addresses, timeouts and credentials.
+        rng: chooses the order of addresses.
+        backoff: between attempts at one address.
+        on_connection, on_silence: as of :class:`aioprod.net.brokers.Brokers`.
+
+    Attributes:
+        connection: the open connection, if any.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        rng: random.Random,
+        backoff: ReconnectBackoff,
+        on_connection: ConnectionCallback,
+        on_silence: Callable[[], object],
+    ) -> None:
+        self.connection: Connection | None = None
+        self._config = config
+        self._rng = rng
+        self._backoff = backoff
+        self._on_connection = on_connection
+        self._on_silence = on_silence
+        self._links: dict[tuple[str, int], BrokerLink] = {}
+        self._refusal: AuthenticationError | None = None
+        self._refused_until = 0.0
+        self._closed = False
+
+    def open(self) -> None:
+        """Allow connections, again after :meth:`close`."""
+        self._closed = False
+
+    @property
+    def refusal(self) -> AuthenticationError | None:
+        """Why no server accepts this client; None once the next attempt is due."""
+        return self._refusal if asyncio.get_running_loop().time() < self._refused_until else None
+
+    def refused(self, error: AuthenticationError) -> None:
+        """Make no attempt for a while, as no server accepts this client."""
+        self._refusal = error
+        pause = self._backoff.seconds(error, 1)
+        self._refused_until = asyncio.get_running_loop().time() + pause
+
+    async def attempts(self) -> list[Attempt]:
+        """Return how to connect to each address, in random order."""
+        addresses = await bootstrap_addresses(self._config)
+        self._rng.shuffle(addresses)
+        return [partial(self._connect, host, port) for host, port in addresses]
+
+    async def _connect(self, host: str, port: int) -> Connection:
+        link = self._links.setdefault((host, port), BrokerLink())
+        await asyncio.sleep(max(0.0, link.retry_at - asyncio.get_running_loop().time()))
+        try:
+            connection = await connect(
+                host,
+                port,
+                self._config,
+                self._rng,
+                failures=link.failures,
+                on_closed=partial(self._connection_closed, link),
+                on_silence=partial(self._connection_silent, link),
+            )
+        except KafkaError as error:
+            self._backoff.note_failure(link, link.failures + 1, error)
+            raise
+        link.failures = 0
+        if self._closed:
+            await connection.close()
+            raise BrokerConnectionError("client is closed")
+        if (old := self.connection) is not None:
+            if not old.silent:
+                await connection.close()
+                return old
+            old.abort(
+                BrokerConnectionError(f"{old.address}: silent, and {connection.address} answers")
+            )
+        self.connection = link.connection = connection
+        connection.close_when_idle(self._config.connections_max_idle_ms)
+        self._on_connection(BOOTSTRAP_NODE_ID, connection.address, True, None)
+        return connection
+
+    def _connection_closed(self, link: BrokerLink, connection: Connection) -> None:
+        if link.connection is not connection:
+            return  # its handshake failed, or there was another connection already
+        self.connection = link.connection = None
+        self._backoff.note_failure(link, max(link.failures, 1), connection.error)
+        self._on_connection(BOOTSTRAP_NODE_ID, connection.address, False, connection.error)
+
+    def _connection_silent(self, link: BrokerLink) -> None:
+        if link.connection is not None:
+            self._on_silence()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection at once."""
+        if self.connection is not None:
+            self.connection.abort(BrokerConnectionError(f"{self.connection.address}: {reason}"))
+
+    async def close_unused(self) -> None:
+        """Close the connection unless a request is in flight."""
+        if self.connection is not None and not self.connection.in_flight:
+            await self.connection.close()
+
+    async def close(self) -> None:
+        """Close the connection, and allow no other."""
+        self._closed = True
+        if self.connection is not None:
+            await self.connection.close()
 
 
 async def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:

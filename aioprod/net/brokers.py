@@ -6,20 +6,19 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import (
     AuthenticationError,
     BrokerConnectionError,
     KafkaError,
     RequestTimedOutError,
 )
-from aioprod.net.backoff import Backoff
-from aioprod.net.bootstrap import bootstrap_addresses
+from aioprod.net.bootstrap import Attempt, BootstrapServers, ConnectionCallback
 from aioprod.net.bounds import TimeLimit
+from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
 from aioprod.net.connection import Connection
 from aioprod.net.failures import address_of
 from aioprod.net.handshake import connect
@@ -27,8 +26,6 @@ from aioprod.net.race import first_answer, first_to_succeed
 from aioprod.net.silence import HESITATION_S, SilenceWatch
 
 log = logging.getLogger(__name__)
-
-_BOOTSTRAP = -1
 
 T = TypeVar("T")
 
@@ -41,50 +38,44 @@ class Node(NamedTuple):
     port: int
 
 
-@dataclass(slots=True)
-class _Link:
-    """What is known of the way to one broker."""
-
-    connection: Connection | None = None
-    connecting: asyncio.Task[Connection] | None = None
-    failures: int = 0
-    retry_at: float = 0.0
-    last_error: KafkaError | None = None
-
-
 class Brokers:
     """Connections by node id, opened on demand and shared; a dead node never delays another.
 
     Args:
-        config: time-outs and back-off.
+        config: timeouts and backoff.
         rng: source of jitter.
+        on_change: called when a connection is open, closed or could not be opened.
+        on_connection: called with the node id (-1 for a bootstrap server), the address, whether the
+            connection opened or closed, and why it closed.
+        on_silence: called each second in which a broker owes a reply and sends nothing.
     """
 
-    def __init__(self, config: ClientConfig, rng: random.Random) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        rng: random.Random,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_connection: ConnectionCallback = lambda *_: None,
+        on_silence: Callable[[], object] = lambda: None,
+    ) -> None:
         self._config = config
         self._rng = rng
-        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
+        self._backoff = ReconnectBackoff(config, rng)
+        self._bootstrap = BootstrapServers(config, rng, self._backoff, on_connection, on_silence)
         self._nodes: dict[int, Node] = {}
-        self._links: dict[int, _Link] = {}
-        self._bootstrap: Connection | None = None
-        self._seeds: dict[tuple[str, int], _Link] = {}  # failures of bootstrap addresses
-        self._refusal: AuthenticationError | None = (
-            None  # of the bootstrap servers, until _refused_until
-        )
-        self._refused_until = 0.0
-        self._unreachable: set[int] = (
-            set()
-        )  # nodes of which the log says so; kept apart from the links, which come and go
+        self._links: dict[int, BrokerLink] = {}
+        # Nodes that the log reported as unreachable; links come and go meanwhile.
+        self._unreachable: set[int] = set()
         self._closed = False
-        self.on_change: Callable[[], None] | None = None
-        self.on_connection: Callable[[int, str, bool, KafkaError | None], None] | None = None
-        self.on_silence: Callable[[], object] = lambda: (
-            None
-        )  # called each second in which a broker owes an answer and is silent
+        self._on_change = on_change
+        self._on_connection = on_connection
+        self._on_silence = on_silence
 
     def open(self) -> None:
-        """Allow connections; they are so from the start, and again after ``close``."""
+        """Allow connections, again after :meth:`close`."""
         self._closed = False
+        self._bootstrap.open()
 
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
         """Take over the cluster's present brokers; connections to those that moved or left are
@@ -110,12 +101,7 @@ class Brokers:
         KIP-1102).
         """
         self.update_nodes({})
-        if self._bootstrap is not None:
-            self._bootstrap.abort(
-                BrokerConnectionError(
-                    f"{self._bootstrap.address}: starting again from the bootstrap servers"
-                )
-            )
+        self._bootstrap.abort("starting again from the bootstrap servers")
 
     def knows(self, node_id: int) -> bool:
         """Whether a node is in the cluster, as far as was told."""
@@ -125,7 +111,7 @@ class Brokers:
     def connected(self) -> int:
         """How many connections there are."""
         return sum(link.connection is not None for link in self._links.values()) + (
-            self._bootstrap is not None
+            self._bootstrap.connection is not None
         )
 
     def live(self, node_id: int) -> Connection | None:
@@ -150,7 +136,7 @@ class Brokers:
 
     def start_connecting(self, node_id: int) -> None:
         """Begin to connect, if that is due and not under way; ``on_change`` tells of the end."""
-        link = self._links.setdefault(node_id, _Link())
+        link = self._links.setdefault(node_id, BrokerLink())
         node = self._nodes.get(node_id)
         if (
             self._closed
@@ -278,13 +264,14 @@ class Brokers:
                 prompt,
                 key=lambda connection: (connection.throttled_until > now, connection.in_flight),
             )
-        if self._bootstrap is not None:
-            if self._bootstrap.waited_s < HESITATION_S and self._bootstrap not in avoid:
-                return self._bootstrap
-            open_ones.append(self._bootstrap)
+        bootstrap = self._bootstrap.connection
+        if bootstrap is not None:
+            if bootstrap.waited_s < HESITATION_S and bootstrap not in avoid:
+                return bootstrap
+            open_ones.append(bootstrap)
         errors: list[KafkaError] = []
         try:
-            connection = await first_to_succeed(await self._ways(), errors)
+            connection = await first_to_succeed(await self._attempts(), errors)
         except AuthenticationError:
             if all(each.closed for each in open_ones):
                 raise
@@ -296,16 +283,15 @@ class Brokers:
             return min(still_open, key=lambda connection: connection.waited_s)
         refusal = next((error for error in errors if isinstance(error, AuthenticationError)), None)
         if refusal is not None:
-            self._refusal = refusal
-            self._refused_until = asyncio.get_running_loop().time() + self._pause(refusal, 1)
+            self._bootstrap.refused(refusal)
             raise refusal
         raise BrokerConnectionError(
             "no broker answers: " + "; ".join(dict.fromkeys(str(error) for error in errors))
         )
 
-    async def _ways(self) -> list[Callable[[], Coroutine[Any, Any, Connection]]]:
-        """How to reach some broker: first the nodes that are known, then, where that is allowed,
-        the bootstrap servers.
+    async def _attempts(self) -> list[Attempt]:
+        """Return how to connect to any broker: first to the nodes that are known, then, if that is
+        allowed, to the bootstrap servers.
         """
         now = asyncio.get_running_loop().time()
         known = [
@@ -314,77 +300,35 @@ class Brokers:
             if self.live(node_id) is None and self.retry_at(node_id) <= now
         ]
         self._rng.shuffle(known)
-        ways = [partial(self.connection, node_id) for node_id in known]
-        if self._refusal is not None and now < self._refused_until:
-            if not ways:
-                raise self._refusal.with_traceback(None)
-            return [*ways]
+        attempts: list[Attempt] = [partial(self.connection, node_id) for node_id in known]
+        bootstrap = self._bootstrap
+        if bootstrap.refusal is not None:
+            if not attempts:
+                raise bootstrap.refusal.with_traceback(None)
+            return attempts
         if self._nodes and self._config.metadata_recovery_strategy == "none":
-            return [*ways]
-        if self._bootstrap is not None and not self._bootstrap.silent:
-            return [*ways]
-        addresses = await bootstrap_addresses(self._config)
-        self._rng.shuffle(addresses)
-        return [*ways, *(partial(self._connect_bootstrap, host, port) for host, port in addresses)]
+            return attempts
+        if bootstrap.connection is not None and not bootstrap.connection.silent:
+            return attempts
+        return attempts + await bootstrap.attempts()
 
-    async def _connect_bootstrap(self, host: str, port: int) -> Connection:
-        seed = self._seeds.setdefault((host, port), _Link())
-        await asyncio.sleep(max(0.0, seed.retry_at - asyncio.get_running_loop().time()))
-        try:
-            connection = await connect(host, port, self._config, self._rng, failures=seed.failures)
-        except KafkaError as error:
-            self._note_failure(seed, seed.failures + 1, error)
-            raise
-        seed.failures = 0
-        if self._closed:
-            await connection.close()
-            raise BrokerConnectionError("client is closed")
-        if (old := self._bootstrap) is not None:
-            if not old.silent:
-                await connection.close()
-                return old
-            old.abort(
-                BrokerConnectionError(f"{old.address}: silent, and {connection.address} answers")
-            )
-        self._bootstrap = connection
-        connection.on_closed = partial(self._bootstrap_closed, seed)
-        connection.on_silence = self._silence
-        connection.close_when_idle(self._config.connections_max_idle_ms)
-        self._tell(_BOOTSTRAP, connection.address, True, None)
-        return connection
-
-    def _pause(self, error: KafkaError | None, failures: int) -> float:
-        # Wrong credentials stay wrong: trying them often helps nobody, and may lock the account.
-        if isinstance(error, AuthenticationError):
-            return self._config.reconnect_backoff_max_ms / 1000
-        return self._backoff.seconds(failures)
-
-    def _note_failure(self, link: _Link, failures: int, error: KafkaError | None) -> None:
-        """The next try waits for the back-off."""
-        link.failures = failures
-        link.last_error = error
-        link.retry_at = asyncio.get_running_loop().time() + self._pause(error, failures)
-
-    def _bootstrap_closed(self, seed: _Link, connection: Connection) -> None:
-        if self._bootstrap is connection:
-            self._bootstrap = None
-        self._note_failure(seed, max(seed.failures, 1), connection.error)
-        self._tell(_BOOTSTRAP, connection.address, False, connection.error)
-
-    def _silence(self) -> None:
-        self.on_silence()
-
-    async def _connect(self, node: Node, link: _Link) -> Connection:
+    async def _connect(self, node: Node, link: BrokerLink) -> Connection:
         begun = asyncio.get_running_loop().time()
-        silence = SilenceWatch(lambda: begun, self._silence)
+        silence = SilenceWatch(lambda: begun, self._on_silence)
         silence.begin()
         try:
             connection = await connect(
-                node.host, node.port, self._config, self._rng, failures=link.failures
+                node.host,
+                node.port,
+                self._config,
+                self._rng,
+                failures=link.failures,
+                on_closed=partial(self._connection_closed, node, link),
+                on_silence=partial(self._connection_silent, link),
             )
         except KafkaError as error:
             self._note_unreachable(node, error)
-            self._note_failure(link, link.failures + 1, error)
+            self._backoff.note_failure(link, link.failures + 1, error)
             raise
         else:
             if self._closed or self._links.get(node.node_id) is not link:
@@ -397,16 +341,14 @@ class Brokers:
                 self._unreachable.remove(node.node_id)
                 log.info("broker %d (%s) is reached again", node.node_id, connection.address)
             link.connection = connection
-            connection.on_silence = self._silence
-            connection.on_closed = lambda closed: self._link_closed(node, link, closed.error)
-            self._tell(node.node_id, connection.address, True, None)
+            self._on_connection(node.node_id, connection.address, True, None)
             connection.close_when_idle(self._config.connections_max_idle_ms)
-            await self._drop_bootstrap()
+            await self._bootstrap.close_unused()
             return connection
         finally:
             silence.stop()
             link.connecting = None
-            self._changed()
+            self._on_change()
 
     def _note_unreachable(self, node: Node, error: KafkaError) -> None:
         if node.node_id not in self._unreachable:
@@ -418,27 +360,20 @@ class Brokers:
                 error,
             )
 
-    async def _drop_bootstrap(self) -> None:
-        # The bootstrap connection goes once a real one is there, unless somebody still waits for
-        # its reply.
-        if self._bootstrap is not None and not self._bootstrap.in_flight:
-            await self._bootstrap.close()
-
-    def _link_closed(self, node: Node, link: _Link, error: KafkaError | None) -> None:
-        self._tell(node.node_id, address_of(node.host, node.port), False, error)
+    def _connection_closed(self, node: Node, link: BrokerLink, connection: Connection) -> None:
+        if link.connection is not connection:
+            return  # its handshake failed
+        error = connection.error
+        self._on_connection(node.node_id, connection.address, False, error)
         link.connection = None
-        self._note_failure(link, max(link.failures, 1), error)
-        self._changed()
+        self._backoff.note_failure(link, max(link.failures, 1), error)
+        self._on_change()
 
-    def _tell(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:
-        if self.on_connection is not None:
-            self.on_connection(node_id, address, opened, error)
+    def _connection_silent(self, link: BrokerLink) -> None:
+        if link.connection is not None:
+            self._on_silence()
 
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
-
-    def _drop(self, link: _Link, reason: str) -> None:
+    def _drop(self, link: BrokerLink, reason: str) -> None:
         if link.connecting is not None:
             link.connecting.cancel()
         if link.connection is not None:
@@ -454,6 +389,6 @@ class Brokers:
         if connecting:
             await asyncio.wait(connecting, timeout=1)
         connections = [link.connection for link in links if link.connection is not None]
-        if self._bootstrap is not None:
-            connections.append(self._bootstrap)
-        await asyncio.gather(*(connection.close() for connection in connections))
+        await asyncio.gather(
+            *(connection.close() for connection in connections), self._bootstrap.close()
+        )

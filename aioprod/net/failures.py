@@ -8,6 +8,7 @@ import ssl
 
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from aioprod.net.bounds import MAX_REPLY_BYTES
+from aioprod.protocol.frame_reader import MIN_FRAME_BYTES, FrameSizeError
 
 # Alerts with which a peer refuses our certificate, or the lack of one. With TLS 1.3 they come after
 # the handshake, with the first reply.
@@ -101,19 +102,29 @@ def _early_end(replies: int | None, *, tls: bool) -> str:
     )
 
 
-def impossible_reply(address: str, size: int, replies: int, limit: int) -> KafkaError:
-    """The error for a reply of a size that can't be."""
-    if is_tls_alert(size) and not replies:
+def stream_failure(address: str, error: Exception, *, tls: bool, replied: int) -> KafkaError:
+    """Return the error for a connection that failed after so many replies."""
+    if isinstance(error, OSError):
+        return connection_failure(address, error, tls=tls, replies=replied)
+    if isinstance(error, FrameSizeError):
+        return _wrong_reply_size(address, error, replied)
+    if type(error) is ProtocolError:
+        return ProtocolError(f"{address}: {error}")
+    if isinstance(error, KafkaError):
+        return error
+    return ProtocolError(f"{address}: a reply can't be decoded: {type(error).__name__}: {error}")
+
+
+def _wrong_reply_size(address: str, error: FrameSizeError, replied: int) -> KafkaError:
+    if error.size in _TLS_ALERT_SIZES and not replied:
         return BrokerConnectionError(
             f"{address}: this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'"
         )
+    limit = error.max_frame_bytes
     when = "" if limit == MAX_REPLY_BYTES else " before the login is complete"
-    return ProtocolError(f"{address}: reply of {size} bytes: must be from 4 to {limit}{when}")
-
-
-def is_tls_alert(size: int) -> bool:
-    """Whether the first four bytes that came are those of a TLS alert."""
-    return size in _TLS_ALERT_SIZES
+    return ProtocolError(
+        f"{address}: reply of {error.size} bytes: must be from {MIN_FRAME_BYTES} to {limit}{when}"
+    )
 
 
 def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:

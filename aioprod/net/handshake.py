@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 from aioprod.net.authentication import authenticate, new_mechanism
@@ -25,14 +26,16 @@ async def connect(
     rng: random.Random | None = None,
     *,
     failures: int = 0,
+    on_closed: Callable[[Connection], None] = lambda _: None,
+    on_silence: Callable[[], object] = lambda: None,
 ) -> Connection:
-    """Open a connection that is ready for requests, and stays so while its session is renewed
-    (KIP-368).
+    """Open a connection that is ready for requests, and whose session is renewed (KIP-368).
 
     Args:
         rng: chooses the moments at which the client authenticates again.
-        failures: so many tries before this one have failed; each gives the next twice the time
-            (KIP-601).
+        failures: how many attempts before this one have failed; each doubles the time that the
+            next one has (KIP-601).
+        on_closed, on_silence: see :class:`Connection`; may be called before this returns.
 
     Raises:
         BrokerConnectionError, RequestTimedOutError: no connection, or no answer; also for any other
@@ -43,7 +46,7 @@ async def connect(
     """
     rng = rng or random.Random()
     try:
-        return await _connect(host, port, config, rng, failures)
+        return await _connect(host, port, config, rng, failures, on_closed, on_silence)
     except Exception as error:
         # Callers back off after a KafkaError. Anything else, such as the UnicodeError of a strange
         # host name, would end their tasks.
@@ -54,7 +57,13 @@ async def connect(
 
 
 async def _connect(
-    host: str, port: int, config: ClientConfig, rng: random.Random, failures: int
+    host: str,
+    port: int,
+    config: ClientConfig,
+    rng: random.Random,
+    failures: int,
+    on_closed: Callable[[Connection], None],
+    on_silence: Callable[[], object],
 ) -> Connection:
     setup = Backoff(
         config.socket_connection_setup_timeout_ms,
@@ -66,6 +75,7 @@ async def _connect(
         if failures
         else config.socket_connection_setup_timeout_ms
     )
+    reauthentication = Reauthentication(config, rng) if config.uses_sasl else None
     connection = await Connection.open(
         host,
         port,
@@ -75,11 +85,16 @@ async def _connect(
         send_buffer_bytes=config.send_buffer_bytes,
         receive_buffer_bytes=config.receive_buffer_bytes,
         tls=tls_context(config),
+        reauthentication=reauthentication,
+        on_closed=on_closed,
+        on_silence=on_silence,
     )
     try:
         await _ask_versions(connection, setup_timeout_ms)
-        if config.uses_sasl:
-            await _log_in(connection, config, rng)
+        if reauthentication is not None:
+            mechanism = await new_mechanism(config)
+            lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
+            reauthentication.schedule(connection, lifetime_ms)
     except BaseException:
         await connection.close()
         raise
@@ -117,12 +132,3 @@ async def _api_versions(
 ) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
     return await connection.request(request, version=version, timeout_ms=timeout_ms)
-
-
-async def _log_in(connection: Connection, config: ClientConfig, rng: random.Random) -> None:
-    mechanism = await new_mechanism(config)
-    lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
-    if lifetime_ms > 0:
-        renewal = Reauthentication(connection, config, rng)
-        connection.companion = renewal
-        renewal.schedule(lifetime_ms)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.bounds import MAX_SESSION_MS, MIN_SESSION_MS, bounded
@@ -26,17 +26,14 @@ class Reauthentication:
     session is closed.
 
     Args:
-        connection: authenticated; requests sent meanwhile are held and go out afterwards, in their
-            order.
         rng: chooses the moment.
 
     Attributes:
-        due: loop time of the next login.
-        task: the login that is under way or was the last.
+        due: loop time of the next login; 0 if the session does not expire.
+        task: the login that is under way, or was the last.
     """
 
-    def __init__(self, connection: Connection, config: ClientConfig, rng: random.Random) -> None:
-        self._connection = connection
+    def __init__(self, config: ClientConfig, rng: random.Random) -> None:
         self._config = config
         self._rng = rng
         self._loop = asyncio.get_running_loop()
@@ -46,31 +43,37 @@ class Reauthentication:
         self._ends_at = 0.0
         self._used_until = 0.0
 
-    def schedule(self, lifetime_ms: int) -> None:
-        """A session of this length begins now; it is taken as no shorter and no longer than the
-        bounds allow.
+    def schedule(self, connection: Connection, lifetime_ms: int) -> None:
+        """Renew the session of a connection before it ends.
+
+        Requests that are sent during the login are held, and sent afterwards in their order.
+
+        Args:
+            lifetime_ms: of the session that begins now, in milliseconds; used within the bounds
+                ``MIN_SESSION_MS`` and ``MAX_SESSION_MS``. 0: it does not expire.
         """
+        if lifetime_ms <= 0:
+            return
         now = self._loop.time()
         lifetime_s = bounded(lifetime_ms, MIN_SESSION_MS, MAX_SESSION_MS)
         self._ends_at = now + lifetime_s
-        self._used_until = self._connection.last_used
+        self._used_until = connection.last_used
         self.due = now + lifetime_s * self._rng.uniform(_EARLIEST, _LATEST)
-        self._timer = self._loop.call_at(self.due, self._begin)
+        self._timer = self._loop.call_at(self.due, self._begin, connection)
 
     def cancel(self) -> None:
-        """The connection is over."""
+        """Stop: the connection is over."""
         if self._timer is not None:
             self._timer.cancel()
         if self.task is not None and self.task is not asyncio.current_task(self._loop):
             self.task.cancel()
 
     async def ended(self) -> None:
-        """Wait until nothing runs any more."""
+        """Wait until the task has ended, for a second at most."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=1)
 
-    def _begin(self) -> None:
-        connection = self._connection
+    def _begin(self, connection: Connection) -> None:
         if connection.last_used <= self._used_until and not connection.in_flight:
             connection.abort(
                 BrokerConnectionError(
@@ -80,34 +83,32 @@ class Reauthentication:
             )
             return
         self.task = self._loop.create_task(
-            self._renew(), name=f"aioprod-reauthenticate-{connection.address}"
+            self._renew(connection), name=f"aioprod-reauthenticate-{connection.address}"
         )
 
-    async def _renew(self) -> None:
-        connection = self._connection
+    async def _renew(self, connection: Connection) -> None:
         error: KafkaError | None = BrokerConnectionError(
             f"{connection.address}: authenticating again was interrupted"
         )
         try:
-            mechanism = await self._prepare()
+            mechanism = await self._prepare(connection.address)
             connection.hold()
-            await connection.all_answered()
+            await connection.all_replied()
             lifetime_ms = await authenticate(connection, mechanism, self._config.request_timeout_ms)
             error = None
         except Exception as failure:
             error = unforeseen(connection.address, failure)
         finally:
-            # Cancelled from outside, too: nobody may wait for what is held and never sent.
+            # Also if this task was cancelled from outside: held requests must not wait forever.
             if error is not None:
                 connection.abort(error)
         if error is None:
-            if lifetime_ms > 0:
-                self.schedule(lifetime_ms)
+            self.schedule(connection, lifetime_ms)
             connection.release()
 
-    async def _prepare(self) -> ClientMechanism:
-        """Get what it takes while requests still go out; a token provider that fails is asked again
-        while the session lasts.
+    async def _prepare(self, address: str) -> ClientMechanism:
+        """Prepare the login while requests are still sent. A token provider that fails is asked
+        again until the session ends.
         """
         pause = self._config.reconnect_backoff_max_ms / 1000
         failures = 0
@@ -119,9 +120,5 @@ class Reauthentication:
                 if self._loop.time() + pause >= self._ends_at:
                     raise
                 if failures == 1:
-                    log.warning(
-                        "%s: %s; asking again until the session ends",
-                        self._connection.address,
-                        error,
-                    )
+                    log.warning("%s: %s; retrying until the session ends", address, error)
             await asyncio.sleep(pause)

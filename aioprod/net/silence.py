@@ -35,7 +35,7 @@ class SilenceWatch:
     __slots__ = ("_loop", "_on_silence", "_stopped", "_timer", "_waiting_since")
 
     def __init__(
-        self, waiting_since: Callable[[], float | None], on_silence: Callable[[], None]
+        self, waiting_since: Callable[[], float | None], on_silence: Callable[[], object]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting_since = waiting_since

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from weakref import WeakValueDictionary
 
-from aioprod.security import SecurityConfig, new_tls_context
+from aioprod.config.security import SecurityConfig, new_tls_context
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
@@ -18,7 +19,6 @@ from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.schedule import NEVER, Schedule
 from aioprod.producer.sequences import ProducerState
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter

@@ -12,6 +12,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final, ParamSpec, TypeVar
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import BufferExhaustedError, ConfigError, KafkaError, RecordTooLargeError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
@@ -20,7 +21,6 @@ from aioprod.producer.intake import RecordIntake, is_of_the_record
 from aioprod.producer.partition_choice import named_queue
 from aioprod.producer.partition_queue import Topic
 from aioprod.producer.topic_gate import TopicHold
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import BytesSerializer

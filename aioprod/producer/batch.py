@@ -13,7 +13,7 @@ from aioprod.errors import KafkaError, WrongEventLoopError
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
-from aioprod.users_code import surface
+from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
 

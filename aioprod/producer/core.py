@@ -15,6 +15,8 @@ from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.home import Home, bring_forward
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.plugins import close_plugins
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import (
     KafkaError,
     ProducerClosedError,
@@ -24,7 +26,6 @@ from aioprod.errors import (
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
 from aioprod.net.brokers import Brokers
-from aioprod.parts import close_parts
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState
 from aioprod.producer.buffer_pool import BufferPool
@@ -35,7 +36,6 @@ from aioprod.producer.reporting import BatchReporter
 from aioprod.producer.sender import Sender
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.manager import TransactionManager
-from aioprod.producer_config import ProducerConfig
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -71,8 +71,13 @@ class ProducerCore:
         self.pool.on_waited = lambda seconds: self.metrics.buffer_waited(seconds, self.now())
         self.pool.on_exhausted = lambda: self.metrics.buffer_exhausted(self.now())
         state = ProducerState()
-        self.brokers = Brokers(config, rng)
-        self.brokers.on_connection = self._connection_changed
+        self.brokers = Brokers(
+            config,
+            rng,
+            on_change=lambda: self._wake(0.0),
+            on_connection=self._connection_changed,
+            on_silence=lambda: self.metadata.broker_silent(),
+        )
         self.metadata = Metadata(config, self.brokers, rng, create_topics=True)
         self.accumulator = RecordAccumulator(config, self.pool, state, rng, self._wake)
         self.transactions = (
@@ -164,7 +169,6 @@ class ProducerCore:
             await self._take_identity()
         self.metadata.on_update = self._take_over
         self.metadata.on_fault = self._fatal
-        self.brokers.on_change = self.sender.wake
         self.metadata.start()
         self.sender.start()
         self.started = True
@@ -263,7 +267,7 @@ class ProducerCore:
             return
         self._parts_closed = True
         self.interceptors.close()
-        close_parts(
+        close_plugins(
             (self.config.key_serializer, self.config.value_serializer, self.config.partitioner)
         )
         self.observers.close()

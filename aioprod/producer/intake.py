@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TypeGuard
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import (
     AbortableTransactionError,
     BrokerError,
@@ -37,7 +38,6 @@ from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.partition_choice import PartitionChoice
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import check_headers, serialize

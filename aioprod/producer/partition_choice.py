@@ -7,12 +7,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import InvalidPartitionError
 from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import Partitions, new_batch_hook, partition_for_key
-from aioprod.producer_config import ProducerConfig
-from aioprod.users_code import call, surface
+from aioprod.user_code import call, surface
 
 log = logging.getLogger(__name__)
 

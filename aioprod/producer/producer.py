@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -11,15 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from aioprod.arguments import check_limit_ms, check_sources
-from aioprod.config import check_names
+from aioprod.cluster.client_ids import next_client_number
+from aioprod.config.checks import check_names
+from aioprod.config.producer import ProducerConfig, ProducerSettings, producer_arguments
+from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.partition_queue import Topic
 from aioprod.producer.partitioner import key_hashes
 from aioprod.producer.transactions.interface import TransactionInterface
-from aioprod.producer_config import ProducerConfig, ProducerSettings
-from aioprod.properties import producer_arguments
 from aioprod.protocol.record_encoder import encode_headers
 from aioprod.protocol.record_writer import (
     KEYED,
@@ -28,14 +28,11 @@ from aioprod.protocol.record_writer import (
     RECORD_OVERHEAD,
     WITH_HEADERS,
 )
-from aioprod.secrecy import hide_arguments
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
-from aioprod.users_code import call
+from aioprod.user_code import call
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
-
-_client_numbers = itertools.count(1)
 
 
 class Producer(TransactionInterface):
@@ -52,7 +49,7 @@ class Producer(TransactionInterface):
         clock: seconds since 1970, for the records' timestamps; ``time.time`` if none is given. What
             it raises comes out of the call that needs a timestamp.
         rng: source of all random choices (jitter, partitions of keyless records).
-        settings: the fields of :class:`aioprod.producer_config.ProducerConfig`;
+        settings: the fields of :class:`aioprod.config.producer.ProducerConfig`;
             docs/configuration.md explains each.
 
     Raises:
@@ -397,4 +394,4 @@ class Producer(TransactionInterface):
 
 
 def _client_id(transactional_id: str | None) -> str:
-    return f"aioprod-producer-{transactional_id or next(_client_numbers)}"
+    return f"aioprod-producer-{transactional_id or next_client_number('producer')}"

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerError,
@@ -22,7 +23,6 @@ from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.outcomes import Outcome, judge
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
 if TYPE_CHECKING:

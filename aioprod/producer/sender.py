@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
@@ -28,7 +29,6 @@ from aioprod.producer.producer_id import ProducerIdRequest
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.schedule import NEVER
 from aioprod.producer.sequences import ProducerState
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import (

@@ -4,8 +4,8 @@
     events = spark.readStream.format("aioprod").option("kafka.bootstrap.servers",
     "localhost:9092").option("subscribe", "events").load()
 
-Needs ``aioprod[spark]``: PySpark 4.0 or newer (4.2 for ``maxOffsetsPerTrigger``), pyarrow, and Java
-17 or newer.
+Requires ``aioprod[spark]``: PySpark 4.0 or newer (4.2 for ``maxOffsetsPerTrigger``), pyarrow, and
+Java 17 or newer.
 """
 
 import typing as _typing
@@ -41,7 +41,7 @@ __all__ = [
     "spark_session_builder",
 ]
 
-# Spark starts a Python process for each step of a read or write: they need few of these.
+# Lazy: Spark starts a Python process for each step of a read or write, which needs few of these.
 _HOMES = {
     "DataLossError": "aioprod.spark.offsets",
     "KafkaDataSource": "aioprod.spark.source",

@@ -1,11 +1,7 @@
-"""What newer PySpark versions added, and what stands in for it on older ones.
+"""What newer PySpark versions added, with replacements for older ones.
 
-=====
-==========================================================================================================
-4.1    stream writers that get Arrow batches; before, each row comes as an object of its own
-4.2    limits on what a micro-batch reads, and ``availableNow`` in more than one micro-batch
-=====
-==========================================================================================================
+- 4.1: stream writers that get Arrow batches; older ones get each row as an object.
+- 4.2: limits on what a micro-batch reads, and ``availableNow`` in several micro-batches.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 INSTALL_HINT = "python -m pip install 'aioprod[spark]'"
-"""What brings all that `aioprod.spark` needs."""
+"""Installs all that `aioprod.spark` needs."""
 
 try:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,8 +31,8 @@ except ImportError:  # Spark 4.0
     _STREAM_WRITERS_GET_ROWS = True
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter):  # type: ignore[no-redef]
-        """Stands in for Spark 4.1's class. Its ``write`` is given rows, which `stream_batches`
-        makes Arrow batches of.
+        """Replaces Spark 4.1's class. Its ``write`` gets rows, which `stream_batches` converts to
+        Arrow batches.
         """
 
 
@@ -53,25 +49,25 @@ except (
 ):  # Spark 4.1: it asks for the latest offset without arguments and never uses these
 
     class ReadLimit:  # type: ignore[no-redef]
-        """Stands in for Spark 4.2's class."""
+        """Replaces Spark 4.2's class."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """Stands in for Spark 4.2's class."""
+        """Replaces Spark 4.2's class."""
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """Stands in for Spark 4.2's class."""
+        """Replaces Spark 4.2's class."""
 
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
 
     class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
-        """Stands in for Spark 4.2's class."""
+        """Replaces Spark 4.2's class."""
 
         def __init__(self, min_rows: int) -> None:
             self.min_rows = min_rows
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for Spark 4.2's class."""
+        """Replaces Spark 4.2's class."""
 
 
 __all__ = [
@@ -86,7 +82,7 @@ __all__ = [
 ]
 
 ROWS_PER_BATCH = 10_000
-"""As many as newer versions put into an Arrow batch
+"""The number of rows that newer versions put into an Arrow batch
 (``spark.sql.execution.arrow.maxRecordsPerBatch``).
 """
 
@@ -94,16 +90,16 @@ _COLUMNS = ("key", "value", "topic", "partition", "headers")
 
 
 def stream_batches(rows_or_batches: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What a stream writer's ``write`` is given, as Arrow batches: on Spark 4.0 made of rows by
-    their declared ``schema``, else as it came.
+    """Return the argument of a stream writer's ``write`` as Arrow batches. Spark 4.0 passes rows,
+    which are converted by their declared ``schema``.
 
-    Only the columns that a sink knows are kept: other ones may be of any type.
+    Only the columns that a sink knows are kept: others may have any type.
     """
     return batches_of_rows(rows_or_batches, schema) if _STREAM_WRITERS_GET_ROWS else rows_or_batches
 
 
 def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of up to 10,000 rows."""
+    """Convert rows to Arrow batches of up to 10,000 rows."""
     fields = [
         (position, field) for position, field in enumerate(schema.fields) if field.name in _COLUMNS
     ]
@@ -118,5 +114,5 @@ def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.Reco
 
 
 def _plain(value: Any) -> Any:
-    """A cell as Arrow takes it; headers are lists of rows."""
+    """Return a cell as Arrow takes it; headers are lists of rows."""
     return [header.asDict() for header in value] if isinstance(value, list) else value

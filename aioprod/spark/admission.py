@@ -1,5 +1,5 @@
-"""How much of what there is a micro-batch takes: a decision over offsets and the time,
-without I/O.
+"""How many of the available offsets a micro-batch takes, decided from offsets and time without
+I/O.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from aioprod.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """How many offsets a micro-batch may have, over all partitions, with the meaning of Spark's
-    options of these names.
+    """How many offsets a micro-batch may have, over all partitions; as Spark's options of these
+    names.
 
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``; None: no limit.
-        min_offsets: ``minOffsetsPerTrigger``: what is less has to wait.
+        min_offsets: ``minOffsetsPerTrigger``: wait for more if fewer are available.
         max_delay_ms: ``maxTriggerDelay``: but no longer than this since the last micro-batch.
     """
 
@@ -32,7 +32,7 @@ class TriggerLimits:
 
 
 class Admission:
-    """Ends of a query's micro-batches, one after another."""
+    """Decides the ends of a query's micro-batches, one after another."""
 
     def __init__(self, limits: TriggerLimits) -> None:
         self._limits = limits
@@ -41,12 +41,12 @@ class Admission:
     def end(
         self, start: Offsets, latest: Mapping[TopicPartition, int], now: float
     ) -> Offsets | None:
-        """Where the micro-batch ends that begins at ``start``; None while there is too little for
-        one. The first of a run does not wait.
+        """Return the end of the micro-batch that begins at ``start``; None if too few offsets are
+        available. The first micro-batch of a run does not wait.
 
         Args:
             start: the position of every partition in ``latest``.
-            now: seconds of any clock that does not go back.
+            now: seconds of a monotonic clock.
         """
         if self._too_early(start, latest, now):
             return None

@@ -1,4 +1,4 @@
-"""Between Kafka records and Arrow columns, both ways, without Spark."""
+"""Conversion between Kafka records and Arrow columns, both ways, without Spark."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, ("headers", HEADERS_TYPE)])
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The columns of a read; Spark refuses a batch whose schema differs in anything from the
-    declared one.
+    """Return the columns of a read. Spark refuses a batch whose schema differs from the declared
+    one.
     """
     return _SCHEMA_WITH_HEADERS if include_headers else _SCHEMA
 
 
 def source_rows(records: RecordArrays, topic: str, partition: int) -> pa.RecordBatch:
-    """Records of a partition as rows of the source; with the column ``headers`` where they were
-    read.
+    """Return records of a partition as rows of the source, with the column ``headers`` if they
+    were read.
 
     Raises:
-        CorruptRecordError: a time that Spark's timestamps can't hold: 292,000 years from 1970 on.
+        CorruptRecordError: if a timestamp exceeds Spark's range: 292,000 years from 1970.
     """
     count = len(records.offsets)
     try:
@@ -74,22 +74,22 @@ def _repeated(text: str, count: int) -> pa.StringArray:
 
 
 class NoTopicError(ValueError):
-    """A row does not say which topic it is for; its number is the argument."""
+    """A row has no topic; the argument is the row's number."""
 
 
 def by_topic(
     batch: pa.RecordBatch, topic: str | None
 ) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
-    """The rows for each topic, in their order: topic, the rows' numbers in the batch, and their
-    columns as ``Producer.send_arrow`` takes them.
+    """Yield for each topic its rows in their order: topic, the rows' numbers in the batch, and
+    their columns as ``Producer.send_arrow`` takes them.
 
-    Other columns than the sink's are ignored, as Spark's own sink does.
+    Columns unknown to the sink are ignored, as Spark's own sink does.
 
     Args:
-        topic: of all rows; None: the column ``topic`` says it.
+        topic: the topic of all rows; None: the column ``topic`` has it.
 
     Raises:
-        NoTopicError: the column has a null.
+        NoTopicError: if the column has a null.
     """
     names = batch.schema.names
     columns = batch.select([name for name in _SINK_COLUMNS if name in names])
@@ -109,6 +109,6 @@ def by_topic(
 
 
 def payload_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of all keys and values."""
+    """Return the size of all keys and values in bytes."""
     columns = [batch.column(name) for name in ("key", "value") if name in batch.schema.names]
     return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)

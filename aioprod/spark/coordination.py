@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.coordinators import CoordinatorType
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import SecretSettings
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
-from aioprod.secrecy import SecretSettings
 from aioprod.spark.errors import SinkError
 from aioprod.spark.starting import start_patiently
 
@@ -129,7 +129,7 @@ class Retry:
         """Wait before the next try; raises the error where the limit leaves no other."""
         self._failures += 1
         self._last = error
-        # The coordinator is about to be done, mostly: the first pauses are a tenth of the back-off.
+        # Usually the coordinator is ready soon: the first pauses are a tenth of the backoff.
         pause = self._backoff.seconds(self._failures) * min(1.0, 0.1 * self._failures)
         if asyncio.get_running_loop().time() + pause >= self._deadline:
             raise error

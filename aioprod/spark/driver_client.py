@@ -1,5 +1,5 @@
-"""The driver's connections: kept between the questions of a query, which come every few
-milliseconds while a stream is idle.
+"""The driver's connections, kept between the questions of a query: an idle stream asks every few
+milliseconds.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ AnswerT = TypeVar("AnswerT")
 
 
 def open_client(options: SourceOptions) -> ClusterClient:
-    """A client, not started yet, with the options' settings."""
+    """Make a client with the options' settings, not started yet."""
     return ClusterClient(options.bootstrap_servers, **client_config(options.client))
 
 
 class DriverClient:
-    """Runs coroutines that ask the brokers, from code that is not asynchronous. The event loop
-    stands still in between.
+    """Runs coroutines that query the brokers, from blocking code. Between calls the event loop does
+    not run.
 
-    It connects when it is first needed. After an error it connects anew.
+    It connects at the first call, and reconnects after an error.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -32,13 +32,13 @@ class DriverClient:
         self._open: tuple[asyncio.Runner, ClusterClient] | None = None
 
     def run(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
-        """The answer of ``ask``, which is given a started client."""
+        """Call ``ask`` with a started client and return its result."""
         if self._open is not None:
             try:
                 return self._run(ask)
             except (
                 BrokerConnectionError
-            ):  # of a connection that ended since the last question, maybe
+            ):  # perhaps from a connection that closed since the last call
                 pass
         return self._run(ask)
 

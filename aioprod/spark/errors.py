@@ -1,4 +1,4 @@
-"""What a write raises.
+"""Errors of a write.
 
 KafkaError
 └── SinkError                     rows could not be written: the task or the batch fails
@@ -14,30 +14,30 @@ from aioprod.errors import KafkaError
 
 
 class SinkError(KafkaError):
-    """Rows that could not be written: the task fails, and Spark retries it or fails the query."""
+    """Rows could not be written: the task fails, and Spark retries it or fails the query."""
 
 
 class TransactionTimedOutError(SinkError):
     """A transaction was open for longer than ``kafka.transaction.timeout.ms``, and the broker
-    aborted it: nothing of the batch is visible.
+    aborted it: no row of the batch is visible.
     """
 
 
 class ReplayMismatchError(SinkError):
-    """The batch was written before, and Spark gives other rows for it now. What was written stays;
-    the new rows are not.
+    """The batch was written before, and Spark now provides other rows for it. The rows written
+    before stay; the new ones are not written.
     """
 
 
 class NewerDecisionError(SinkError):
     """A batch with a higher number was written already: the checkpoint is older than the topic, or
-    another query runs with it.
+    another query uses it.
     """
 
 
 class LostTransactionsError(SinkError):
-    """A batch was decided, but some of its transactions were aborted before they were committed:
-    their rows are lost, the others are visible.
+    """A batch was decided, but some of its transactions were aborted before they were committed.
+    Their rows are lost, the others are visible.
 
     Attributes:
         version: the batch's number.

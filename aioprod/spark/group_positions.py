@@ -1,5 +1,5 @@
-"""Positions of a stream in a consumer group, for those who watch its lag there. Spark's checkpoint
-remains what counts.
+"""Commits a stream's positions to a consumer group, so that its lag can be monitored there. Spark's
+checkpoint remains authoritative.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aioprod.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
-# A query must not be held up for long by what only tells others of it.
+# Monitoring must not delay the query for long.
 LIMIT_S = 3.0
 
 
@@ -34,9 +34,9 @@ class GroupPositions:
         self._warned_of: str | None = None
 
     async def commit(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit what changed since the last time, within 3 seconds.
+        """Commit what changed since the last call, within 3 seconds.
 
-        A failure is logged, when it is another one than before; the next call tries again.
+        A failure is logged unless it is the same as before; the next call retries.
         """
         changed = {
             tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset

@@ -1,6 +1,6 @@
-"""Options that are JSON, read strictly.
+"""Strict parsing of options that are JSON.
 
-What could be meant in two ways, or exists on no broker, is an error that names the option.
+Ambiguous values, and numbers that no broker can have, are errors that name the option.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ def read_numbers(option: str, text: str, least: int, expected: str) -> dict[Topi
     """Read a number for each partition, such as ``{"topic": {"0": 23}}``.
 
     Args:
-        option: its name.
-        text: its value.
-        least: the smallest number that it takes.
+        option: the option's name.
+        text: the option's value.
+        least: the minimum.
+        expected: the expected format, for errors.
         expected: what it must be, for errors.
 
     Raises:
-        ConfigError: another shape, or a number that is out of range.
+        ConfigError: if the shape is different, or a number is out of range.
     """
     try:
         found = {
@@ -53,7 +54,7 @@ def read_numbers(option: str, text: str, least: int, expected: str) -> dict[Topi
 
 
 def read_partitions(option: str, text: str, expected: str) -> tuple[TopicPartition, ...]:
-    """Read partitions, such as ``{"topic": [0, 1]}``; arguments and errors as of `read_numbers`."""
+    """Read partitions, such as ``{"topic": [0, 1]}``; arguments and errors as `read_numbers`."""
     try:
         found = {
             TopicPartition(topic, _number(number, f"a partition of {topic}", 0, _MAX_PARTITION))
@@ -70,12 +71,12 @@ def read_partitions(option: str, text: str, expected: str) -> tuple[TopicPartiti
 
 
 def shown(text: str) -> str:
-    """An option's value as errors show it: cut where it is long."""
+    """Return an option's value for an error message, shortened if it is long."""
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}... ({len(text)} characters)"
 
 
 class _Fault(Exception):
-    """What is wrong with the JSON."""
+    """Describes what is wrong with the JSON."""
 
 
 def _topics(text: str) -> list[tuple[str, Any]]:
@@ -96,7 +97,7 @@ def _topics(text: str) -> list[tuple[str, Any]]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; of two equal names Python would drop the first."""
+    """Return an object; Python would silently drop the first of two equal names."""
     names = dict(pairs)
     if len(names) < len(pairs):
         raise _Fault("it has the same name twice")
@@ -104,7 +105,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _int(digits: str) -> int:
-    # Python refuses to read some thousand digits, and takes long for a few less.
+    # Python refuses to parse thousands of digits, and is slow with a few less.
     if len(digits.lstrip("-")) > _MAX_DIGITS:
         raise _Fault(f"a number of {len(digits)} digits is out of range")
     return int(digits)

@@ -1,4 +1,4 @@
-"""Offsets in the JSON of Spark's Kafka connector, and the arithmetic on them: no network here."""
+"""Offsets in the JSON of Spark's Kafka connector, and arithmetic on them, without I/O."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OffsetJson = dict[str, dict[str, int]]
 
 
 class DataLossError(Exception):
-    """Offsets that the query has still to read are gone: deleted by retention, or the topic was
-    made anew.
+    """Offsets that the query has not read yet are gone: deleted by retention, or the topic was
+    recreated.
     """
 
 
@@ -28,8 +28,8 @@ class OffsetSpec:
     """Where to begin or end, by offsets.
 
     Attributes:
-        option: the option that said so.
-        default: -2 (earliest) or -1 (latest) for every partition; None where each has its own.
+        option: the option's name.
+        default: -2 (earliest) or -1 (latest) for every partition; None if each has its own.
         explicit: offset per partition; -2 and -1 as above.
     """
 
@@ -38,10 +38,10 @@ class OffsetSpec:
     explicit: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def targets(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """The offset, or -1 or -2, of each partition.
+        """Return the offset, or -1 or -2, of each partition.
 
         Raises:
-            ConfigError: explicit offsets that leave a partition out, or name one that is not read.
+            ConfigError: if explicit offsets leave a partition out, or name one that is not read.
         """
         if self.default is not None:
             return dict.fromkeys(partitions, self.default)
@@ -50,15 +50,15 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True)
 class TimestampSpec:
-    """Where to begin or end, by time: the first record of each partition whose timestamp is the
-    same or later.
+    """Where to begin or end, by time: the first record of each partition with this timestamp or a
+    later one.
 
     Attributes:
-        option: the option that said so.
-        timestamp: for every partition, in milliseconds since 1970; None where each has its own.
+        option: the option's name.
+        timestamp: for every partition, in milliseconds since 1970; None if each has its own.
         explicit: timestamp per partition.
-        latest_if_none: whether a partition without such a record counts as read to its end; else
-            that is an error.
+        latest_if_none: whether a partition without such a record counts as read to its end;
+            otherwise that is an error.
     """
 
     option: str
@@ -67,11 +67,10 @@ class TimestampSpec:
     latest_if_none: bool = True
 
     def timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The timestamp of each partition.
+        """Return the timestamp of each partition.
 
         Raises:
-            ConfigError: explicit timestamps that leave a partition out, or name one that is not
-                read.
+            ConfigError: if explicit timestamps leave a partition out, or name one that is not read.
         """
         if self.timestamp is not None:
             return dict.fromkeys(partitions, self.timestamp)
@@ -83,11 +82,11 @@ class TimestampSpec:
         )
 
     def targets(self, found: Offsets) -> Offsets:
-        """What the brokers answered, -1 where a partition has no such record, to offsets or -1 for
+        """Convert the brokers' answers, -1 if a partition has no such record, to offsets or -1 for
         the end.
 
         Raises:
-            ConfigError: a partition has no such record, and that is an error.
+            ConfigError: if a partition has no such record, and that is an error.
         """
         none = sorted(tp for tp, offset in found.items() if offset == LATEST)
         if none and not self.latest_if_none:
@@ -105,7 +104,7 @@ class TimestampSpec:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """A piece of a partition: from ``start`` up to, but without, ``end``."""
+    """A range of a partition from ``start`` up to, but not including, ``end``."""
 
     topic: str
     partition: int
@@ -114,7 +113,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """Number of offsets; the number of records may be smaller."""
+        """The number of offsets; the number of records may be smaller."""
         return self.end - self.start
 
 
@@ -122,7 +121,7 @@ def parse_offsets(option: str, text: str | None, *, default: int) -> OffsetSpec:
     """Parse ``earliest``, ``latest`` or ``{"topic": {"0": 23, "1": -2}}``.
 
     Raises:
-        ConfigError: none of these.
+        ConfigError: if it is neither of these.
     """
     if text is None:
         return OffsetSpec(option, default)
@@ -137,7 +136,7 @@ def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     """Parse ``{"topic": {"0": 1700000000000}}``: milliseconds since 1970.
 
     Raises:
-        ConfigError: another shape, or a negative number.
+        ConfigError: if the shape is different, or a number is negative.
     """
     expected = 'JSON like {"topic":{"0":1700000000000}}, in milliseconds since 1970'
     return read_numbers(option, text, 0, expected)
@@ -147,13 +146,13 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     """Parse ``{"topic": [0, 1]}`` of the option ``assign``.
 
     Raises:
-        ConfigError: another shape.
+        ConfigError: if the shape is different.
     """
     return read_partitions("assign", text, 'JSON like {"topicA":[0,1],"topicB":[2,4]}')
 
 
 def offsets_from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """``{"topic": {"0": 23}}`` as Spark keeps it in the checkpoint, to a flat mapping."""
+    """Flatten ``{"topic": {"0": 23}}``, the format of Spark's checkpoint."""
     return {
         TopicPartition(topic, int(partition)): _whole(offset)
         for topic, partitions in given.items()
@@ -162,7 +161,7 @@ def offsets_from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
-    """The opposite of `offsets_from_json`, sorted so that equal offsets give equal text."""
+    """Reverse `offsets_from_json`, sorted so that equal offsets give equal text."""
     nested: OffsetJson = {}
     for tp in sorted(offsets):
         nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -177,8 +176,8 @@ def limit_offsets(
     """Cut a micro-batch to about `max_offsets`, each partition in proportion to its backlog, as
     Spark's connector does.
 
-    A partition with a backlog moves by at least one, so that a limit below the number of partitions
-    still gets on.
+    A partition with a backlog advances by at least one, so that a limit below the number of
+    partitions still makes progress.
     """
     backlog = {tp: max(0, end - start.get(tp, 0)) for tp, end in latest.items()}
     total = sum(backlog.values())
@@ -196,13 +195,13 @@ def plan_ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """The tasks of a read: one per partition that has something, and more by splitting, as Spark's
+    """Plan the tasks of a read: one per partition with records, more by splitting, as Spark's
     connector does.
 
     Args:
-        min_partitions: about how many tasks there should be at least; partitions with much are
-            split in proportion.
-        max_records: most offsets in a task; it comes first.
+        min_partitions: approximate minimum number of tasks; large partitions are split in
+            proportion.
+        max_records: maximum number of offsets in a task; takes precedence.
     """
     ranges = [
         OffsetRange(tp.topic, tp.partition, start[tp], end[tp])
@@ -215,7 +214,7 @@ def plan_ranges(
         return ranges
     total = sum(item.size for item in ranges)
     small = [item for item in ranges if _share(item.size, total, min_partitions) == 1]
-    # What is too small to be split takes its one task; the others share the rest.
+    # Partitions too small to be split take one task each; the others share the rest.
     total -= sum(item.size for item in small)
     left = max(min_partitions - len(small), 1)
     return [
@@ -226,12 +225,12 @@ def plan_ranges(
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    return max((2 * size * parts + total) // (2 * total), 1)  # rounded, a half up
+    return max((2 * size * parts + total) // (2 * total), 1)  # rounded half up
 
 
 def backwards(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[str]:
-    """One sentence for each partition that is gone, or ends before the query's position: the topic
-    was made anew, or records were lost.
+    """Describe each partition that is gone, or ends before the query's position because the topic
+    was recreated or records were lost.
     """
     gone = [
         f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})"
@@ -246,8 +245,8 @@ def backwards(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, 
 
 
 def missed(start: Mapping[TopicPartition, int], begin: Mapping[TopicPartition, int]) -> list[str]:
-    """One sentence for each partition that came since ``start`` and has lost its first records
-    already.
+    """Describe each partition that was created since ``start`` and has already lost its first
+    records.
     """
     return [
         f"{tp.topic}-{tp.partition} is new and begins at offset {offset}"
@@ -261,10 +260,10 @@ def check_not_lost(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> tuple[Offsets, list[str]]:
-    """Compare where the query stands with what the brokers still have.
+    """Compare the query's positions with what the brokers still have.
 
     Returns:
-        the start of each partition moved to where data exists, and one sentence for each loss.
+        The start of each partition, moved to where data exists, and a description of each loss.
     """
     moved: Offsets = {}
     losses: list[str] = []

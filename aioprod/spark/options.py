@@ -1,5 +1,5 @@
-"""What the options of reads and writes have in common: Spark's own names, ``kafka.*`` passed on,
-and an error for everything nobody knows.
+"""What the options of reads and writes have in common: Spark's own names, ``kafka.*`` settings for
+the client, and an error for all unknown ones.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+from aioprod.config.jaas import parse_jaas
 from aioprod.errors import ConfigError
-from aioprod.jaas import parse_jaas
 from aioprod.spark.json_options import MAX_OFFSET, shown
 from aioprod.spark.token_provider import ImportedTokenProvider
 
@@ -53,20 +53,19 @@ SINK_NAMES = (
     "onReplayMismatch",
     "skipLostBatch",
 )
-# Spark adds these to the options by itself.
+# Spark adds these to the options.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "paths", "table"})
 # An option that Spark adds for CREATE TABLE only.
 _OF_A_TABLE = "provider"
-# Known to Spark's own connector, and refused rather than ignored.
+# Options of Spark's own connector that are refused rather than ignored.
 _NOT_SUPPORTED = {
     "groupIdPrefix": (
-        "reads are members of no consumer group; kafka.group.id names one to commit a stream's "
-        "positions to"
+        "reads join no consumer group; kafka.group.id names one to commit a stream's positions to"
     )
 }
-# Settings whose default is None, so that it does not tell their type.
+# Settings whose default is None, which does not tell their type.
 _WHOLE_NUMBERS = frozenset({"compression_level"})
-#: Settings that are Spark's or the sink's own, and what to write instead.
+#: Settings that Spark or the sink sets, and what to write instead.
 SET_BY_SPARK = {
     "group.id": "only reads can have a consumer group, to commit a stream's positions to",
     "auto.offset.reset": "use the option startingOffsets",
@@ -81,28 +80,28 @@ SET_BY_SPARK = {
     "partitioner": "options are text, this is an object; fill the column partition",
     "ssl.context": "options are text, this is an object; use kafka.ssl.truststore.location",
     "transactional.id": (
-        "the sink makes an id for each task; the option transactionalIdPrefix says how they begin"
+        "the sink makes an id for each task; the option transactionalIdPrefix sets their prefix"
     ),
 }
 
 
-# What Java's clients make tokens by: settings that begin so are classes, and parameters of these.
+# Java's clients make tokens by classes, which these settings name and configure.
 _JAVA_TOKENS = ("sasl.oauthbearer.", "sasl.login.", "sasl.client.callback.")
 _TOKEN_PROVIDER = "sasl.oauth.token.provider"
 
 
 def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
-    # Spark's option names don't mind their case; Python data sources get them lowered.
+    # Spark's option names ignore case; Python data sources get them in lower case.
     return {name.lower(): value for name, value in options.items()}
 
 
 def client_settings(
     given: Mapping[str, str], allowed: Collection[str], kind: str
 ) -> dict[str, str]:
-    """The ``kafka.*`` options without the prefix; ``kind`` says in messages what they are for.
+    """Return the ``kafka.*`` options without the prefix; error messages name ``kind``.
 
     Raises:
-        ConfigError: one is not allowed, or the brokers' addresses are missing.
+        ConfigError: if one is not allowed, or the bootstrap servers are missing.
     """
     client = {
         name.removeprefix(CLIENT_PREFIX): value
@@ -132,8 +131,8 @@ def client_settings(
 
 
 def _take_login(client: dict[str, str]) -> None:
-    """Spark's connector is told name and password in Java's way: queries that come from it need no
-    change.
+    """Take user name and password from ``sasl.jaas.config``, as Spark's connector does: queries
+    written for it need no change.
     """
     if _JAAS not in client:
         return
@@ -141,29 +140,28 @@ def _take_login(client: dict[str, str]) -> None:
     for name, value in (("sasl.username", login.username), ("sasl.password", login.password)):
         if name in client:
             raise ConfigError(
-                f"option {CLIENT_PREFIX}{name} is given, and {CLIENT_PREFIX}{_JAAS} says it "
-                "as well: give one of them"
+                f"option {CLIENT_PREFIX}{name} is given, and {CLIENT_PREFIX}{_JAAS} contains it "
+                "too: give only one of them"
             )
         client[name] = value
 
 
 def dotted_names(kind: type[Any]) -> dict[str, str]:
-    """A class's settings: their names as options, without the prefix, by its own names."""
+    """Return the option names of a class's settings, without the prefix, by their Python names."""
     return {item.name: item.name.replace("_", ".") for item in fields(kind)}
 
 
 @contextmanager
 def named_as_options(names: Mapping[str, str]) -> Iterator[None]:
-    """An error about settings names them as who wrote the options does: ``kafka.batch.size``, not
-    ``batch_size``.
+    """Make errors about settings name the options: ``kafka.batch.size``, not ``batch_size``.
 
     Args:
-        names: as options, without the prefix, by those in errors.
+        names: option names without the prefix, by the names in errors.
     """
     try:
         yield
     except ConfigError as error:
-        # "acks" is a word as well as a setting; "batch_size" is no word.
+        # "acks" is a word as well as a setting; "batch_size" can only be a setting.
         known = "|".join(name if "_" in name else f"{name}(?==)" for name in names)
         text = re.sub(
             rf"(?:{re.escape(CLIENT_PREFIX)})?\b({known})\b",
@@ -232,7 +230,7 @@ def whole(given: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
     return number
 
 
-# Python refuses to read some thousand digits.
+# Python refuses to parse thousands of digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _TIME = re.compile(r"([0-9]{1,15})\s*(ms|s|m|min|h|d|)")
 _MILLISECONDS = {
@@ -247,7 +245,7 @@ _MILLISECONDS = {
 
 
 def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
-    """A time as Spark writes it: ``500ms``, ``90s``, ``15m``, ``1h``."""
+    """Parse a duration as Spark writes it: ``500ms``, ``90s``, ``15m``, ``1h``."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -259,12 +257,11 @@ def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
 
 
 def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Spark's options are text: give each setting of a dataclass the type of its default. Names may
-    have dots.
+    """Give each setting of a dataclass the type of its default: Spark's options are text. Names may
+    have dots. Names that the class doesn't have are passed on unchanged.
 
     Raises:
-        ConfigError: the text is not of that type. Names the class doesn't have are passed on as
-            they are.
+        ConfigError: if the text is not of that type.
     """
     defaults = {item.name: item.default for item in fields(kind)}
     typed: dict[str, Any] = {}

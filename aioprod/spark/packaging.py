@@ -1,10 +1,11 @@
-"""A zip file with aioprod for Spark's executors: ``python -m aioprod.spark.packaging aioprod.zip``.
+"""Writes a zip file with aioprod for Spark's executors:
+``python -m aioprod.spark.packaging aioprod.zip``.
 
-Without dependencies it is pure Python, for ``spark-submit --py-files``; the executors' Python needs
-aioprod's dependencies then, some of which are compiled. With them (``--with-dependencies``) it is
-for executors of the same kind of machine and Python version, and has to be unpacked: ``--archives
-aioprod.zip#packages --conf spark.executorEnv.PYTHONPATH=packages``. Either way they need pyarrow
-and what PySpark itself does.
+Without dependencies the file is pure Python, for ``spark-submit --py-files``; aioprod's
+dependencies, some of which are compiled, must then be installed for the executors' Python. With
+``--with-dependencies`` it is for executors of the same platform and Python version, and must be
+unpacked: ``--archives aioprod.zip#packages --conf spark.executorEnv.PYTHONPATH=packages``. In both
+cases they need pyarrow and PySpark's own requirements.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _REGISTRATION = "pyspark_aioprod"
 
 
 def write_archive(path: Path | str, *, with_dependencies: bool = False) -> list[str]:
-    """Write the zip file, from what is installed here.
+    """Write the zip file from the installed packages.
 
     Args:
         path: the file to write.
-        with_dependencies: take the packages along that aioprod depends on.
+        with_dependencies: include the packages that aioprod depends on.
 
     Returns:
-        The names of the distributions that were taken along, with their versions.
+        The names of the included distributions, with their versions.
 
     Raises:
-        PackageNotFoundError: aioprod, or a dependency, is not installed but only importable, so
-            that its files are not known.
+        PackageNotFoundError: if aioprod or a dependency is importable but not installed, so that
+            its files are unknown.
     """
     taken = list(_dependencies()) if with_dependencies else []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -50,7 +51,7 @@ def write_archive(path: Path | str, *, with_dependencies: bool = False) -> list[
 
 
 def _registration() -> Path:
-    """The package that makes Spark know the format ``aioprod`` by itself: beside aioprod where that
+    """Return the package that registers the format ``aioprod`` with Spark: beside aioprod if that
     is installed, inside it in a checkout.
     """
     spec = importlib.util.find_spec(_REGISTRATION)
@@ -68,7 +69,7 @@ def _wanted(file: PurePath) -> bool:
 
 
 def _dependencies() -> Iterator[Distribution]:
-    """What aioprod needs without its extras, and what that needs in turn."""
+    """Yield what aioprod requires without its extras, and what that requires in turn."""
     seen = {"aioprod"}
     waiting = [distribution("aioprod")]
     while waiting:

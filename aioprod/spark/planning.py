@@ -1,7 +1,7 @@
-"""What the driver asks the brokers: which partitions, from where, to where. No Spark in it.
+"""What the driver asks the brokers: which partitions, from where, to where. Independent of Spark.
 
-Each question to the brokers, with all its tries, ends within ``kafka.default.api.timeout.ms``
-(:attr:`FetchSettings.retry_limit_ms`); the docstrings say how many questions a coroutine has.
+Each lookup, with all its retries, ends within ``kafka.default.api.timeout.ms``
+(:attr:`FetchSettings.retry_limit_ms`); the docstrings tell how many lookups a coroutine makes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 
 async def select_partitions(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
-    """The partitions that the options name; none where a pattern matches no topic yet. One
-    question, within ``kafka.default.api.timeout.ms``.
+    """Return the partitions that the options select; none if a pattern matches no topic yet. One
+    lookup, within ``kafka.default.api.timeout.ms``.
 
     Raises:
-        BrokerError: a topic that is named does not exist or may not be read.
+        BrokerError: if a named topic does not exist or is not authorized for reading.
     """
     selection = options.selection
     limit_s = fetch_settings(options).retry_limit_ms / 1000
@@ -62,12 +62,12 @@ async def select_partitions(client: ClusterClient, options: SourceOptions) -> li
 
 
 async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[OffsetRange]:
-    """The tasks of a batch read. At most five questions, each within
+    """Return the tasks of a batch read. At most five lookups, each within
     ``kafka.default.api.timeout.ms``.
 
     Raises:
-        ConfigError: offsets or timestamps that leave a partition out, or end before they begin.
-        DataLossError: offsets outside of what the brokers hold, unless failOnDataLoss is false.
+        ConfigError: if offsets or timestamps leave a partition out, or the end is before the start.
+        DataLossError: if offsets are outside of what the brokers hold and failOnDataLoss is true.
     """
     partitions = await select_partitions(client, options)
     if not partitions:
@@ -75,7 +75,7 @@ async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[Offs
     first = await _targets(client, partitions, options, options.starting)
     last = await _targets(client, partitions, options, options.ending)
     _check_order(first, last)
-    # Last, so that no offset that was found by its time can be behind the end.
+    # Last, so that no offset found by its timestamp can be behind the end.
     earliest, latest = await _bounds(client, partitions, options)
     start, losses = check_not_lost(_resolve(first, earliest, latest), earliest, latest)
     end = _resolve(last, earliest, latest)
@@ -91,12 +91,12 @@ async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[Offs
 
 
 async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
-    """Where a new stream begins. At most four questions, each within
+    """Return where a new stream begins. At most four lookups, each within
     ``kafka.default.api.timeout.ms``.
 
     Raises:
-        ConfigError: offsets or timestamps that leave a partition out; a timestamp that no record
-            has.
+        ConfigError: if offsets or timestamps leave a partition out, or no record has the timestamp
+            or a later one.
     """
     partitions = await select_partitions(client, options)
     targets = await _targets(client, partitions, options, options.starting)
@@ -104,7 +104,7 @@ async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offs
 
 
 async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
-    """The present end of every partition. Two questions, each within
+    """Return the present end of each partition. Two lookups, each within
     ``kafka.default.api.timeout.ms``.
     """
     return await _ends(client, await select_partitions(client, options), options)
@@ -113,26 +113,26 @@ async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Offse
 async def available_offsets(
     client: ClusterClient, options: SourceOptions, start: Offsets
 ) -> tuple[Offsets, Offsets]:
-    """The position of every partition of a stream, the new ones at their first record, and its
+    """Return the position of each partition of a stream, new ones at their first record, and its
     present end.
 
-    Three questions, each within ``kafka.default.api.timeout.ms``; two more, behind a pause of
-    ``fetchOffset.retryIntervalMs``, for each of ``fetchOffset.numRetries`` where ends went back.
+    Three lookups, each within ``kafka.default.api.timeout.ms``; if ends went back, two more after
+    a pause of ``fetchOffset.retryIntervalMs``, up to ``fetchOffset.numRetries`` times.
 
-    The end is before the position where the topic was made anew or lost records, and this loss is
-    ignored: the stream goes on from there.
+    The end is before the position if the topic was recreated or lost records and this loss is
+    ignored: the stream continues from the end.
 
     Args:
         start: the end of the last micro-batch.
 
     Raises:
-        DataLossError: partitions or offsets that are gone, unless failOnDataLoss is false.
+        DataLossError: if partitions or offsets are gone and failOnDataLoss is true.
     """
     for _ in range(options.fetch_offset_retries):
         latest = await latest_offsets(client, options)
         if not backwards(start, latest):
             break
-        # A leader of a moment ago may not know yet how far its log may be read.
+        # A new leader may not know yet up to which offset its log may be read.
         await asyncio.sleep(options.fetch_offset_retry_interval_ms / 1000)
     report_losses(backwards(start, latest), fail=options.fail_on_data_loss)
     return await _with_new_partitions(client, start, latest, options), latest
@@ -141,13 +141,13 @@ async def available_offsets(
 async def plan_stream(
     client: ClusterClient, options: SourceOptions, start: Offsets, end: Offsets
 ) -> list[OffsetRange]:
-    """The tasks of a micro-batch; a partition that is new since the last one begins at its first
-    record.
+    """Return the tasks of a micro-batch; a partition that is new since the last one begins at its
+    first record.
 
-    One question at most, within ``kafka.default.api.timeout.ms``.
+    One lookup at most, within ``kafka.default.api.timeout.ms``.
 
     Raises:
-        DataLossError: partitions or offsets that are gone, unless failOnDataLoss is false.
+        DataLossError: if partitions or offsets are gone and failOnDataLoss is true.
     """
     begin = await _with_new_partitions(client, start, end, options)
     report_losses(backwards(start, end) + missed(start, begin), fail=options.fail_on_data_loss)
@@ -155,13 +155,13 @@ async def plan_stream(
 
 
 def report_losses(losses: Collection[str], *, fail: bool) -> None:
-    """Raise, or with failOnDataLoss=false warn, when something is lost."""
+    """Raise if something is lost; with failOnDataLoss=false log a warning instead."""
     if not losses:
         return
     text = "; ".join(losses)
     if fail:
         raise DataLossError(
-            f"{text}. Set the option failOnDataLoss=false to go on with what is left"
+            f"{text}. Set the option failOnDataLoss=false to continue with the remaining data"
         )
     log.warning("data loss ignored (failOnDataLoss=false): %s", text)
 
@@ -192,7 +192,7 @@ async def _matching_partitions(
         try:
             return await partitions_of(client, names, limit_s=limit_s) if names else []
         except BrokerError as error:
-            # A topic that was deleted since the brokers named it: others may still tell of it for a
+            # The topic was deleted since the brokers named it; others may still report it for a
             # while.
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
@@ -212,7 +212,7 @@ async def _targets(
     options: SourceOptions,
     spec: OffsetSpec | TimestampSpec,
 ) -> Offsets:
-    """What the option says of each partition: an offset, -1 or -2."""
+    """Return what the option says of each partition: an offset, -1 or -2."""
     if isinstance(spec, OffsetSpec):
         return spec.targets(partitions)
     return spec.targets(await _list(client, spec.timestamps(partitions), options))

@@ -1,5 +1,5 @@
-"""How far streaming queries are: each micro-batch that Spark reports to its listeners, as a few
-numbers.
+"""The progress of streaming queries: a few numbers for each micro-batch that Spark reports to its
+listeners.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class QueryProgress:
 
     Attributes:
         query: the query's name, else its id.
-        run_id: of the query since its last start.
-        batch_id: the micro-batch's number. One without rows is reported under the number that the
-            next one with rows has.
-        rows: records read.
-        rows_per_second: of these, by the time that the whole trigger took.
-        batch_ms: that time in milliseconds, planning and commits included.
-        lag: records that the topics held beyond the micro-batch's end; None where the source does
-            not tell (this library's before Spark 4.2).
-        late_rows: rows dropped as they were older than the watermark.
-        observed: the metrics of ``DataFrame.observe``: values by metric's name, by observation's
-            name.
+            run_id: identifies the query's current run.
+            batch_id: the micro-batch's number. One without rows is reported with the number of the
+                next one with rows.
+            rows: records read.
+            rows_per_second: rows divided by the duration of the whole trigger.
+            batch_ms: that duration in milliseconds, planning and commits included.
+            lag: records in the topics beyond the micro-batch's end; None if the source does not
+                report it (this library's does from Spark 4.2 on).
+            late_rows: rows dropped because they were older than the watermark.
+            observed: the metrics of ``DataFrame.observe``: values by metric name, by observation
+                name.
     """
 
     query: str
@@ -56,7 +56,7 @@ class QueryProgress:
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress) -> QueryProgress:
-        """Take from Spark's report what tells how far the query is."""
+        """Extract the progress from Spark's report."""
         return cls(
             query=progress.name or str(progress.id),
             run_id=progress.runId,
@@ -84,14 +84,14 @@ class ProgressListener(StreamingQueryListener):
     """Follows the streaming queries of a session:
     ``spark.streams.addListener(ProgressListener(print))``.
 
-    Each micro-batch is a line of the log (INFO, logger ``aioprod.spark.progress``). Spark calls in
-    a thread of its own, some moments after the micro-batch; `wait_until_ended` waits for what is
-    still to come of queries that have ended.
+    Each micro-batch is logged in one line (INFO, logger ``aioprod.spark.progress``). Spark calls
+    listeners in its own thread, some moments after the micro-batch; `wait_until_ended` waits for
+    the outstanding reports of queries that have ended.
     """
 
     def __init__(self, on_progress: Callable[[QueryProgress], None] | None = None) -> None:
-        """``on_progress`` is called for each micro-batch, in Spark's thread: it must be quick. What
-        it raises is logged.
+        """Call ``on_progress`` for each micro-batch, in Spark's thread: it must return quickly. Its
+        exceptions are logged.
         """
         self._on_progress = on_progress
         self._changed = threading.Condition()
@@ -100,13 +100,13 @@ class ProgressListener(StreamingQueryListener):
 
     @property
     def newest(self) -> dict[str, QueryProgress]:
-        """The last micro-batch of each query, by the query's name."""
+        """Return the last micro-batch of each query, by the query's name."""
         with self._changed:
             return dict(self._newest)
 
     def wait_until_ended(self, run_ids: Collection[str], timeout_s: float) -> bool:
-        """Wait until Spark has told of the end of these runs, and thereby of all their
-        micro-batches; False where it has not in time.
+        """Wait until Spark has reported the end of these runs, and thereby all their micro-batches;
+        return False on timeout.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._ended.issuperset(run_ids), timeout_s)
@@ -123,7 +123,7 @@ class ProgressListener(StreamingQueryListener):
         if self._on_progress is not None:
             try:
                 self._on_progress(progress)
-            except BaseException:  # it would end Spark's thread, and with it all later reports
+            except BaseException:  # would end Spark's thread, and with it all later reports
                 log.exception("the callback of a progress listener failed")
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
@@ -133,11 +133,11 @@ class ProgressListener(StreamingQueryListener):
 
 
 def _remember_type_check() -> None:
-    """Look up only once the class by which PySpark tells Java's exceptions apart.
+    """Cache the class by which PySpark tells Java's exceptions apart.
 
-    It reads each report through Java iterators, whose end is an exception, and compares each with
-    14 classes. Each time Java looks in all jars for a class "py4j", then "py4j.reflection".
-    Remembered, a report takes 14 instead of 80 ms of the listener's CPU.
+    PySpark reads each report through Java iterators, whose end is an exception, and compares each
+    exception with 14 classes. Each time Java searches all jars for a class "py4j", then
+    "py4j.reflection". With the cache a report costs the listener 14 instead of 80 ms of CPU.
     """
     jvm = SparkContext._jvm  # none with Spark Connect
     if jvm is not None and "py4j" not in vars(jvm):
@@ -149,8 +149,8 @@ def _remember_type_check() -> None:
 
 
 def _lag(sources: Collection[SourceProgress]) -> int | None:
-    """Latest less end offset over all partitions of all sources; a partition that the end does not
-    name yet counts from its beginning.
+    """Sum latest minus end offset over all partitions of all sources; a partition missing from the
+    end offsets counts from its beginning.
     """
     total = 0
     for source in sources:
@@ -162,8 +162,8 @@ def _lag(sources: Collection[SourceProgress]) -> int | None:
 
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int] | None:
-    """``{"topic": {"0": 5}}``, as Spark's Kafka source and this library's have it, by topic and
-    partition; None for anything else.
+    """Parse ``{"topic": {"0": 5}}``, the format of Spark's Kafka source and this library's, by
+    topic and partition; return None for anything else.
     """
     try:
         given = json.loads(text or "null")

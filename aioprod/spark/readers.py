@@ -1,5 +1,6 @@
-"""The readers that Spark calls, on the driver and in tasks. What they do is in planning.py,
-stream_offsets.py and reading.py.
+"""The readers that Spark calls, on the driver and in tasks.
+
+The work is done in planning.py, stream_offsets.py and reading.py.
 """
 
 from __future__ import annotations
@@ -61,9 +62,7 @@ class KafkaReader(DataSourceReader):
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stream reads. One object serves a query on the driver; each task gets a copy of one that was
-    never asked anything.
-    """
+    """Reads streams. One object serves a query on the driver; each task gets its own copy."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -76,7 +75,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream.end_at_present()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark hands it back to latestOffset, or ReadAllAvailable for one micro-batch of
+        # Spark passes it back to latestOffset, or passes ReadAllAvailable for one micro-batch of
         # everything.
         limits = self._options.limits
         if limits.max_offsets is not None:

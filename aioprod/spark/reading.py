@@ -1,4 +1,4 @@
-"""What a read task does: fetch its range and make Arrow batches of it."""
+"""A read task: fetches its range of offsets and makes Arrow batches of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed: a task moves many bytes over one connection."""
+    """Return uvloop's factory if it is installed: a task moves many bytes over one connection."""
     try:
         import uvloop
     except ImportError:
@@ -40,10 +40,10 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range as Arrow batches of about 4 MiB.
+    """Yield the records of a range as Arrow batches of about 4 MiB.
 
-    The event loop runs only while the next batch is asked for, so that nothing is fetched faster
-    than Spark takes it.
+    The event loop runs only while the next batch is requested, so nothing is fetched faster than
+    Spark consumes it.
     """
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         batches = _batches(options, item)
@@ -63,7 +63,7 @@ async def _batches(
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     settings = fetch_settings(options)
     client = open_client(options)
-    # The driver has just reached the brokers: it is no wrong address.
+    # The driver has just reached the brokers, so the address is right.
     await start_patiently(
         client.start, client.config, settings.retry_limit_ms / 1000, "kafka.default.api.timeout.ms"
     )
@@ -90,7 +90,7 @@ async def _batches(
 async def _after_loss(
     client: ClusterClient, reader: PartitionReader, end: int, settings: FetchSettings
 ) -> int | None:
-    """Where to go on after a loss; None where nothing of the range is left."""
+    """Return where to continue after data loss; None if nothing of the range remains."""
     found = await list_offsets(
         client, {reader.partition: EARLIEST}, retry_limit_ms=settings.retry_limit_ms
     )
@@ -103,7 +103,7 @@ def _to_arrow(
 ) -> Iterator[pa.RecordBatch]:
     for records in read_arrays(fetched.data, fetched.batches, include_headers=include_headers):
         rows = source_rows(records, item.topic, item.partition)
-        # The outer batches may hold others than those that were asked for.
+        # A compressed batch at the edge may hold records outside of the range.
         wanted = (records.offsets >= fetched.start) & (records.offsets < fetched.end)
         yield (
             rows if wanted.all() else rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))

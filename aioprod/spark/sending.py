@@ -1,4 +1,4 @@
-"""Sending the rows of a write task, whatever is promised about them."""
+"""Sends the rows of a write task, at least once and exactly once alike."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from aioprod.producer.producer import Producer
 from aioprod.spark.arrow import NoTopicError, by_topic, payload_bytes
 from aioprod.spark.errors import SinkError
 
-# Spark's batches of 10,000 rows are put together, as long as more are at hand: 30,000 rows of 100 B
-# take 15 to 25 % less CPU than three times 10,000.
+# Spark's batches of 10,000 rows are joined if more are available: 30,000 rows of 100 B take 15 to
+# 25 % less CPU than three times 10,000.
 _PORTION_BYTES = 3 << 20
-# Where they come more slowly than that, what is there goes out.
+# If Spark provides rows more slowly than this, available rows are sent.
 _PORTION_S = 0.05
 
 
 async def portions(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    """All rows, some 3 MiB at a time; never an empty batch. Spark hands them out over a blocking
-    socket, so that a thread has to wait for them.
+    """Yield all rows, about 3 MiB at a time; never an empty batch. Spark provides them over a
+    blocking socket, so a thread waits for them.
     """
     wait_s = 0.0  # a task connects as soon as it has rows, while Spark makes more
     while portion := await asyncio.to_thread(_portion, batches, wait_s):
@@ -33,7 +33,7 @@ async def portions(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Record
 
 
 def _portion(batches: Iterator[pa.RecordBatch], wait_s: float) -> list[pa.RecordBatch]:
-    """What Spark gives until then, but at least some rows; nothing at the end."""
+    """Return the batches that Spark provides until then, at least one; empty at the end."""
     found: list[pa.RecordBatch] = []
     size, deadline = 0, time.monotonic() + wait_s
     for batch in batches:
@@ -46,17 +46,17 @@ def _portion(batches: Iterator[pa.RecordBatch], wait_s: float) -> list[pa.Record
 
 
 class RowSender:
-    """Sends Arrow batches, and learns what became of each one batch later: the brokers work on one
+    """Sends Arrow batches and checks the outcome of each one batch later: the brokers process one
     while Spark makes the next.
 
     Args:
-        producer: started, and with an open transaction where it is transactional.
-        topic: of all rows; None: the column ``topic`` says it.
-        see: called with each topic and the rows that go there.
+        producer: started, with an open transaction if it is transactional.
+        topic: the topic of all rows; None: the column ``topic`` has it.
+        see: called with each topic and its rows.
 
     Attributes:
-        rows, payload_bytes: how many rows were taken, and the bytes of their keys and values.
-        topics: where they go.
+        rows, payload_bytes: the number of rows sent, and the bytes of their keys and values.
+        topics: the topics of the rows.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class RowSender:
         self._before: list[Deliveries] = []
 
     async def send(self, batch: pa.RecordBatch) -> None:
-        """Take a batch.
+        """Send a batch.
 
         Raises:
-            SinkError: a row of it can't be sent, or one of the batch before was not acknowledged.
+            SinkError: if a row can't be sent, or a row of the previous batch was not acknowledged.
         """
         sent = await self._send(batch)
         await self._check(self._before)
@@ -87,7 +87,7 @@ class RowSender:
         """Wait until every row is acknowledged.
 
         Raises:
-            SinkError: one was not.
+            SinkError: if a row was not acknowledged.
         """
         await self._producer.flush()
         await self._check(self._before)
@@ -102,7 +102,7 @@ class RowSender:
                     f"rows {self.rows} to {self.rows + batch.num_rows - 1} of this task, for "
                     f"topic {topic}: {error}"
                 ) from error
-            # What can't be sent at all is known at once, and by its row.
+            # Rows that can't be sent are known at once, by number.
             for number, refusal in deliveries.exceptions().items():
                 raise SinkError(
                     f"row {self.rows + numbers[number]} of this task, for topic {topic}: {refusal}"
@@ -115,7 +115,7 @@ class RowSender:
         return sent
 
     async def _check(self, sent: Sequence[Deliveries]) -> None:
-        """Wait for each acknowledgement; the first failure ends the task."""
+        """Wait for each acknowledgment; the first failure fails the task."""
         for deliveries in sent:
             try:
                 await deliveries.wait()
@@ -126,10 +126,10 @@ class RowSender:
 def topics_of(
     batch: pa.RecordBatch, topic: str | None, first_row: int
 ) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
-    """The rows for each topic, as `arrow.by_topic` gives them.
+    """Yield the rows for each topic, as `arrow.by_topic` does.
 
     Raises:
-        SinkError: a row names no topic.
+        SinkError: if a row has no topic.
     """
     try:
         yield from by_topic(batch, topic)

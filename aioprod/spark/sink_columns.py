@@ -1,4 +1,4 @@
-"""Which columns a write takes."""
+"""The columns that a write accepts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Check the columns of a write, on the driver and before anything is sent.
+    """Check the columns of a write, on the driver before anything is sent.
 
     Raises:
-        ConfigError: ``value`` is missing, there is neither column nor option ``topic``, or a column
-            has the wrong type.
+        ConfigError: if ``value`` is missing, there is neither a column nor an option ``topic``, or
+            a column has the wrong type.
     """
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
@@ -38,7 +38,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             f"{', '.join(types) or 'no columns'}"
         )
     if topic is None and "topic" not in types:
-        raise ConfigError("where to write? Set the option topic, or add a string column topic")
+        raise ConfigError("no topic: set the option topic, or add a string column topic")
     for name, allowed in _COLUMN_TYPES.items():
         if name in types and not isinstance(types[name], allowed):
             wanted = " or ".join(kind().simpleString() for kind in allowed[:2])

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aioprod.config.producer import ProducerConfig
+from aioprod.config.redaction import SecretSettings, hide_arguments
 from aioprod.errors import ConfigError
-from aioprod.producer_config import ProducerConfig
-from aioprod.secrecy import SecretSettings, hide_arguments
 from aioprod.spark.options import (
     SET_BY_SPARK,
     SINK_NAMES,
@@ -27,13 +27,12 @@ AT_LEAST_ONCE = "at-least-once"
 DEFAULT_PREFIX = "aioprod-spark"
 DEFAULT_DECISION_TOPIC = "__aioprod_decisions"
 
-# A task has all its rows at hand: larger batches fill at once. Kafka's 16 KiB is for records that
-# come one by one.
+# A task has all its rows available, so larger batches fill at once. Kafka's 16 KiB is for records
+# that arrive one by one.
 _PRODUCER_DEFAULTS = {"batch_size": 128 * 1024}
-# As long as brokers allow unless told otherwise: a micro-batch and a restart of its driver have to
-# fit in.
+# The brokers' default maximum: a micro-batch and a restart of its driver must fit in.
 _TRANSACTION_DEFAULTS = {"transaction_timeout_ms": 900_000}
-# What exactly-once can't do without, and what it is by default.
+# Settings that exactly-once requires, at their defaults.
 _NEEDED = {"acks": ("all", "-1"), "enable_idempotence": (True,)}
 _NAMES = dotted_names(ProducerConfig)
 _CLIENT_NAMES = frozenset(_NAMES.values()) - SET_BY_SPARK.keys()
@@ -44,16 +43,16 @@ class SinkOptions:
     """The checked options of a write.
 
     Attributes:
-        topic: the topic of all rows; without it each row names its own in the column ``topic``.
+        topic: the topic of all rows; None: each row has it in the column ``topic``.
         producer: keyword arguments of `aioprod.Producer`.
         delivery: ``exactly-once`` or ``at-least-once``.
-        transactional_id_prefix: how all transactional ids and the consumer group of the sink begin.
-        txn_app_id, txn_version: who writes, and which of its writes this is: the same pair is
-            written once. None without them.
-        decision_topic: where decisions go that are too long for an offset's metadata.
-        on_replay_mismatch: ``fail`` or ``warn``, where a batch that was written before has other
-            rows now.
-        skip_lost_batch: the number of a batch that may go on although rows of it are lost.
+        transactional_id_prefix: the prefix of the sink's transactional ids and consumer group.
+        txn_app_id, txn_version: the writer and the number of its write: each pair is written once.
+            None if not given.
+        decision_topic: the topic for decisions that are too long for an offset's metadata.
+        on_replay_mismatch: ``fail`` or ``warn``, if a batch that was written before has other rows
+            now.
+        skip_lost_batch: the number of a batch to continue after although rows of it are lost.
     """
 
     topic: str | None
@@ -72,8 +71,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
     """Check the options of a write, the producer's settings among them.
 
     Raises:
-        ConfigError: an option is missing, unknown, not supported, outside its limits, or
-            contradicts another.
+        ConfigError: if an option is missing, unknown, unsupported, out of range, or contradicts
+            another.
     """
     given = lower_keys(options)
     client = client_settings(given, _CLIENT_NAMES, "write")
@@ -86,12 +85,12 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
         _check_needed(settings)
         defaults |= _TRANSACTION_DEFAULTS
     producer = SecretSettings(defaults | settings)
-    # Here, on the driver, and not first in each task.
+    # Checked here on the driver, not first in each task.
     with named_as_options(_NAMES):
         ProducerConfig(**producer)
     app_id, version = _text(given, "txnAppId"), whole(given, "txnVersion")
     if (app_id is None) != (version is None):
-        raise ConfigError("options txnAppId and txnVersion belong together: give both, or none")
+        raise ConfigError("options txnAppId and txnVersion belong together: give both or neither")
     if streaming and app_id is not None:
         raise ConfigError(
             "options txnAppId and txnVersion are for batch writes: a stream has its query's "

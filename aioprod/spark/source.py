@@ -1,5 +1,7 @@
-"""The data source ``aioprod``: what Spark asks first, in a process of its own each time. Each
-imports what it needs: this is half of its time.
+"""The data source ``aioprod``, which Spark calls first.
+
+Spark does so in a new process each time, so each method imports only what it needs: importing is
+half of its time.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class KafkaDataSource(DataSource):
     ``includeHeaders`` and more: see docs/spark.md. Writing: ``kafka.bootstrap.servers``, ``topic``.
     Further ``kafka.*`` options go to the client.
 
-    Spark gives Python sinks the output modes append and complete, not update; write updates from
+    Spark offers Python sinks the output modes append and complete, not update; write updates from
     ``foreachBatch`` with ``df.write``.
     """
 
@@ -71,7 +73,7 @@ class KafkaDataSource(DataSource):
     def schema(self) -> StructType:
         from aioprod.spark.source_options import check_read_options, wants_headers
 
-        if "topic" not in self.options:  # that is a view to write to
+        if "topic" not in self.options:  # with a topic it is a view to write to
             check_read_options(
                 self.options
             )  # a wrong one is told by load(); a stream would start first, and fail later

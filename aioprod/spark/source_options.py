@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
-from aioprod.secrecy import hide_arguments
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import (
     EARLIEST,
@@ -51,8 +51,8 @@ _FETCH_NAMES = {
     "isolation.level": "isolation_level",
     "check.crcs": "check_crcs",
 }
-# A task reads one partition, so that the whole reply is one partition's; Kafka's 1 MiB would cost a
-# round trip per 10,000 small records.
+# A task reads one partition, so the whole reply is that partition's; with Kafka's 1 MiB each
+# 10,000 small records would cost a round trip.
 _PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 _NAMES = dotted_names(ClientConfig)
 _CLIENT_NAMES = ("group.id", *sorted(set(_NAMES.values()) - SET_BY_SPARK.keys()), *_FETCH_NAMES)
@@ -60,7 +60,7 @@ _CLIENT_NAMES = ("group.id", *sorted(set(_NAMES.values()) - SET_BY_SPARK.keys())
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """What to read: exactly one of the three is given.
+    """What to read: exactly one of the three is set.
 
     Attributes:
         topics: option ``subscribe``: names, separated by commas.
@@ -74,7 +74,7 @@ class TopicSelection:
     pattern: str | None = None
 
     def describe(self) -> str:
-        """The selection as the user wrote it, for messages."""
+        """Return the selection as the user wrote it, for messages."""
         if self.pattern is not None:
             return f"subscribePattern={self.pattern}"
         if self.partitions:
@@ -92,17 +92,17 @@ class SourceOptions:
         starting: where to begin; default earliest (batch) or latest (stream).
         ending: where a batch read stops (exclusive); default latest.
         limits: how much a micro-batch takes.
-        min_partitions: least number of Spark tasks; partitions are split to reach it.
-        max_records_per_partition: most offsets in a Spark task.
-        fail_on_data_loss: whether offsets that are gone fail the query (default) or are skipped
-            with a warning.
+        min_partitions: minimum number of Spark tasks; partitions are split to reach it.
+        max_records_per_partition: maximum number of offsets in a Spark task.
+        fail_on_data_loss: whether lost offsets fail the query (default) or are skipped with a
+            warning.
         include_headers: adds the column ``headers``.
-        fetch_offset_retries, fetch_offset_retry_interval_ms: how often, and how long after, to ask
-        again for ends that went backwards.
-        poll_timeout_ms: longest time without progress in a task (``kafkaConsumer.pollTimeoutMs``);
-            None: as ``kafka.default.api.timeout.ms`` says.
-        group: the consumer group that positions are committed to (``kafka.group.id``), for those
-            who watch its lag; None: nowhere.
+        fetch_offset_retries, fetch_offset_retry_interval_ms: how often, and after which pause, to
+            request ends again that went backwards.
+        poll_timeout_ms: maximum time without progress in a task (``kafkaConsumer.pollTimeoutMs``);
+            None: ``kafka.default.api.timeout.ms``.
+        group: the consumer group to commit positions to (``kafka.group.id``), to monitor its lag;
+            None: positions are not committed.
         client: the other ``kafka.*`` settings without the prefix.
     """
 
@@ -127,7 +127,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
     """Check the options of a read.
 
     Raises:
-        ConfigError: an option is missing, unknown, not supported or malformed; the text says which
+        ConfigError: if an option is missing, unknown, unsupported or malformed; the text names it
             and what to write instead.
     """
     given = lower_keys(options)
@@ -161,10 +161,10 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
 
 @hide_arguments
 def check_read_options(options: Mapping[str, str]) -> None:
-    """Check them where it is not known yet whether a batch or a stream is read.
+    """Check options before it is known whether a batch or a stream is read.
 
     Raises:
-        ConfigError: they are wrong for both.
+        ConfigError: if they are wrong for both.
     """
     try:
         parse_source_options(options, streaming=True)
@@ -178,7 +178,7 @@ def check_read_options(options: Mapping[str, str]) -> None:
 
 
 def _check_client(options: SourceOptions) -> None:
-    """The client's settings, which are looked at here and not first where brokers are asked."""
+    """Check the client's settings here, before brokers are asked."""
     with named_as_options({**_NAMES, **{name: dotted for dotted, name in _FETCH_NAMES.items()}}):
         ClientConfig(
             **{"bootstrap_servers": options.bootstrap_servers, **client_config(options.client)}
@@ -236,7 +236,7 @@ def _ending(given: Mapping[str, str]) -> OffsetSpec | TimestampSpec:
 
 
 def _by_time(given: Mapping[str, str], which: str, *, latest_if_none: bool) -> TimestampSpec | None:
-    """One time for all goes before times per partition, and both before offsets, as in Spark."""
+    """Apply Spark's precedence: one timestamp for all, timestamps per partition, offsets."""
     option = f"{which}Timestamp"
     if (timestamp := whole(given, option)) is not None:
         return TimestampSpec(option, timestamp, latest_if_none=latest_if_none)
@@ -258,7 +258,7 @@ def _limits(given: Mapping[str, str]) -> TriggerLimits:
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
-    """Whether the column ``headers`` belongs to the schema of a read."""
+    """Tell whether a read has the column ``headers``."""
     return boolean(lower_keys(options), "includeHeaders", default=False)
 
 
@@ -290,11 +290,11 @@ def _selection(given: Mapping[str, str]) -> TopicSelection:
 
 @hide_arguments
 def client_config(client: Mapping[str, str]) -> dict[str, Any]:
-    """The ``kafka.*`` settings of a read that are the client's, as keyword arguments of
+    """Return the client's ``kafka.*`` settings of a read, as keyword arguments of
     `aioprod.cluster.client.ClusterClient`.
 
     Raises:
-        ConfigError: a value that is not of its type.
+        ConfigError: if a value does not have the setting's type.
     """
     given = {
         name: text
@@ -305,10 +305,10 @@ def client_config(client: Mapping[str, str]) -> dict[str, Any]:
 
 
 def fetch_settings(options: SourceOptions) -> FetchSettings:
-    """The settings of a read that tell how to fetch.
+    """Return the settings of a read that tell how to fetch.
 
     Raises:
-        ConfigError: a value that is not of its type or outside its limits.
+        ConfigError: if a value has the wrong type or is out of range.
     """
     renamed = {
         _FETCH_NAMES[name]: text for name, text in options.client.items() if name in _FETCH_NAMES

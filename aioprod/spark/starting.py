@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit

@@ -1,5 +1,5 @@
 """The offsets of one stream on the driver: where it begins, where its micro-batches end, what is
-done.
+processed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class StreamOffsets:
-    """What a query asks its source between two micro-batches; each method may raise what
-    planning.py's functions do.
+    """Answers what a query asks its source between two micro-batches; each method may raise what
+    planning.py's functions raise.
 
     Attributes:
-        last_seen: the ends of the partitions when they were last asked for; None before.
+        last_seen: the last known ends of the partitions; None before the first request.
     """
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,29 +38,28 @@ class StreamOffsets:
         self.last_seen: Offsets | None = None
 
     def initial(self) -> Offsets:
-        """Where a new query begins."""
+        """Return where a new query begins."""
         return self._brokers.run(lambda client: initial_offsets(client, self._options))
 
     def end_at_present(self) -> None:
-        """From now on read only what there is now, however many micro-batches it takes, and no
-        partition that comes later.
+        """Read only what exists now, in any number of micro-batches, and no partition that is
+        created later.
         """
         self._target = self.latest()
-        # What is left at the end may be less than the least: to wait for more would be to wait for
-        # ever.
+        # The rest at the end may be smaller than the minimum, and no more will come.
         self._admission = Admission(replace(self._options.limits, min_offsets=None))
 
     def latest(self) -> Offsets:
-        """The present end of every partition."""
+        """Return the present end of each partition."""
         self.last_seen = self._brokers.run(lambda client: latest_offsets(client, self._options))
         return self.last_seen
 
     def next(self, start: Offsets, *, limited: bool) -> Offsets:
-        """The end of the micro-batch that begins at ``start``.
+        """Return the end of the micro-batch that begins at ``start``.
 
         Args:
-            start: the end of the last one, which is done.
-            limited: whether the options' limits count.
+            start: the end of the previous micro-batch, which is processed.
+            limited: whether the options' limits apply.
         """
         self.processed(start)
         begin, latest = self._brokers.run(
@@ -79,16 +78,14 @@ class StreamOffsets:
         return start if end is None else end
 
     def plan(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """The tasks of a micro-batch; all before ``start`` is done, and PySpark 4.0 and 4.1 tell
-        the start nowhere else.
+        """Return the tasks of a micro-batch. Everything before ``start`` is processed; PySpark 4.0
+        and 4.1 tell the start only here.
         """
         self.processed(start)
         return self._brokers.run(lambda client: plan_stream(client, self._options, start, end))
 
     def processed(self, end: Offsets) -> None:
-        """All before ``end`` is done: the consumer group is told, where the options name one. Never
-        fails the query.
-        """
+        """Commit ``end`` to the consumer group, if the options name one. Never fails the query."""
         group = self._group
         if group is None:
             return
@@ -96,7 +93,7 @@ class StreamOffsets:
             self._brokers.run(lambda client: group.commit(client, end))
         except (
             KafkaError
-        ) as error:  # no connection: the next question of the query fails on it, not this
+        ) as error:  # no connection: the query's next request fails on it, not this one
             log.warning("positions are not committed to a consumer group: %s", error)
 
     def close(self) -> None:

@@ -1,31 +1,31 @@
-"""Tokens for driver and tasks: a function that each of them imports."""
+"""Tokens for driver and tasks: each of them imports the same function."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable
 
+from aioprod.config.plugins import import_object
+from aioprod.config.security import OAuthToken
 from aioprod.errors import ConfigError
-from aioprod.parts import find
-from aioprod.security import OAuthToken
 
 _SETTING = "sasl_oauth_token_provider"
 
 
 class ImportedTokenProvider:
-    """A token provider by its import path; the option ``kafka.sasl.oauth.token.provider``.
+    """A token provider given by its import path; the option ``kafka.sasl.oauth.token.provider``.
 
-    Spark copies the settings of a write to its tasks. The path is copied, and not what it leads to,
-    which may hold secrets or connections.
+    Spark copies the settings of a write to its tasks. Only the path is copied, not the function or
+    object, which may hold secrets or connections.
 
     Raises:
-        ConfigError: the path leads nowhere, or not to an async function. The error does not show
-            the path: it may be a token, given by mistake.
+        ConfigError: if the path can't be imported, or is not an async function. The error does not
+            show the path: it may be a token, given by mistake.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._provider = found = find(_SETTING, path, is_secret=True)
+        self._provider = found = import_object(_SETTING, path, is_secret=True)
         if not (inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(_call_of(found))):
             expected = "the import path of an async function that returns an OAuthToken"
             raise ConfigError(f"{_SETTING}: must be {expected}")
@@ -39,5 +39,5 @@ class ImportedTokenProvider:
 
 
 def _call_of(found: object) -> object:
-    """The method of an object that can be called; a class has none of its own."""
+    """Return the ``__call__`` of a callable object; a class has none of its instances."""
     return None if isinstance(found, type) else getattr(found, "__call__", None)  # noqa: B004

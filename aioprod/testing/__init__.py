@@ -12,7 +12,7 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from aioprod.protocol.api_keys import ApiKey
-    from aioprod.testing.broker.control import (
+    from aioprod.testing.broker.actions import (
         Action,
         change_answer,
         close,
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
         split,
         throttle,
     )
-    from aioprod.testing.broker.embedded import EmbeddedCluster
+    from aioprod.testing.broker.embedded import EmbeddedCluster, ThreadedCluster
     from aioprod.testing.broker.groups.settings import GroupSettings
     from aioprod.testing.broker.groups.view import ConsumerGroup, GroupMember
     from aioprod.testing.broker.request_log import SeenRequest
     from aioprod.testing.broker.rules import Rule
     from aioprod.testing.broker.security import BrokerSecurity
-    from aioprod.testing.broker.threaded import ThreadedCluster
     from aioprod.testing.cancellation import cancel_at_each_point
 
 __all__ = [
@@ -61,7 +60,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Action": "aioprod.testing.broker.control",
+    "Action": "aioprod.testing.broker.actions",
     "ApiKey": "aioprod.protocol.api_keys",
     "BrokerSecurity": "aioprod.testing.broker.security",
     "ConsumerGroup": "aioprod.testing.broker.groups.view",
@@ -70,19 +69,19 @@ _HOMES = {
     "GroupSettings": "aioprod.testing.broker.groups.settings",
     "Rule": "aioprod.testing.broker.rules",
     "SeenRequest": "aioprod.testing.broker.request_log",
-    "ThreadedCluster": "aioprod.testing.broker.threaded",
+    "ThreadedCluster": "aioprod.testing.broker.embedded",
     "cancel_at_each_point": "aioprod.testing.cancellation",
-    "change_answer": "aioprod.testing.broker.control",
-    "close": "aioprod.testing.broker.control",
-    "cut_answer": "aioprod.testing.broker.control",
-    "delay": "aioprod.testing.broker.control",
-    "drop_after": "aioprod.testing.broker.control",
-    "drop_before": "aioprod.testing.broker.control",
-    "fail": "aioprod.testing.broker.control",
-    "hold": "aioprod.testing.broker.control",
-    "hold_answer": "aioprod.testing.broker.control",
-    "split": "aioprod.testing.broker.control",
-    "throttle": "aioprod.testing.broker.control",
+    "change_answer": "aioprod.testing.broker.actions",
+    "close": "aioprod.testing.broker.actions",
+    "cut_answer": "aioprod.testing.broker.actions",
+    "delay": "aioprod.testing.broker.actions",
+    "drop_after": "aioprod.testing.broker.actions",
+    "drop_before": "aioprod.testing.broker.actions",
+    "fail": "aioprod.testing.broker.actions",
+    "hold": "aioprod.testing.broker.actions",
+    "hold_answer": "aioprod.testing.broker.actions",
+    "split": "aioprod.testing.broker.actions",
+    "throttle": "aioprod.testing.broker.actions",
 }
 
 if not TYPE_CHECKING:

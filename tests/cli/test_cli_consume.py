@@ -298,7 +298,7 @@ def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -
         assert seen.startswith(b"\r\x1b[Kread " if command == "consume" else b"\r\x1b[Ksent ")
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(LIMIT_S) == 130
-    with contextlib.suppress(OSError):  # nobody has the other end any more
+    with contextlib.suppress(OSError):  # the other end is closed
         while more := os.read(ours, 1000):
             seen += more
     os.close(ours)
@@ -326,8 +326,8 @@ def test_whoever_reads_the_output_may_go(filled: ThreadedCluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["missing", "--exit"], 1, "aioprod consume: there is no topic missing"),
-        (["missing", "--group", "mine"], 1, "aioprod consume: there is no topic missing"),
+        (["missing", "--exit"], 1, "aioprod consume: topic missing does not exist"),
+        (["missing", "--group", "mine"], 1, "aioprod consume: topic missing does not exist"),
         (["orders", "-p", "7"], 2, "topic orders has no partition 7: its partitions are 0 to 1"),
         (["orders", "--format", "%x"], 2, "--format: unknown field %x"),
         (

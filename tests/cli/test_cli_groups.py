@@ -42,7 +42,7 @@ def test_without_execute_nothing_is_changed(run: Run, filled: ThreadedCluster) -
             "TOPIC   PARTITION  FROM  TO",
             "orders  0          -     10",
             "orders  1          -     10",
-            "Nothing is changed yet: --execute does it.",
+            "Nothing was changed; repeat with --execute to commit.",
         ],
     )
     assert not filled.committed_offsets("mine")

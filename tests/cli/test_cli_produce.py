@@ -91,12 +91,12 @@ def test_lines_of_json(run_process: Run, threaded_broker: ThreadedCluster) -> No
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("{", "no JSON"),
-        ("[1]", "no JSON object such as"),
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object such as"),
         ('{"values": 1}', "unknown name 'values'"),
-        ('{"key": "a", "key_base64": "YQ=="}', "key and key_base64 are both there"),
-        ('{"value_base64": "?"}', "value_base64 is no base64"),
-        ('{"value_base64": 5}', "value_base64 is no base64"),
+        ('{"key": "a", "key_base64": "YQ=="}', "key and key_base64 are both given"),
+        ('{"value_base64": "?"}', "value_base64 is not base64"),
+        ('{"value_base64": 5}', "value_base64 is not base64"),
         ('{"partition": -1}', "partition=-1: must be a whole number of at least 0"),
         ('{"timestamp": true}', "timestamp=True: must be a whole number"),
         ('{"headers": [["a"]]}', "headers must be"),
@@ -119,7 +119,7 @@ def test_the_first_bad_line_ends_it_and_what_was_before_is_sent(
     assert (status, output) == (1, "")
     assert errors.splitlines() == [
         "sent 2 records to orders",
-        "aioprod produce: line 3: there is no ':'",
+        "aioprod produce: line 3: key separator ':' not found",
     ]
     assert [record.value for record in threaded_broker.records("orders")] == [b"1", b"2"]
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aioprod.admin.config import AdminConfig
-from aioprod.consumer_config import ConsumerConfig
-from aioprod.producer_config import ProducerConfig
-from aioprod.properties import ABSENT
-from aioprod.security import is_secret
+from aioprod.config.admin import AdminConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.producer import ABSENT, ProducerConfig
+from aioprod.config.redaction import is_secret
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
 
 SECRET = "hunter2"

@@ -11,7 +11,7 @@ from unittest.mock import ANY
 import pytest
 
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from aioprod import ErrorCode, TopicPartition
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
 from aioprod.protocol.messages.fetch import FetchRequest, PartitionData
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions, Place
-from aioprod.testing.broker.store_error import StoreError
 
 VERSION = 13
 IDS = [uuid.UUID(int=number) for number in range(1, 4)]
@@ -64,7 +64,7 @@ def test_the_broker_reads_what_is_wanted(
         for _ in range(2):
             try:
                 context = broker.begin(request_of(session, wanted), VERSION, 0.0)
-            except StoreError as error:
+            except RequestError as error:
                 session.answered(error.code, 0)
                 continue
             assert {place: asked.fetch_offset for place, asked in context.asked.items()} == places(

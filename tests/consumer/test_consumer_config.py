@@ -14,8 +14,8 @@ import pytest
 
 import aioprod
 from aioprod import ConfigError, Consumer
-from aioprod.config import ClientConfig
-from aioprod.consumer_config import ConsumerConfig, ConsumerSettings
+from aioprod.config.client import ClientConfig
+from aioprod.config.consumer import ConsumerConfig, ConsumerSettings
 
 DOCS = Path(aioprod.__file__).parent.parent / "docs" / "consumer.md"
 OWN = {

@@ -16,7 +16,8 @@ from aioprod import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from aioprod.config import ClientConfig, split_address
+from aioprod.config.addresses import split_address
+from aioprod.config.client import ClientConfig
 from aioprod.consumer.requests import Requests
 from aioprod.net.brokers import Brokers, Node
 from aioprod.protocol.api_keys import ApiKey
@@ -27,7 +28,7 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster, hold, throttle
 
 def requests_to(address: str, **settings: object) -> tuple[Requests, Brokers]:
     config = ClientConfig(bootstrap_servers=(address,), **settings)  # type: ignore[arg-type]
-    brokers = Brokers(config, random.Random(1))
+    brokers = Brokers(config, random.Random(1), on_change=lambda: requests.brokers_changed())
     requests = Requests(config, brokers)
     brokers.update_nodes({7: Node(7, *split_address(address))})
     return requests, brokers

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from aioprod import ConsumerStateError, OffsetAndMetadata, TopicPartition
+from aioprod.config.consumer import OffsetReset
 from aioprod.consumer.subscription import Mode, Phase, Position, SubscriptionState
-from aioprod.consumer_config import OffsetReset
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 

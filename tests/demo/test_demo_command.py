@@ -241,7 +241,7 @@ def test_topics_that_hold_records_are_not_mixed_with_ours(
         "mine.",
     )
     assert again.returncode == 1
-    assert "topic mine.flights already holds" in again.stderr
+    assert "topic mine.flights already has" in again.stderr
     assert "--topic-prefix" in again.stderr
 
 
@@ -350,7 +350,7 @@ async def _stored(servers: str, topic: str) -> int:
 
 def _working_in(directory: Path) -> list[str]:
     """Command lines of processes that work in a directory, as Java and Spark's Python workers would
-    in the demo's; none where there is no /proc.
+    in the demo's; none without /proc.
     """
     found = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -42,11 +42,11 @@ async def test_only_committed_dead_letters_are_read_with_their_reasons(
         (PLANTED[::-1], []),
         (
             PLANTED[1:],
-            ["planted, but not among the dead letters: b'a flight, but no JSON' (not JSON)"],
+            ["planted, but not among the dead letters: b'a flight, but not JSON' (not JSON)"],
         ),
         (
             (*PLANTED, PLANTED[0]),
-            ["among the dead letters, but not planted: b'a flight, but no JSON' (not JSON)"],
+            ["among the dead letters, but not planted: b'a flight, but not JSON' (not JSON)"],
         ),  # written twice
     ],
 )

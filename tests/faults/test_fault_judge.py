@@ -12,11 +12,11 @@ import pytest
 from aioprod import TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, close, delay, drop_after, drop_before
-from aioprod.testing.simulation.checkers import Finding, check
-from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
 from tests.faults.harness.fault_load import PARTITIONS, AioprodLoad
 from tests.faults.harness.fault_planted import PLANTED_BUGS, PlantedBug
 from tests.faults.harness.fault_timeline import Timeline, middle
+from tests.simulation.checkers import Finding, check
+from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
 
 SECONDS = 0.6
 

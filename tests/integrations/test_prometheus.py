@@ -177,7 +177,7 @@ def test_one_observer_for_two_producers_is_refused(
     observer = PrometheusObserver(registry)
     Observers([observer]).on_start(observed(busy()))
     Observers([observer]).on_start(observed(busy(), "other"))
-    assert "give each its own" in caplog.text
+    assert "make one for each" in caplog.text
     assert (
         registry.get_sample_value("kafka_producer_record_send_total", {"client_id": "other"})
         is None

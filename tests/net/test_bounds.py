@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioprod import Consumer, Producer, TopicPartition
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import ProtocolError, RequestTimedOutError
 from aioprod.net.bounds import (
     MAX_HEARTBEAT_MS,

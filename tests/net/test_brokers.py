@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError
 from aioprod.net.brokers import Brokers, Node
 from aioprod.testing import EmbeddedCluster

@@ -18,7 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioprod import Consumer, KafkaError, OAuthToken, Producer, TopicPartition
-from aioprod.config import ClientConfig, split_address
+from aioprod.config.addresses import split_address
+from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, ConfigError
 from aioprod.net.brokers import Brokers
 from aioprod.net.handshake import connect
@@ -404,7 +405,7 @@ async def test_any_error_while_connecting_is_the_cause_of_a_connection_error(
     async def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("aioprod.net.connection.open_stream", fail)
+    monkeypatch.setattr("aioprod.net.stream.Stream.open", fail)
     with pytest.raises(BrokerConnectionError, match="b:9092: connecting failed") as caught:
         await connect("b", 9092, ClientConfig(bootstrap_servers=("b:9092",)))
     assert caught.value.__cause__ is error

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,
@@ -34,7 +34,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, hold_answer
 from aioprod.testing.broker import dispatcher
-from aioprod.testing.broker.handlers import SUPPORTED
+from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.simulation import run
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -148,7 +148,7 @@ async def test_a_waiter_that_is_cancelled_does_not_disturb_the_others(
 
 async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: EmbeddedCluster) -> None:
     connection = await connect(*address(broker), config())
-    connection._writer.transport.abort()
+    connection._stream.abort()
     with pytest.raises(BrokerConnectionError, match="closed by the broker"):
         await connection.request(MetadataRequest(topics=[]))
     connection.write([b"no answer expected"])
@@ -157,9 +157,8 @@ async def test_writing_to_a_socket_that_is_gone_fails_the_request(broker: Embedd
 
 
 async def test_an_idle_connection_is_closed(broker: EmbeddedCluster) -> None:
-    connection = await connect(*address(broker), config())
     ended = asyncio.Event()
-    connection.on_closed = lambda _: ended.set()
+    connection = await connect(*address(broker), config(), on_closed=lambda _: ended.set())
     connection.close_when_idle(30)
     await connection.request(MetadataRequest(topics=[]))
     async with asyncio.timeout(5):
@@ -227,7 +226,8 @@ async def test_a_broker_that_does_not_know_the_newest_apiversions(
 ) -> None:
     # Brokers answer in version 0 then, and since Kafka 2.4 name the versions that they know
     # (KIP-511).
-    monkeypatch.setitem(SUPPORTED, ApiKey.API_VERSIONS, (0, newest))
+    old = HANDLERS[ApiKey.API_VERSIONS]._replace(versions=(0, newest))
+    monkeypatch.setitem(HANDLERS, ApiKey.API_VERSIONS, old)
     known = [ApiVersion(ApiKey.API_VERSIONS, 0, newest)] if newest else []
     monkeypatch.setattr(
         dispatcher,

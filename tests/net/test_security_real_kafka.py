@@ -18,13 +18,13 @@ import trustme
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aioprod import Producer
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net import authentication, reauthentication
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.messages.metadata import MetadataRequest
-from aioprod.security import OAuthToken
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
 from tests.net.certificates import Certificates, private_key

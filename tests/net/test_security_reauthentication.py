@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from aioprod import Producer
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken
 from aioprod.errors import AuthenticationError, BrokerConnectionError
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
@@ -23,7 +24,6 @@ from aioprod.protocol.framing import encode_request
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.security import OAuthToken
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, Rule, drop_before, hold, hold_answer
 
 LIMIT_S = 10.0
@@ -63,7 +63,11 @@ async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
 
 
 @asynccontextmanager
-async def connected(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Connection]:
+async def connected(
+    broker: EmbeddedCluster,
+    on_closed: Callable[[Connection], None] = lambda _: None,
+    **settings: Any,
+) -> AsyncIterator[Connection]:
     host, _, port = broker.bootstrap_servers.rpartition(":")
     config = ClientConfig(
         **{
@@ -73,7 +77,7 @@ async def connected(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[C
         }
     )
     async with asyncio.timeout(LIMIT_S):
-        connection = await connect(host, int(port), config, Early())
+        connection = await connect(host, int(port), config, Early(), on_closed=on_closed)
         try:
             yield connection
         finally:
@@ -205,9 +209,8 @@ class TestFailure:
     async def test_refused_credentials_end_the_connection_and_all_that_waits(
         self, broker: EmbeddedCluster, security: BrokerSecurity
     ) -> None:
-        async with connected(broker) as connection:
-            ended = asyncio.Event()
-            connection.on_closed = lambda _: ended.set()
+        ended = asyncio.Event()
+        async with connected(broker, lambda _: ended.set()) as connection:
             begun = asyncio.Event()
             handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
             await busy_until(connection, lambda: connection.holding)
@@ -258,7 +261,7 @@ class TestFailure:
             parked = asyncio.create_task(connection.request(MetadataRequest(topics=[])))
             await asyncio.sleep(0)
             if how == "cancelled":
-                renewal = connection.companion
+                renewal = connection.reauthentication
                 assert isinstance(renewal, Reauthentication) and renewal.task is not None
                 renewal.task.cancel()
             else:
@@ -309,7 +312,7 @@ class TestTokenProvider:
         self, broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
     ) -> None:
         provider = tokens(None, OSError("unreachable"), OSError("unreachable"))
-        settings = {
+        settings: dict[str, Any] = {
             "sasl_mechanism": "OAUTHBEARER",
             "sasl_oauth_token_provider": provider,
             "reconnect_backoff_max_ms": 5,
@@ -320,7 +323,7 @@ class TestTokenProvider:
         assert [record.getMessage() for record in of_renewals] == [
             (
                 f"{broker.bootstrap_servers}: sasl_oauth_token_provider failed with OSError; "
-                "asking again until the session ends"
+                "retrying until the session ends"
             )
         ]
 
@@ -328,7 +331,7 @@ class TestTokenProvider:
         self, broker: EmbeddedCluster
     ) -> None:
         provider = tokens(None, *[OSError("unreachable")] * 100)
-        settings = {
+        settings: dict[str, Any] = {
             "sasl_mechanism": "OAUTHBEARER",
             "sasl_oauth_token_provider": provider,
             "reconnect_backoff_max_ms": 30,
@@ -339,9 +342,8 @@ class TestTokenProvider:
 
 
 async def test_a_connection_that_nobody_uses_is_closed_instead(broker: EmbeddedCluster) -> None:
-    async with connected(broker) as connection:
-        ended = asyncio.Event()
-        connection.on_closed = lambda _: ended.set()
+    ended = asyncio.Event()
+    async with connected(broker, lambda _: ended.set()) as connection:
         await ended.wait()
         assert "idle for a whole session" in str(connection.error)
     assert logins(broker) == 1
@@ -368,9 +370,9 @@ async def test_the_moment_is_chosen_at_random_in_the_last_part_of_the_session(
         loop = asyncio.get_running_loop()
         moments = []
         for seed in range(200):
-            renewal = Reauthentication(connection, ClientConfig(), random.Random(seed))
+            renewal = Reauthentication(ClientConfig(), random.Random(seed))
             now = loop.time()
-            renewal.schedule(100_000)
+            renewal.schedule(connection, 100_000)
             moments.append(renewal.due - now)
             renewal.cancel()
         assert 84.9 <= min(moments) < 87 and 93 < max(moments) <= 95.1

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -23,9 +24,9 @@ from aioprod.errors import (
 from aioprod.net.brokers import Brokers, Node
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
+from aioprod.net.reauthentication import Reauthentication
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
-from aioprod.security import OAuthToken
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
 from tests.net.certificates import Certificates
 
@@ -91,7 +92,9 @@ def giving(*tokens: OAuthToken) -> Callable[[], Awaitable[OAuthToken]]:
 async def test_passwords(broker: EmbeddedCluster, mechanism: str) -> None:
     connection = await log_in(broker, config(mechanism))
     assert (await connection.request(MetadataRequest(topics=[]))).brokers
-    assert connection.companion is None  # the session has no end: nothing to renew
+    reauthentication = connection.reauthentication
+    assert isinstance(reauthentication, Reauthentication)
+    assert not reauthentication.due, "the session does not expire"
     await connection.close()
 
 

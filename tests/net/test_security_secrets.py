@@ -14,13 +14,13 @@ import pytest
 
 from aioprod import Producer
 from aioprod.cluster.client import ClusterClient
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
-from aioprod.security import OAuthToken
 from aioprod.testing import Action, BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
 from tests.testing import leaks
 
@@ -119,7 +119,7 @@ async def test_a_second_login_that_is_refused_shows_none(
             whole_text(raised.value),
             repr(connection),
             repr(vars(connection)),
-            repr(connection.companion),
+            repr(connection.reauthentication),
             repr(security),
         ]
         await connection.close()

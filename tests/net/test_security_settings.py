@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.security import OAuthToken, new_tls_context
 from aioprod.errors import ConfigError
 from aioprod.net.tls import tls_context
-from aioprod.security import OAuthToken, new_tls_context
 from tests.net.certificates import KEY_PASSWORD, Certificates, private_key
 
 SECRET = "very secret"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect

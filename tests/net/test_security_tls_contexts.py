@@ -14,8 +14,8 @@ import pytest
 import trustme
 
 from aioprod import AuthenticationError, ConfigError, Producer
+from aioprod.config.security import SecurityConfig, new_tls_context
 from aioprod.net.tls import tls_context
-from aioprod.security import SecurityConfig, new_tls_context
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates, private_key
 from tests.testing import leaks

@@ -12,14 +12,15 @@ import pytest
 
 import aioprod
 from aioprod import Admin, AuthenticationError, ConfigError, Consumer, Producer
-from aioprod.admin.config import AdminConfig
 from aioprod.cluster.client import ClusterClient
-from aioprod.config import ClientConfig
-from aioprod.consumer_config import ConsumerConfig
+from aioprod.config.admin import AdminConfig
+from aioprod.config.client import ClientConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.producer import ProducerConfig
+from aioprod.config.redaction import is_secret
+from aioprod.config.security import OAuthToken, SecurityConfig
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
-from aioprod.producer_config import ProducerConfig
-from aioprod.security import OAuthToken, SecurityConfig, is_secret
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.testing import leaks
 

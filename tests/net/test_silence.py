@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError
 from aioprod.net import brokers as brokers_module
 from aioprod.net import silence
@@ -49,12 +49,16 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
 
 @asynccontextmanager
 async def brokers_of(
-    broker: EmbeddedCluster, *connected: int, bootstrap: str | None = None
+    broker: EmbeddedCluster,
+    *connected: int,
+    bootstrap: str | None = None,
+    on_silence: Callable[[], object] = lambda: None,
 ) -> AsyncIterator[Brokers]:
     """Brokers that know all nodes and are connected with some."""
     brokers = Brokers(
         ClientConfig(bootstrap_servers=bootstrap or broker.bootstrap_servers),  # type: ignore[arg-type]
         random.Random(1),
+        on_silence=on_silence,
     )
     nodes = {}
     for node_id in broker.node_ids:
@@ -119,11 +123,11 @@ class TestWatch:
     ) -> None:
         """The answer is there, and not read yet."""
         monkeypatch.setattr(silence, "_DOUBT", 1.0)  # of a second that is so short here
-        async with brokers_of(three, 1) as brokers:
+        called: list[None] = []
+        async with brokers_of(three, 1, on_silence=lambda: called.append(None)) as brokers:
             connection = brokers.live(1)
             assert connection is not None
-            called: list[None] = []
-            brokers.on_silence = lambda: called.append(None)
+            called.clear()
             for _ in range(3):
                 asking = asyncio.create_task(ask(connection))
                 await asyncio.sleep(0)
@@ -149,13 +153,13 @@ class TestWatch:
 
 class TestConnection:
     async def test_it_is_silent_only_while_an_answer_is_owed(self, three: EmbeddedCluster) -> None:
-        async with brokers_of(three, 1) as brokers:
+        heard = asyncio.Event()
+        async with brokers_of(three, 1, on_silence=heard.set) as brokers:
             connection = brokers.live(1)
             assert connection is not None
             await asyncio.sleep(SILENCE_SECONDS * 2)
             assert not connection.silent
-            heard = asyncio.Event()
-            brokers.on_silence = heard.set
+            heard.clear()
             three.freeze_node(1)
             asked = asyncio.create_task(ask(connection))
             await heard.wait()
@@ -168,11 +172,15 @@ class TestConnection:
         """Without acknowledgements there is no answer to miss."""
         with socket.create_server(("127.0.0.1", 0)) as deaf:
             host, port = deaf.getsockname()
-            connection = await Connection.open(
-                host, port, client_id="c", request_timeout_ms=30_000, setup_timeout_ms=1_000
-            )
             heard = asyncio.Event()
-            connection.on_silence = heard.set
+            connection = await Connection.open(
+                host,
+                port,
+                client_id="c",
+                request_timeout_ms=30_000,
+                setup_timeout_ms=1_000,
+                on_silence=heard.set,
+            )
             connection.write([bytes(8 << 20)])
             draining = asyncio.create_task(connection.drained())
             async with asyncio.timeout(LIMIT_SECONDS):

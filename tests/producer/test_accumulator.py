@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.appender import Appender
@@ -21,7 +22,6 @@ from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.schedule import NEVER
 from aioprod.producer.sequences import ProducerState
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import ProducerRecord

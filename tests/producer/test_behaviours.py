@@ -26,7 +26,7 @@ from aioprod import (
     RecordTooLargeError,
     SerializationError,
 )
-from aioprod.config import ClientConfig
+from aioprod.config.client import ClientConfig
 from aioprod.net.bootstrap import bootstrap_addresses
 from aioprod.net.connection import Connection
 from aioprod.protocol.api_keys import ApiKey
@@ -505,7 +505,7 @@ async def test_sockets_have_their_options(broker: EmbeddedCluster) -> None:
         await producer.send_and_wait("t", b"x")
         connection = producer._brokers.live(1)
         assert connection is not None
-        sock = connection._writer.get_extra_info("socket")
+        sock = connection._stream.info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         # Linux doubles what it is asked for.

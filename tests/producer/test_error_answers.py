@@ -24,7 +24,7 @@ from aioprod import (
     MetadataTimeoutError,
     Producer,
 )
-from aioprod.config import split_address
+from aioprod.config.addresses import split_address
 from aioprod.errors import ProtocolError, RequestTimedOutError
 from aioprod.metrics import ProducerObserver
 from aioprod.protocol.api_keys import ApiKey

@@ -22,7 +22,7 @@ from aioprod import (
     Producer,
     ProducerClosedError,
 )
-from aioprod.config import split_address
+from aioprod.config.addresses import split_address
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from aioprod import Admin, Consumer, Producer, ProtocolError, TopicPartition
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.producer import ProducerConfig
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.sequences import ProducerState
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import (
     MetadataResponse,
@@ -25,7 +25,7 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.control import change_answer
+from aioprod.testing.broker.actions import change_answer
 
 TOPIC_ID = uuid.UUID(int=1)
 TOLD = st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 3)), max_size=12)

@@ -26,7 +26,7 @@ from aioprod import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.control import fail, hold, hold_answer
+from aioprod.testing.broker.actions import fail, hold, hold_answer
 
 LIMIT_S = 5
 Call = Callable[[Producer], Awaitable[object]]

@@ -1,4 +1,4 @@
-"""Topics, wherever the broker is, and a session that knows the data source."""
+"""Topics on any kind of broker, and a session with the data source."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_rows_are_parted_by_topic_in_their_order() -> None:
             "t",
             r"the column value \(string or binary\) is required; the data has key",
         ),
-        (columns(value=TEXT), None, "Set the option topic, or add a string column topic"),
+        (columns(value=TEXT), None, "set the option topic, or add a string column topic"),
         (
             columns(value=T.IntegerType()),
             "t",

@@ -278,32 +278,32 @@ CALLS: dict[str, Row | str] = {
     "spark.planning.select_partitions": Row(
         lambda it: planning.select_partitions(it.client, it.by_pattern),
         API_MS,
-        ("One question", PLANNING),
+        ("One lookup", PLANNING),
     ),
     "spark.planning.plan_batch": Row(
         lambda it: planning.plan_batch(it.client, it.source),
         5 * API_MS,
-        ("five questions", PLANNING),
+        ("five lookups", PLANNING),
     ),
     "spark.planning.initial_offsets": Row(
         lambda it: planning.initial_offsets(it.client, it.source),
         4 * API_MS,
-        ("four questions", PLANNING),
+        ("four lookups", PLANNING),
     ),
     "spark.planning.latest_offsets": Row(
         lambda it: planning.latest_offsets(it.client, it.source),
         2 * API_MS,
-        ("Two questions", PLANNING),
+        ("Two lookups", PLANNING),
     ),
     "spark.planning.available_offsets": Row(
         lambda it: planning.available_offsets(it.client, it.source, {}),
         3 * API_MS,
-        ("Three questions", PLANNING),
+        ("Three lookups", PLANNING),
     ),
     "spark.planning.plan_stream": Row(
         lambda it: planning.plan_stream(it.client, it.source, {}, {TP: 5}),
         API_MS,
-        ("One question", PLANNING),
+        ("One lookup", PLANNING),
     ),
     "spark.starting.start_producer": Row(
         lambda it: start_producer(it.producer), BLOCK_MS, ("max_block_ms",), ready=False

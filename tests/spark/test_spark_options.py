@@ -114,7 +114,7 @@ def test_topics_by_name_partition_and_pattern() -> None:
         (
             {**SOURCE, "groupIdPrefix": "g"},
             (
-                "groupIdPrefix of Spark's Kafka connector is not supported: reads are members of "
+                "groupIdPrefix of Spark's Kafka connector is not supported: reads join "
                 "no consumer group"
             ),
         ),

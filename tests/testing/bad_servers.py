@@ -20,7 +20,7 @@ from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from aioprod.testing import EmbeddedCluster, change_answer, throttle
-from aioprod.testing.broker.answer import Pieces
+from aioprod.testing.broker.actions import Pieces
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.simulation import SimulatedLoop
 

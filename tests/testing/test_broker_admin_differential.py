@@ -90,7 +90,7 @@ from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.handlers import SUPPORTED
+from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.settings.topic_settings import topic_settings
 from tests.testing.both_brokers import BothBrokers, comparable
 from tests.testing.raw_admin import BROKER, TOPIC
@@ -802,7 +802,7 @@ async def test_both_hang_up_on_what_is_not_announced(kafka: str) -> None:
     unknown = [
         "7fff0000",
         "0020ffff",
-        *(f"{key:04x}{high + 1:04x}" for key, (_, high) in SUPPORTED.items() if key != 18),
+        *(f"{key:04x}{api.versions[1] + 1:04x}" for key, api in HANDLERS.items() if key != 18),
     ]
     async with EmbeddedCluster() as embedded:
         for address in (kafka, embedded.bootstrap_servers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,15 +61,16 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from aioprod.testing import EmbeddedCluster, fail
-from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
+from aioprod.testing.broker import handlers
+from aioprod.testing.broker.handlers import HANDLERS
 from tests.testing.raw_admin import admin_requests
 from tests.testing.raw_client import RawClient, make_batch
 from tests.testing.raw_group import group_requests
 
 EVERY_VERSION = [
     (key, version)
-    for key, (low, high) in sorted(SUPPORTED.items())
-    for version in range(low, high + 1)
+    for key, handler in sorted(HANDLERS.items())
+    for version in range(handler.versions[0], handler.versions[1] + 1)
 ]
 
 
@@ -197,9 +199,15 @@ async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedCluste
     async with RawClient(broker.bootstrap_servers) as client:
         response = await client.call(ApiVersionsRequest(), 0)
     assert {(api.api_key, api.min_version, api.max_version) for api in response.api_keys} == {
-        (key, low, high) for key, (low, high) in SUPPORTED.items()
+        (key, *handler.versions) for key, handler in HANDLERS.items()
     }
-    assert {api.api_key for api in response.api_keys} == set(HANDLERS)
+
+
+def test_every_handler_is_registered() -> None:
+    files = Path(handlers.__file__).parent.glob("*.py")
+    written = {path.stem for path in files if "\nasync def handle(" in path.read_text()}
+    registered = {handler.handle.__module__.rpartition(".")[2] for handler in HANDLERS.values()}
+    assert registered == written
 
 
 async def test_an_unknown_api_versions_version_is_answered_in_version_0(
@@ -212,7 +220,7 @@ async def test_an_unknown_api_versions_version_is_answered_in_version_0(
         response = ApiVersionsResponse.decode(frame[4:], 0)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [
-            (18, *SUPPORTED[18])
+            (18, *HANDLERS[18].versions)
         ]
 
 

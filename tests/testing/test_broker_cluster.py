@@ -526,14 +526,14 @@ class TestMistakes:
             three.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT), node=4)
 
     async def test_what_can_not_be_done_now(self, three: EmbeddedCluster) -> None:
-        with pytest.raises(ConfigError, match="node_id=2: this node is running already"):
+        with pytest.raises(ConfigError, match="node_id=2: this node is already running"):
             await three.start_node(2)
-        with pytest.raises(ConfigError, match="running already"):
+        with pytest.raises(ConfigError, match="already running"):
             await three.start()
         await three.stop_node(2)
-        with pytest.raises(ConfigError, match="node_id=2: this node is down"):
+        with pytest.raises(ConfigError, match="node_id=2: this node is stopped"):
             three.move_leader("t", 0, 2)
-        with pytest.raises(ConfigError, match="node_id=2: this node is down"):
+        with pytest.raises(ConfigError, match="node_id=2: this node is stopped"):
             three.freeze_node(2)
         three.create_topic("single", replication_factor=1)
         with pytest.raises(

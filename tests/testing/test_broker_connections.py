@@ -8,36 +8,14 @@ import random
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from aioprod.errors import ConfigError, KafkaTimeoutError, ProtocolError
+from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.protocol.framing import encode_request
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.connection import MAX_FRAME_BYTES, FrameAssembler
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
-
-
-@given(frames=st.lists(st.binary(min_size=1, max_size=50), max_size=10), data=st.data())
-def test_frames_are_found_however_the_bytes_are_cut(
-    frames: list[bytes], data: st.DataObject
-) -> None:
-    stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    assembler = FrameAssembler()
-    pieces = [
-        stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
-    ]
-    assert [frame for piece in pieces for frame in assembler.feed(piece)] == frames
-
-
-@pytest.mark.parametrize("size", [0, -1, MAX_FRAME_BYTES + 1])
-def test_impossible_frame_sizes_are_refused(size: int) -> None:
-    with pytest.raises(ProtocolError, match="announced"):
-        list(FrameAssembler().feed(size.to_bytes(4, "big", signed=True)))
 
 
 async def test_requests_sent_together_are_answered_in_their_order(broker: EmbeddedCluster) -> None:

@@ -11,8 +11,8 @@ import pytest
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.testing import EmbeddedCluster
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions, Place
-from aioprod.testing.broker.store_error import StoreError
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, until
 
 VERSION = 12
@@ -65,7 +65,7 @@ class TestSessions:
         session_id = open_session(sessions, 0)
         first = sessions.begin(request(session_id=session_id, epoch=1), VERSION, 0.0)
         second = sessions.begin(request(session_id=session_id, epoch=2), VERSION, 0.0)
-        with pytest.raises(StoreError) as caught:
+        with pytest.raises(RequestError) as caught:
             first.finish(answers(0), 0.0)
         assert caught.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
         assert second.finish(answers(0), 0.0) == (session_id, {})

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from aioprod.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,11 +21,11 @@ from aioprod.protocol.messages.list_offsets import (
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.handlers import SUPPORTED
+from aioprod.testing.broker.handlers import HANDLERS
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
-PRODUCE_BY_NAME = range(SUPPORTED[0][0], 13)
-FETCH_BY_NAME = range(SUPPORTED[1][0], 13)
+PRODUCE_BY_NAME = range(HANDLERS[ApiKey.PRODUCE].versions[0], 13)
+FETCH_BY_NAME = range(HANDLERS[ApiKey.FETCH].versions[0], 13)
 
 
 def fetched(response: FetchResponse, partition: int = 0) -> list[tuple[int, bytes | None]]:
@@ -270,7 +271,7 @@ class TestFetch:
         topic = broker.create_topic("t")
         async with RawClient(broker.bootstrap_servers) as client:
             await client.produce("t", make_batch([b"a"]))
-            for version in range(13, SUPPORTED[1][1] + 1):
+            for version in range(13, HANDLERS[ApiKey.FETCH].versions[1] + 1):
                 request = FetchRequest(
                     topics=[
                         FetchTopic(

@@ -268,7 +268,8 @@ class TestKilledLeader:
             async with RawClient(two.address(1)) as client:
                 await client.produce("t", make_batch([b"kept"]))
                 with pytest.raises(
-                    ConfigError, match=r"node_id=2: must be in sync, as of t-0 only \[1\] are"
+                    ConfigError,
+                    match=r"node_id=2: must be one of the in-sync replicas of t-0: \[1\]",
                 ):
                     two.move_leader("t", 0, 2)
             await two.kill_node(1)

@@ -22,8 +22,8 @@ from aioprod.protocol.messages.api_versions import (
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, drop_before, fail, hold
-from aioprod.testing.broker.transaction_timers import TransactionTimers
-from aioprod.testing.broker.transactions import TransactionState
+from aioprod.testing.broker.transactions.coordinator import TransactionTimers
+from aioprod.testing.broker.transactions.transaction import TransactionState
 from aioprod.types import TopicPartition
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
 from tests.testing.raw_transactions import V1, V2, Member, TransactionalClient

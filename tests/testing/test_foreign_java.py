@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
-from aioprod.testing.broker.transactions import TransactionState
+from aioprod.testing.broker.transactions.transaction import TransactionState
 from aioprod.types import TopicPartition as Place
 from tests.testing.java_client import JavaClients, java_clients
 

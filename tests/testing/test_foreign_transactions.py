@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
-from aioprod.testing.broker.transactions import TransactionState
+from aioprod.testing.broker.transactions.transaction import TransactionState
 from aioprod.types import TopicPartition as Place
 
 LIMIT_SECONDS = 20.0

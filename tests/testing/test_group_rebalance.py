@@ -22,13 +22,13 @@ from aioprod.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from aioprod.testing import GroupSettings
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.joining import Joining
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.groups.subscription import read_partitions, read_topics
 from aioprod.testing.broker.offsets import Committer
-from aioprod.testing.broker.store_error import StoreError
 
 CALLER = Caller("client", "/127.0.0.1", 9)
 
@@ -142,7 +142,7 @@ class TestTime:
             [first],
         )
         assert play.heartbeat(first) is ErrorCode.REBALANCE_IN_PROGRESS
-        with pytest.raises(StoreError) as caught:
+        with pytest.raises(RequestError) as caught:
             play.heartbeat(second)
         assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -437,7 +437,7 @@ def check_that_nobody_waits_for_ever(seed: int) -> None:
     for _ in range(80):
         try:
             random_.choice(actions)()
-        except StoreError:
+        except RequestError:
             pass
         generations.append(play.group.generation_id)
         assert (play.group.leader_id in play.group.members) == bool(play.group.members), seed

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Collection
 
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.offsets import GroupOffsets, Offsets
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.errors import (
     BrokerError,
     CommitFailedError,

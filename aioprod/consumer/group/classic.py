@@ -10,6 +10,7 @@ import random
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
 from aioprod.consumer.group.assignors.calls import tell_assignor
 from aioprod.consumer.group.heartbeats import Heartbeats
@@ -20,7 +21,6 @@ from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
 from aioprod.interceptors import ConsumerInterceptorChain

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.cluster.snapshot import ClusterSnapshot
-from aioprod.consumer_config import ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.errors import BrokerConnectionError, KafkaError
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.identity import Generation, Identity
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import Assignor
 from aioprod.consumer.group.assignors.calls import ask_assignor
 from aioprod.consumer.group.connections import GroupConnections
@@ -17,7 +18,6 @@ from aioprod.consumer.group.identity import Generation, Identity
 from aioprod.consumer.group.leading import Leadership, lead, read_members
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,

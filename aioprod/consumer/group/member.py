@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.auto_commit import AutoCommit
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.offsets import Committer, GroupOffsets, Offsets
@@ -19,7 +20,6 @@ from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.group.verdicts import Verdict
 from aioprod.consumer.subscription import Mode, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.interceptors import ConsumerInterceptorChain

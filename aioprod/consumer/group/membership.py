@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.reconciling import ReconcilingMember
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.interceptors import ConsumerInterceptorChain
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.errors import ConsumerStateError
 from aioprod.types import TopicPartition
-from aioprod.users_code import is_cancelled
+from aioprod.user_code import is_cancelled
 
 
 class GroupPartitions:

@@ -16,12 +16,12 @@ import uuid
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer
 from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AbortableTransactionError,
@@ -23,7 +24,6 @@ from aioprod.errors import (
 from aioprod.net.backoff import Backoff
 from aioprod.producer.transactions.requests import Peer
 from aioprod.producer.transactions.verdicts import Api, Verdict, judge, judge_all
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.message import Message, Request
 
 log = logging.getLogger(__name__)

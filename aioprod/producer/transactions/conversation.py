@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
 from aioprod.producer.batch import Identity
@@ -25,7 +26,6 @@ from aioprod.producer.transactions.calls import (
 )
 from aioprod.producer.transactions.requests import Peer
 from aioprod.producer.transactions.verdicts import Api
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
 from aioprod.types import (

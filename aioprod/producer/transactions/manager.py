@@ -16,6 +16,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AbortableTransactionError,
@@ -33,7 +34,6 @@ from aioprod.producer.transactions.conversation import Conversation
 from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, may_follow, refusal
 from aioprod.producer.transactions.verdicts import batch_failure
-from aioprod.producer_config import ProducerConfig
 from aioprod.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,

@@ -1,3 +1,3 @@
-"""Writes that happen once: each task leaves its transaction open, the driver logs one decision and
-then commits all of them. No Spark in here.
+"""Exactly-once writes: each task leaves its transaction open, the driver logs one decision and then
+commits all of them. Independent of Spark.
 """

@@ -1,5 +1,5 @@
-"""A decision: which transactions make up a batch. As text, short enough for the metadata of a
-committed offset. No I/O.
+"""A decision: which transactions make up a batch. Encoded as text that is short enough for the
+metadata of a committed offset. No I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARK = f"aioprod{_FORMAT}:"
 
 
 class DecisionError(KafkaError):
-    """What is in the decision log can't be understood, or contradicts what is known."""
+    """A decision in the log can't be parsed, or contradicts known facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class DecidedTransaction:
 
     Attributes:
         partition: the task's number.
-        number: of the attempt, as in `reports.TaskAttempt`.
+        number: the attempt's number, as in `reports.TaskAttempt`.
         producer_id, epoch, v2: as in :class:`aioprod.PreparedTransaction`.
-        rows: how many were written in it.
+        rows: the number of rows written in it.
     """
 
     partition: int
@@ -42,12 +42,12 @@ class DecidedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What makes a batch visible, whatever happens afterwards.
+    """Makes a batch visible, whatever fails after it.
 
     Attributes:
         version: the batch's number.
-        run: which run of the query wrote it, as `ids.short_run` has it.
-        digest: over all rows, as `digest.RowDigest` has it.
+        run: the query's run that wrote it, as `ids.short_run` returns it.
+        digest: over all rows, as `digest.RowDigest` computes it.
         transactions: sorted by partition.
     """
 
@@ -58,11 +58,11 @@ class Decision:
 
     @property
     def rows(self) -> int:
-        """How many rows the batch has."""
+        """The number of rows of the batch."""
         return sum(each.rows for each in self.transactions)
 
     def prepared(self, sink: Sink) -> list[PreparedTransaction]:
-        """What each transaction is ended with, in the same order."""
+        """Return the prepared transactions to end, in the same order."""
         return [
             PreparedTransaction(
                 sink.transactional_id(self.run, self.version, each.number),
@@ -75,8 +75,8 @@ class Decision:
 
 
 def encode(decision: Decision) -> str:
-    """The decision as text: about 12 characters per transaction, because partitions, attempts and
-    producer ids are mostly neighbours.
+    """Encode the decision as text: about 12 characters per transaction, because the differences
+    between adjacent partitions, attempts and producer ids are small.
     """
     writer = Writer()
     writer.int64(decision.version)
@@ -96,10 +96,10 @@ def encode(decision: Decision) -> str:
 
 
 def decode(text: str) -> Decision:
-    """The opposite of `encode`.
+    """Reverse `encode`.
 
     Raises:
-        DecisionError: this is no decision, or one of a newer version of this library.
+        DecisionError: if the text is not a decision, or was written by a newer version.
     """
     if not text.startswith(_MARK):
         raise DecisionError(
@@ -111,7 +111,7 @@ def decode(text: str) -> Decision:
         digest = reader.uint32() << 32 | reader.uint32()
         transactions = tuple(_transactions(reader))
         if reader.offset != len(reader.data):
-            raise ProtocolError("it goes on after its end")
+            raise ProtocolError("unexpected bytes at the end")
     except (ValueError, ProtocolError) as error:
         raise DecisionError(f"a decision is damaged: {text[:40]!r}: {error}") from error
     return Decision(version, run, digest, transactions)

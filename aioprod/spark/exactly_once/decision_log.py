@@ -1,5 +1,5 @@
-"""Where decisions are kept: in the metadata of the offset that a group has committed, or, where
-that is too short, in a compacted topic.
+"""Stores decisions: in the metadata of the offset that a group has committed, or in a compacted
+topic if a decision is too long for that.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ METADATA_LIMIT = 4096
 async def read_decided(
     coordination: Coordination, sink: Sink, *, stable: bool = False
 ) -> Decision | None:
-    """The newest decision of a sink; None where there is none. Ends within three times
+    """Return the newest decision of a sink; None if there is none. Ends within three times
     `Coordination.limit_s`.
 
     Args:
-        stable: wait for a decision that is being made (KIP-447). A look that must not wait may miss
-            it.
+        stable: wait for a decision that is being committed (KIP-447); without it such a decision
+            may be missed.
 
     Raises:
-        DecisionError: it can't be understood.
-        KafkaError: it can't be had within the limit.
+        DecisionError: if it can't be parsed.
+        KafkaError: if it can't be read within the limit.
     """
     committed = await _committed(coordination, sink.group, stable=stable)
     # Each batch commits an offset of one of its topics; those of other topics are older.
@@ -71,7 +71,7 @@ async def _committed(
 
 
 def _code(reply: OffsetFetchResponse) -> ErrorCode:
-    """The first error of an answer about one group."""
+    """Return the first error of an answer about one group."""
     topics = (
         [topic for group in reply.groups for topic in group.topics]
         if reply.groups
@@ -93,18 +93,18 @@ async def decide(
     topic: str,
     overflow: str,
 ) -> None:
-    """Make the decision: from here on the batch is written.
+    """Commit the decision: from then on the batch is written.
 
-    Each of its steps (up to six calls of the producer's, and those of `decision_topic.write`) ends
-    within its own limit, `max_block_ms`.
+    Each step (up to six calls of the producer, and those of `decision_topic.write`) ends within its
+    own limit, `max_block_ms`.
 
     Args:
-        producer: the driver's, whose id no other driver has taken over.
-        topic: one that the batch writes to; the offset is committed for its partition 0.
-        overflow: option ``decisionTopic``, for what is too long for an offset's metadata.
+        producer: the driver's; no other driver has taken over its id.
+        topic: one of the batch's topics; the offset is committed for its partition 0.
+        overflow: option ``decisionTopic``, for decisions too long for an offset's metadata.
 
     Raises:
-        KafkaError: it is not certain whether the decision was made.
+        KafkaError: if it is uncertain whether the decision was committed.
     """
     text = encode(decision)
     position = OffsetAndMetadata(decision.version + 1, text)

@@ -1,5 +1,5 @@
-"""Decisions that are too long for the metadata of an offset: records of a compacted topic, one per
-sink.
+"""Stores decisions that are too long for an offset's metadata as records of a compacted topic, one
+per sink.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BROKERS_DEFAULT = -1
 
 
 class Place(NamedTuple):
-    """Where a decision is."""
+    """The place of a decision's record."""
 
     topic: str
     partition: int
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 def place_of(text: str) -> Place | None:
-    """Read an offset's metadata that points to a record; None where it is the decision itself."""
+    """Parse an offset's metadata that points to a record; None if it is the decision itself."""
     found = re.fullmatch(r"aioprod1@([\w.-]+)/(\d+)/(\d+)", text)
     return Place(found[1], int(found[2]), int(found[3])) if found else None
 
@@ -42,17 +42,17 @@ def place_of(text: str) -> Place | None:
 async def write(
     coordination: Coordination, producer: Producer, topic: str, sink: Sink, text: str
 ) -> str:
-    """Put a decision into the topic, as part of the producer's open transaction.
+    """Write a decision to the topic, as part of the producer's open transaction.
 
     Creating the topic ends within `Coordination.limit_s`; the record has `max_block_ms` and
     `delivery_timeout_ms`.
 
     Returns:
-        what points to it.
+        The text that points to the record.
 
     Raises:
-        BrokerError: the topic is missing, and this client may not create it.
-        KafkaError: it could not be written.
+        BrokerError: if the topic is missing and this client may not create it.
+        KafkaError: if the record could not be written.
     """
     await _ensure(coordination, topic)
     metadata = await producer.send_and_wait(topic, text.encode(), key=sink.driver_id.encode())
@@ -60,11 +60,11 @@ async def write(
 
 
 async def read(coordination: Coordination, place: Place) -> str:
-    """The decision at a place; read within twice `Coordination.limit_s`.
+    """Read a decision, within twice `Coordination.limit_s`.
 
     Raises:
-        DecisionError: the record is gone.
-        KafkaError: it can't be read.
+        DecisionError: if the record is gone.
+        KafkaError: if it can't be read.
     """
     settings = FetchSettings(retry_limit_ms=max(1, int(coordination.limit_s * 1000)))
     reader = PartitionReader(
@@ -84,7 +84,7 @@ async def read(coordination: Coordination, place: Place) -> str:
 
 
 async def _ensure(coordination: Coordination, topic: str) -> None:
-    """Create the topic where it is missing."""
+    """Create the topic if it is missing."""
     retry = Retry(coordination)
     async with retry.limited(f"creating decisionTopic {topic}"):
         await _ensure_until(coordination, topic, retry)

@@ -1,20 +1,20 @@
-"""A sum over rows that tells whether two writes of a batch wrote the same: whatever the order of
-the rows, and however they are spread over tasks.
+"""A digest of rows that tells whether two writes of a batch wrote the same rows, in any order and
+distributed over any tasks.
 
-All numbers are taken modulo 2^64, and `mix` is the last step of SplitMix64: it turns each bit of a
-number into half of all bits.
+All numbers are modulo 2^64, and `mix` is the last step of SplitMix64: each bit of its argument
+changes half of all bits of the result.
 
 - of bytes: mix(place + LENGTH * (length + 1) + sum of mix(word * (2 i + 1) * STEP)). Words have
-  eight bytes, the first the lowest, and zeros behind the last; null has length -1. The zeros add
-  nothing: a column can be padded to any width.
-- of headers: sum of mix(number of the name + number of the value + STEP * (how many are in front of
-  it))
+  eight bytes in little-endian order, the last padded with zeros; null has length -1. Zeros add
+  nothing, so a column can be padded to any width.
+- of headers: sum of mix(number of the name + number of the value + STEP * (number of headers
+  before it))
 - of a row: mix(number of topic, key and value + mix(PARTITION + partition + 1) + number of the
   headers); no partition counts as -1
 - the digest: the sum over rows
 
-Nothing is done row by row in Python: 90 ns for a row with a key and 100 bytes; with a CRC of each
-    it was 180.
+No step runs row by row in Python: 90 ns for a row with a key and 100 bytes; a CRC of each row took
+180 ns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aioprod.protocol.arrow_words import is_null, lengths, padded_words
 MODULUS: Final = 1 << 64
 _STEP: Final = 0x9E3779B97F4A7C15
 _LENGTH: Final = 0xD1B54A32D192ED03
-# One for each place in a row, or key and value could change places.
+# One for each field of a row, so that swapping key and value changes the digest.
 _TOPIC: Final = 0x8CB92BA72F3D8DD7
 _KEY: Final = 0xABC98388FB8FAC03
 _VALUE: Final = 0x139408DCBBF7A44D
@@ -41,21 +41,20 @@ _HEADER_NAME: Final = 0xC2B2AE3D27D4EB4F
 _HEADER_VALUE: Final = 0x165667B19E3779F9
 
 _WORD: Final = np.dtype("<u8")
-# So many words are mixed together: what a step leaves is still in the processor's cache for the
-# next one.
+# The number of words mixed in one step: its result stays in the processor's cache for the next.
 _WORDS_AT_ONCE: Final = 65_536
-# Rows are padded with zeros to the longest, but not to so many times the mean.
+# Rows are padded with zeros to the longest, but at most to this multiple of the mean.
 _PADDING: Final = 2
 
 _Numbers = npt.NDArray[np.uint64]
 
 
 class RowDigest:
-    """Collects rows.
+    """Computes the digest of rows.
 
     Attributes:
-        rows: how many there were.
-        value: their sum.
+        rows: the number of rows.
+        value: the sum over rows.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,7 @@ class RowDigest:
         self.value = 0
 
     def add(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Take rows for a topic, with the columns that `Producer.send_arrow` takes."""
+        """Add rows for a topic, with the columns that `Producer.send_arrow` takes."""
         names = batch.schema.names
         rows = _of_bytes(batch.column("value"), _VALUE)
         rows += _of_bytes(_one(topic.encode()), _TOPIC)
@@ -86,7 +85,7 @@ def _one(data: bytes) -> pa.Array:
 
 
 def _mix(numbers: _Numbers) -> _Numbers:
-    """In place. SplitMix64, Steele et al. 2014: the variant 13 of its last step."""
+    """Mix in place. SplitMix64, Steele et al. 2014: variant 13 of its last step."""
     shifted = np.empty_like(numbers)
     numbers ^= np.right_shift(numbers, 30, out=shifted)
     numbers *= np.uint64(0xBF58476D1CE4E5B9)
@@ -101,7 +100,7 @@ def _mixed(number: int) -> _Numbers:
 
 
 def _of_bytes(column: pa.Array, place: int) -> _Numbers:
-    """A number for each row of binary or text, which counts as its UTF-8."""
+    """Return a number for each row of binary or text; text counts as its UTF-8."""
     sizes = lengths(column)
     numbers = (sizes + 1).view(np.uint64)
     if column.null_count:
@@ -113,10 +112,10 @@ def _of_bytes(column: pa.Array, place: int) -> _Numbers:
 
 
 def _sums_of_words(column: pa.Array, counts: npt.NDArray[np.int64]) -> _Numbers:
-    """Of each row the sum of its words, each mixed with its place.
+    """Return for each row the sum of its words, each mixed with its index.
 
     Args:
-        counts: how many words each row has.
+        counts: the number of words of each row.
     """
     sums = np.zeros(len(column), np.uint64)
     widest = int(counts.max(initial=0))
@@ -129,7 +128,7 @@ def _sums_of_words(column: pa.Array, counts: npt.NDArray[np.int64]) -> _Numbers:
         factors = (np.arange(1, 2 * widest, 2, dtype=np.uint64) * np.uint64(_STEP))[:, np.newaxis]
         step = max(1, _WORDS_AT_ONCE // widest)
         for start in range(0, len(column), step):
-            # One row for each place: numpy is fast along rows.
+            # One row for each word index: numpy is fast along rows.
             words = padded_words(column.slice(start, step), _WORD, widest).T
             np.sum(
                 _mix(np.multiply(words, factors, order="C")), axis=0, out=sums[start : start + step]
@@ -149,7 +148,7 @@ def _of_partitions(column: pa.Array) -> _Numbers:
 
 
 def _of_headers(column: pa.Array) -> _Numbers:
-    """A number for each row's headers, in which their order counts; 0 where there are none."""
+    """Return a number for each row's headers, dependent on their order; 0 without headers."""
     name_at, value_at = name_and_value(column.type.value_type)
     fields = column.flatten().flatten()
     counts = lengths(column)

@@ -1,5 +1,5 @@
-"""What the driver does with the reports of a batch's tasks: decide once, commit all; or leave
-nothing behind.
+"""The driver's part: decide once about a batch and commit all its transactions, or leave none
+open.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
 
-# The driver's own transaction takes milliseconds. Left open by a driver that died, it must not hold
-# up the next one for long.
+# The driver's own transaction takes milliseconds. If a driver dies and leaves it open, it must not
+# delay the next one for long.
 _DRIVER_TIMEOUT_MS = 30_000
 _STRAYS_LIMIT_S = 5.0
 
@@ -41,21 +41,21 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
     """Make a batch visible, once and whole.
 
     Each step (connecting, fencing, reading, checking, deciding, ending, sweeping) ends within its
-    limit, `kafka.max.block.ms` for most; the longest way has 14 such steps, and 64 transactions are
-    ended at the same time. The first that does not succeed ends the call, closing included within
+    limit, `kafka.max.block.ms` for most; the longest path has 14 such steps, and 64 transactions
+    are ended at the same time. The first failing step ends the call, closing included within
     `kafka.delivery.timeout.ms`.
 
     Returns:
-        whether it was written now, and not before.
+        Whether it was written now, and not before.
 
     Raises:
-        TransactionTimedOutError: a transaction is not open any more; nothing is visible.
-        ReplayMismatchError: the batch was written before, with other rows.
-        NewerDecisionError: a later batch was written before.
-        LostTransactionsError: the batch was decided, and rows of it are lost.
-        SinkError: another driver took over; or the batch is decided, and not all of it is committed
-            yet.
-        KafkaError: brokers can't be reached, or refuse. The same batch again is right in any case.
+        TransactionTimedOutError: if a transaction is not open any more; no row is visible.
+        ReplayMismatchError: if the batch was written before, with other rows.
+        NewerDecisionError: if a later batch was written before.
+        LostTransactionsError: if the batch was decided, and rows of it are lost.
+        SinkError: if another driver took over, or the batch is decided but not all of it is
+            committed yet.
+        KafkaError: if brokers can't be reached, or refuse. The same batch may safely be retried.
     """
     if not reports:
         return False
@@ -77,19 +77,19 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
 
 
 async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: bool) -> None:
-    """Abort what the tasks of a batch left open, unless it is decided: that is committed. The same
-    limits as of `commit_batch` hold for its steps.
+    """Abort the transactions that the tasks of a batch left open; if the batch is decided, commit
+    them. Its steps have the same limits as those of `commit_batch`.
 
     Args:
-        attempt: any of the batch's.
-        strays: some of its tasks have not reported, and may still be at work.
+        attempt: any attempt of the batch.
+        strays: whether some of its tasks have not reported and may still run.
 
     Raises:
-        KafkaError: brokers can't be reached, or refuse.
+        KafkaError: if brokers can't be reached, or refuse.
     """
     sink, run = attempt.sink, attempt.run
     async with open_coordination(options.producer, f"{sink.driver_id}-abort") as coordination:
-        # Whatever the driver had begun is over then: decided, or never to be.
+        # Fences the driver's own transaction: after it the batch is decided, or never will be.
         await transactions.abort_transaction(coordination, sink.driver_id)
         decision = await read_decided(coordination, sink, stable=True)
         await sweep(coordination, sink, decision, run)
@@ -101,8 +101,8 @@ async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: boo
 
 
 async def wait_for_strays() -> None:
-    """Give tasks 5 seconds that Spark has not waited for: once they find it gone they open no
-    transaction any more.
+    """Wait 5 seconds for tasks that Spark did not wait for: when they find the batch aborted, they
+    open no further transaction.
     """
     await asyncio.sleep(_STRAYS_LIMIT_S)
 
@@ -121,9 +121,9 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordin
 
 
 async def fence_older_driver(producer: Producer) -> None:
-    """Take over the driver's transactional id, which starting does, within `max_block_ms`.
+    """Take over the driver's transactional id by starting the producer, within `max_block_ms`.
 
-    An older driver decides nothing any more.
+    An older driver can decide nothing afterwards.
     """
     await start_producer(producer)
 
@@ -134,7 +134,7 @@ async def _finish(
     decision: Decision,
     reports: Sequence[TaskReport],
 ) -> None:
-    """The batch was decided before: commit what is left of it, and drop what was written again."""
+    """Finish a batch decided before: commit the rest of it, and abort what was written again."""
     await _complete(
         options,
         coordination,
@@ -149,12 +149,12 @@ async def _finish(
     text = (
         f"batch {decision.version} was written before, with {decision.rows} rows (digest "
         f"{decision.digest:016x}), and now Spark gives {rows} rows "
-        f"(digest {digest:016x}) for it: the query, or its source, does not give the same "
-        "rows twice. What was written stays, nothing is added"
+        f"(digest {digest:016x}) for it: the query, or its source, is not deterministic. "
+        "What was written stays, nothing is added"
     )
     if options.on_replay_mismatch == "fail":
         raise ReplayMismatchError(
-            f"{text}. To go on with that set the option onReplayMismatch=warn"
+            f"{text}. To continue with that set the option onReplayMismatch=warn"
         )
     log.warning("%s", text)
 
@@ -167,13 +167,13 @@ async def _begin(
     reports: Sequence[TaskReport],
     version: int,
 ) -> bool:
-    """The batch is new: decide, and commit it."""
+    """Decide about a new batch, and commit it."""
     sink, run = reports[0].attempt.sink, reports[0].attempt.run
     written = [report for report in reports if report.transaction is not None]
     if any(report.decided for report in reports):
         raise SinkError(
-            f"batch {version} was written before, as a task saw, but consumer group "
-            f"{sink.group!r} says so no more: was it deleted?"
+            f"batch {version} was written before, as a task found, but consumer group "
+            f"{sink.group!r} no longer has its decision: was the group deleted?"
         )
     if not written:
         return False
@@ -216,7 +216,7 @@ async def _complete(
 
 
 def decision_of(reports: Sequence[TaskReport], run: str, version: int) -> Decision:
-    """What is to be decided of these reports."""
+    """Return the decision that follows from these reports."""
     decided = [
         _decided(report, report.transaction) for report in reports if report.transaction is not None
     ]
@@ -244,12 +244,12 @@ def _totals(reports: Sequence[TaskReport]) -> tuple[int, int]:
 
 
 async def check_transactions(coordination: Coordination, written: Collection[TaskReport]) -> None:
-    """Whether each transaction still waits for its end: the last look before the decision, within
+    """Check that each transaction is still open, just before the decision and within
     `Coordination.limit_s`.
 
     Raises:
-        TransactionTimedOutError: one does not.
-        SinkError: two tasks had the same transactional id.
+        TransactionTimedOutError: if one is not.
+        SinkError: if two tasks had the same transactional id.
     """
     expected = {
         report.transaction.transactional_id: report
@@ -259,9 +259,9 @@ async def check_transactions(coordination: Coordination, written: Collection[Tas
     if len(expected) < len(written):
         raise SinkError(
             f"batch {next(iter(written)).attempt.version}: {len(written)} tasks have only "
-            f"{len(expected)} transactional ids: the application began "
-            f"more than {NUMBERS} task attempts meanwhile. Nothing of the batch is visible. "
-            "Make batches smaller, or use delivery=at-least-once"
+            f"{len(expected)} transactional ids: the application started "
+            f"more than {NUMBERS} other task attempts at the same time. No row of the batch is "
+            "visible. Make batches smaller, or use delivery=at-least-once"
         )
     found = await transactions.describe_transactions(coordination, list(expected))
     now = time.time()

@@ -1,5 +1,5 @@
-"""Committing the transactions of a decided batch, which is said and done once the decision is made:
-it can only be finished.
+"""Commits the transactions of a decided batch. A decision is final: its batch can only be
+completed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
 
-# What a coordinator says where it has aborted a transaction, or has forgotten it.
+# Error codes of a coordinator that has aborted a transaction, or has forgotten it.
 _LOST = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -40,10 +40,10 @@ async def end_decided(
     skip_lost: int | None = None,
     only: Collection[str] | None = None,
 ) -> None:
-    """Commit the transactions that a decision names; those that are committed already are no error.
+    """Commit the transactions that a decision names, unless they are committed already.
 
-    Finding coordinators ends within `Coordination.limit_s`, and as much have each 64 transactions,
-    which are ended at the same time.
+    Finding coordinators ends within `Coordination.limit_s`, and so does each group of 64
+    transactions, which are ended at the same time.
 
     Args:
         skip_lost: option ``skipLostBatch``: the number of a batch whose lost transactions are only
@@ -51,8 +51,8 @@ async def end_decided(
         only: these transactional ids; None: all.
 
     Raises:
-        LostTransactionsError: some were aborted before; all others are committed.
-        SinkError: some are not committed yet, and still can be.
+        LostTransactionsError: if some were aborted before; all others are committed.
+        SinkError: if some are not committed yet, and still can be.
     """
     chosen = [
         (transaction, decided)
@@ -84,14 +84,14 @@ async def end_decided(
             f"batch {decision.version} is decided, but {len(pending)} of {len(chosen)} "
             f"transactions are not committed yet: {pending[0]}. "
             "Start the query again before they time out (kafka.transaction.timeout.ms): it "
-            "will finish them"
+            "will commit them"
         )
 
 
 async def _commit(
     coordination: Coordination, gate: asyncio.Semaphore, transaction: PreparedTransaction
 ) -> ErrorCode | KafkaError:
-    """NONE, why the transaction is lost, or why it is not committed yet."""
+    """Return NONE, why the transaction is lost, or why it is not committed yet."""
     async with gate:
         try:
             code = await transactions.end_transaction(coordination, transaction, commit=True)
@@ -117,7 +117,7 @@ def _lost_error(
         f"been aborted before they could be committed ({codes}): "
         f"{rows} of {decision.rows} rows are lost (tasks {partitions}), the others are "
         "visible. The usual reason: between the decision and now the "
-        "driver was down for longer than kafka.transaction.timeout.ms. To go on without "
+        "driver was down for longer than kafka.transaction.timeout.ms. To continue without "
         f"these rows set the option skipLostBatch={decision.version}",
         decision.version,
         rows,

@@ -1,4 +1,4 @@
-"""Names of a sink's transactional ids and of its group, and what can be read from them."""
+"""Names of a sink's transactional ids and of its group, and parsing them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Ids are used again after so many versions: a late request of an attempt that Spark has given up
-# must not hit a batch that is being written, and brokers keep each id for
-# transactional.id.expiration.ms (7 days).
+# Ids are reused after this many versions: a late request of an abandoned attempt must not hit a
+# batch that is being written, and brokers keep each id for transactional.id.expiration.ms (7 days).
 SLOTS = 8
-# : Of Spark's numbers of task attempts a stream's ids have the remainder: a run has at most this
-# many ids for each slot.
+#: Spark's numbers of task attempts are taken modulo this number in a stream's ids: a run has at
+#: most this many ids for each slot.
 NUMBERS = 16_384
 
 
 class AttemptId(NamedTuple):
-    """What a transactional id says of its attempt; ``slot`` is the batch's number modulo
-    `SLOTS`.
-    """
+    """The parsed transactional id of an attempt; ``slot`` is the batch's number modulo `SLOTS`."""
 
     run: str
     slot: int
@@ -28,7 +25,7 @@ class AttemptId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A query or application that writes, and how its names begin.
+    """A writing query or application, and how its names begin.
 
     Attributes:
         prefix: option ``transactionalIdPrefix``.
@@ -40,7 +37,7 @@ class Sink:
 
     @property
     def driver_id(self) -> str:
-        """The transactional id under which decisions are made."""
+        """The transactional id for decisions."""
         return f"{self.prefix}-{self.sink_id}"
 
     @property
@@ -49,12 +46,12 @@ class Sink:
         return self.driver_id
 
     def transactional_id(self, run: str, version: int, number: int) -> str:
-        """The id of one attempt of a task."""
+        """Return the id of one attempt of a task."""
         return f"{self.driver_id}-{run}-{version % SLOTS}-{number}"
 
     def parse(self, transactional_id: str) -> AttemptId | None:
-        """What an attempt's id says; None of other ids, also of those of sinks whose names only
-        begin alike.
+        """Parse an attempt's id; return None for other ids, including those of sinks whose names
+        only have the same prefix.
         """
         found = re.fullmatch(
             re.escape(self.driver_id) + r"-([0-9a-f]{8})-(\d)-(\d+)", transactional_id
@@ -63,7 +60,7 @@ class Sink:
 
 
 def short_run(run_id: str) -> str:
-    """Eight hexadecimal digits for a run of a query: as part of an id they tell attempts of one run
-    from those of another.
+    """Return eight hexadecimal digits for a run of a query, which tell attempts of different runs
+    apart.
     """
     return hashlib.sha256(run_id.encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""What a task tells the driver."""
+"""What a task reports to the driver."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aioprod.types import PreparedTransaction
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """Who writes.
+    """An attempt of a task.
 
     Attributes:
-        run: which run of the query, as `ids.short_run` has it.
+        run: the query's run, as `ids.short_run` returns it.
         version: the number of the batch.
         partition: the task's number.
-        number: of the attempt; no two that are alive at the same time have the same.
+        number: the attempt's number; unique among running attempts.
     """
 
     sink: Sink
@@ -32,11 +32,11 @@ class TaskAttempt:
 
 
 def stream_number(task_attempt_id: int) -> int:
-    """The number of a stream's task attempt: Spark's own, which is new for each attempt of a whole
-    application, modulo `ids.NUMBERS`.
+    """Return the number of a stream's task attempt: Spark's own, which is unique in an application,
+    modulo `ids.NUMBERS`.
 
-    Its attempt number is none: it begins at 0 again where Spark runs a stage a second time, beside
-        what is left of the first.
+    Spark's attempt number within a stage is not unique: it starts at 0 again if Spark runs a stage
+    a second time, beside running attempts of the first.
     """
     return task_attempt_id % NUMBERS
 
@@ -46,12 +46,12 @@ class TaskReport:
     """What an attempt did.
 
     Attributes:
-        transaction: what waits to be committed; None where there were no rows, or the batch was
-            written before.
-        rows, payload_bytes: how many rows the task had, and the bytes of their keys and values;
-            counted also where they were not written.
-        digest: of these rows, as `digest.RowDigest` has it.
-        topics: where the rows went.
+        transaction: the prepared transaction to commit; None if there were no rows, or the batch
+            was written before.
+        rows, payload_bytes: the number of the task's rows, and the bytes of their keys and values,
+            even if they were not written.
+        digest: of these rows, as `digest.RowDigest` computes it.
+        topics: the topics of the rows.
         started_at: when the transaction began, in seconds since 1970 by the worker's clock.
         decided: whether the task found the batch written before.
     """

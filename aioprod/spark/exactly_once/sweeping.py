@@ -1,9 +1,9 @@
-"""Clearing up behind attempts and drivers that died: their open transactions hide what others write
-from readers of committed records.
+"""Cleans up after attempts and drivers that died: their open transactions hide the records of
+others from readers of committed records.
 
-Nothing is aborted that somebody could still decide for. A driver that lost touch may be about to do
-so for the batch after the last decision; for that batch itself and those before it nobody can any
-more. So a sweep follows a decision, and spares the next batch's transactions.
+A transaction is aborted only if no driver can still decide for it. A driver that lost its
+connection may be about to decide the batch after the last decision, but can't change that batch or
+earlier ones. So a sweep follows a decision, and spares the next batch's transactions.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ async def sweep(
     *,
     others: bool = False,
 ) -> None:
-    """Abort open transactions that the newest decision does not name. What could not be aborted is
-    only logged.
+    """Abort open transactions that the newest decision does not name. Failures to abort are only
+    logged.
 
     Listing ends within 3 seconds, aborting (all at the same time) within `Coordination.limit_s`.
 
     Args:
-        run: the one whose transactions these are.
-        others: those of other runs too, but for the batch after the decided one.
+        run: the run whose transactions to abort.
+        others: also those of other runs, except for the batch after the decided one.
 
     Raises:
-        AuthenticationError, UnsupportedVersionError: the brokers don't tell what is open.
+        AuthenticationError, UnsupportedVersionError: if the brokers don't list transactions.
     """
     decided = (
         set() if decision is None else {each.transactional_id for each in decision.prepared(sink)}
@@ -60,8 +60,7 @@ async def sweep(
 async def finish_earlier(
     coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None
 ) -> None:
-    """Commit what an earlier run decided, and then did not come to: where a write is never done
-    again, nobody else does.
+    """Commit what an earlier run decided but did not commit, for writes that are never repeated.
 
     Listing ends within 3 seconds, committing as `ending.end_decided` says.
 

@@ -1,4 +1,6 @@
-"""One attempt of a write task: its rows in a transaction that is left open for the driver."""
+"""An attempt of a write task: writes its rows in a transaction and leaves it open for the
+driver.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,21 @@ from aioprod.spark.sink_options import SinkOptions
 from aioprod.spark.starting import start_producer
 from aioprod.types import PreparedTransaction
 
-# A task that fails aborts what it wrote, so that nobody has to wait for its time-out; it is not
-# held up by that for long.
+# A failing task aborts its transaction, so that readers need not wait for its timeout; that must
+# not delay the failure for long.
 _ABORT_LIMIT_MS = 5_000
 
 
 async def write_task(
     options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]
 ) -> TaskReport:
-    """Write all rows and leave their transaction open; where the batch was written before, only
-    count and digest them.
+    """Write all rows and leave their transaction open; if the batch was written before, only count
+    and digest them.
 
     Raises:
-        SinkError: a row could not be written; the text says which and why.
-        NewerDecisionError: a later batch was written before.
-        KafkaError: no broker takes this client, or does what exactly-once needs.
+        SinkError: if a row could not be written; the text says which and why.
+        NewerDecisionError: if a later batch was written before.
+        KafkaError: if no broker accepts this client, or supports what exactly-once needs.
     """
     rest = portions(batches)
     first = await anext(rest, None)
@@ -58,8 +60,8 @@ async def _start(producer: Producer) -> bool:
 
 
 async def _look(options: SinkOptions, attempt: TaskAttempt) -> bool:
-    """Whether the batch was written before. A decision that is being made at this moment is missed;
-    the driver won't miss it.
+    """Tell whether the batch was written before. A decision that is being committed at this moment
+    may be missed here; the driver does not miss it.
     """
     async with open_coordination(
         options.producer, f"{attempt.transactional_id}-look"
@@ -70,15 +72,15 @@ async def _look(options: SinkOptions, attempt: TaskAttempt) -> bool:
 
 
 def check_not_newer(decision: Decision | None, version: int, group: str) -> None:
-    """Whether it is this batch's turn.
+    """Check that the batch is newer than the last decided one.
 
     Raises:
-        NewerDecisionError: a later batch was written before.
+        NewerDecisionError: if a later batch was written before.
     """
     if decision is not None and decision.version > version:
         raise NewerDecisionError(
-            f"batch {version} can't be written: batch {decision.version} was written "
-            f"already, says consumer group {group!r}. The checkpoint is "
+            f"batch {version} can't be written: according to consumer group {group!r} batch "
+            f"{decision.version} was written already. The checkpoint is "
             "older than the topic (restored, or copied), or another query runs with the same "
             "checkpoint or txnAppId"
         )
@@ -136,24 +138,24 @@ async def _write(
 
 
 async def send_batch(sender: RowSender, batch: pa.RecordBatch) -> None:
-    """Hand a batch to the producer."""
+    """Send a batch."""
     await sender.send(batch)
 
 
 async def prepare(producer: Producer, sender: RowSender) -> PreparedTransaction | None:
-    """Wait until all rows are written, and leave their transaction open."""
+    """Wait until all rows are written, and prepare their transaction."""
     await sender.finish()
     return await producer.prepare_transaction()
 
 
 def _explained(error: KafkaError, open_s: float, timeout_ms: int) -> KafkaError:
-    """The error, or what it comes from where the transaction had no time left."""
+    """Return the error, or its cause if the transaction has timed out."""
     if open_s * 1000 < timeout_ms:
         return error if isinstance(error, SinkError) else SinkError(str(error))
     return TransactionTimedOutError(
         f"the transaction of this task was open for {open_s:.0f} s, longer than "
         f"kafka.transaction.timeout.ms={timeout_ms}, and the broker aborted "
-        "it: nothing of it is visible. Make batches smaller, raise that option (as far as "
+        "it: no row of it is visible. Make batches smaller, raise that option (as far as "
         "the brokers' transaction.max.timeout.ms allows), or use "
         f"delivery=at-least-once, which needs no transaction ({error})"
     )

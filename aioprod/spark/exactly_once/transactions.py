@@ -24,10 +24,9 @@ log = logging.getLogger(__name__)
 
 ONGOING = "Ongoing"
 _TRANSACTION = CoordinatorType.TRANSACTION
-# It is only asked for so that the id's transaction is aborted; the next producer with the id sets
-# its own.
+# The request only aborts the id's transaction; the next producer with the id sets its own timeout.
 _TIMEOUT_MS = 60_000
-# A broker that is silent holds up a batch by no more than this.
+# A broker that does not answer delays a batch by no more than this.
 _LIST_LIMIT_S = 3.0
 
 
@@ -36,10 +35,10 @@ class TransactionStatus:
     """What a coordinator knows of a transactional id.
 
     Attributes:
-        state: Kafka's name for it, such as ``Ongoing``, or the error code's name where it knows
-            nothing.
-        timeout_ms: how long a transaction may be open.
-        started_at_ms: when it began, by the broker's clock; -1 where there is none.
+        state: Kafka's name for it, such as ``Ongoing``, or the error code's name if the id is
+            unknown.
+        timeout_ms: the maximum duration of a transaction.
+        started_at_ms: when it began, by the broker's clock; -1 without a transaction.
     """
 
     state: str
@@ -49,7 +48,7 @@ class TransactionStatus:
     started_at_ms: int = -1
 
     def is_open(self, transaction: PreparedTransaction) -> bool:
-        """Whether just this transaction waits for its end."""
+        """Tell whether this very transaction is open."""
         return (self.state, self.producer_id, self.epoch) == (
             ONGOING,
             transaction.producer_id,
@@ -60,13 +59,13 @@ class TransactionStatus:
 async def end_transaction(
     coordination: Coordination, transaction: PreparedTransaction, *, commit: bool
 ) -> ErrorCode:
-    """Commit or abort, within `Coordination.limit_s`; the same again is no error (KIP-98, KIP-890).
+    """Commit or abort, within `Coordination.limit_s`; doing it again is no error (KIP-98, KIP-890).
 
     Returns:
-        NONE, or why the coordinator refuses for good.
+        NONE, or the coordinator's permanent error.
 
     Raises:
-        KafkaError: no answer that settles it within the limit.
+        KafkaError: if no final answer came within the limit.
     """
 
     def prepare(peer: Connection) -> tuple[EndTxnRequest, int]:
@@ -85,11 +84,10 @@ async def end_transaction(
 
 
 async def abort_transaction(coordination: Coordination, transactional_id: str) -> None:
-    """Abort what is open under an id, within `Coordination.limit_s`, and shut out whoever writes
-    under it.
+    """Abort the open transaction of an id, within `Coordination.limit_s`, and fence its producer.
 
     Raises:
-        KafkaError: refused, or not done within the limit.
+        KafkaError: if refused, or not done within the limit.
     """
 
     def prepare(peer: Connection) -> tuple[InitProducerIdRequest, int]:
@@ -112,10 +110,10 @@ async def abort_transaction(coordination: Coordination, transactional_id: str) -
 async def describe_transactions(
     coordination: Coordination, transactional_ids: Collection[str]
 ) -> dict[str, TransactionStatus]:
-    """What the coordinators know (KIP-664, Kafka 3.0), within `Coordination.limit_s`.
+    """Return what the coordinators know (KIP-664, Kafka 3.0), within `Coordination.limit_s`.
 
     Raises:
-        KafkaError: not told within the limit, or the brokers are older.
+        KafkaError: if they don't answer within the limit, or the brokers are older.
     """
     found: dict[str, TransactionStatus] = {}
     retry = Retry(coordination)
@@ -180,13 +178,13 @@ async def _describe_at(
 
 
 async def list_transactions(coordination: Coordination, accept: Callable[[str], bool]) -> list[str]:
-    """The transactional ids with an open transaction (KIP-664, Kafka 3.0).
+    """List the transactional ids with an open transaction (KIP-664, Kafka 3.0).
 
-    Of all brokers that answer within 3 seconds, or 6 where they answer with errors first.
+    Asks all brokers and waits 3 seconds for each, or 6 if it answers with errors first.
 
     Raises:
-        UnsupportedVersionError: the brokers are older.
-        AuthenticationError: they don't take this client.
+        UnsupportedVersionError: if the brokers are older.
+        AuthenticationError: if they don't accept this client.
     """
     client = coordination.client
     answers = await together(_list_at(coordination, node) for node in client.snapshot.nodes)
@@ -197,8 +195,8 @@ async def _list_at(coordination: Coordination, node: int) -> list[str]:
     retry = Retry(coordination, _LIST_LIMIT_S)
     while True:
         try:
-            # In a task of its own: EndTxn of the same step is sent before, and does not wait
-            # behind it on a broker that is slow to list.
+            # In a separate task: EndTxn of the same step is sent before, and does not wait behind
+            # it on a broker that is slow to list.
             request = coordination.client.request(
                 ListTransactionsRequest(state_filters=[ONGOING]), node
             )
@@ -210,6 +208,6 @@ async def _list_at(coordination: Coordination, node: int) -> list[str]:
         except (UnsupportedVersionError, AuthenticationError):
             raise
         except (KafkaError, TimeoutError) as error:
-            # A broker that is down looks after no transactions: another one has them, or will.
+            # A broker that is down coordinates no transactions: another one has them, or will.
             log.warning("open transactions of broker %d are not known: %s", node, error)
             return []

@@ -1,18 +1,14 @@
-"""Flight events to delay figures: an application to copy. ``aioprod demo`` runs it, and so does
-``python -m aioprod.spark.pipeline``.
+"""Computes delay figures from flight events: an application to copy. ``aioprod demo`` and
+``python -m aioprod.spark.pipeline`` run it.
 
-============
-====================================================================================================
-events.py     JSON parsed by a schema; the rest goes to a dead-letter topic, with the reason
-figures.py    event-time windows with a watermark: delays by carrier and hour, and the worst routes
-outputs.py    each micro-batch's figures to a topic (exactly once) and to Parquet
-run.py        the three streaming queries, from their start to their end
-options.py    what can be chosen
-============
-====================================================================================================
+- events.py: parses JSON by a schema; the rest goes to a dead-letter topic, with the reason
+- figures.py: event-time windows with a watermark: delays by carrier and hour, the worst routes
+- outputs.py: writes each micro-batch's figures to a topic (exactly once) and to Parquet
+- run.py: starts and stops the three streaming queries
+- options.py: the pipeline's options
 
 The functions of events.py and figures.py work on any DataFrame of records or events, batch or
-streaming; `run_pipeline` puts it all together.
+streaming; `run_pipeline` combines them.
 """
 
 from aioprod.spark.pipeline.events import (

@@ -1,5 +1,5 @@
-"""The pipeline from the command line, also as the main file of ``spark-submit``: ``python -m
-aioprod.spark.pipeline --help``.
+"""The pipeline's command line, also the main file for ``spark-submit``:
+``python -m aioprod.spark.pipeline --help``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from aioprod.config.properties_file import read_settings, warn_of_secrets
 from aioprod.errors import ConfigError
-from aioprod.properties import read_settings, warn_of_secrets
 from aioprod.spark.pipeline.failure import failure_reason
 from aioprod.spark.pipeline.figures import WATERMARK
 from aioprod.spark.pipeline.options import PipelineOptions
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pipeline.
 
     Returns:
-        The exit status: 0 where all went well, 1 where not, 2 for wrong usage, 130 where Ctrl-C
-            ended a run that does not follow.
+        The exit status: 0 on success, 1 on failure, 2 for wrong usage, 130 if Ctrl-C ended a run
+        without ``--follow``.
     """
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -69,49 +69,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Reads flight events (JSON) from a topic; writes delays by carrier and hour to "
-        "another topic, exactly once, and to Parquet, the "
-        "worst routes to Parquet, and records that are no events to a topic of dead letters. "
-        "Goes on where an earlier run on the checkpoint ended.",
+        description="Reads flight events (JSON) from a topic. Writes delays by carrier and hour to "
+        "another topic, exactly once, and to Parquet; the worst routes to Parquet; and records "
+        "that are not events to a dead-letter topic. Resumes from an earlier run's checkpoint.",
         allow_abbrev=False,
     )
+    _add_places(parser)
+    _add_limits(parser)
+    _add_clients(parser)
+    ways = ("table", "lines", "json", "none")
+    parser.add_argument(
+        "--progress",
+        choices=ways,
+        default=_default_progress(),
+        help="how to show progress (default here: %(default)s)",
+    )
+    return parser
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap-servers", required=True, metavar="HOST:PORT[,...]", help="the Kafka cluster"
     )
     parser.add_argument(
-        "--topic", default="flights", help="where the events are (default: %(default)s)"
+        "--topic", default="flights", help="the topic of the events (default: %(default)s)"
     )
     parser.add_argument(
-        "--sink-topic", default="flights.delays", help="where the figures go (default: %(default)s)"
+        "--sink-topic",
+        default="flights.delays",
+        help="the topic for the figures (default: %(default)s)",
     )
     parser.add_argument(
         "--dead-letter-topic",
-        help="where records go that are no events (default: the topic's name and .dead-letters)",
+        help="the topic for records that are not events (default: TOPIC.dead-letters)",
     )
     parser.add_argument(
         "--out",
         required=True,
         metavar="DIR",
-        help="directory or address of the Parquet files, shared by all executors",
+        help="directory or URL of the Parquet files, shared by all executors",
     )
     parser.add_argument(
         "--checkpoint",
         required=True,
         metavar="DIR",
-        help="the same for the queries' checkpoints; keep both together",
+        help="directory or URL of the queries' checkpoints; belongs to --out",
     )
-    parser.add_argument(
-        "--format",
-        choices=("aioprod", "kafka"),
-        default="aioprod",
-        help="the source and sink: this library's, or Spark's own",
-    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-offsets-per-trigger",
         type=int,
         default=100_000,
         metavar="N",
-        help="most records in a micro-batch; 0: no limit",
+        help="maximum number of records in a micro-batch; 0: no limit",
     )
     parser.add_argument(
         "--watermark",
@@ -119,41 +131,42 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="how late an event may be (default: %(default)s)",
     )
+    parser.add_argument("--follow", action="store_true", help="read until Ctrl-C or SIGTERM")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=3600,
+        metavar="S",
+        help="time limit in seconds without --follow (default: %(default)s)",
+    )
+
+
+def _add_clients(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=("aioprod", "kafka"),
+        default="aioprod",
+        help="the source and sink: this library's, or Spark's own",
+    )
     parser.add_argument(
         "--kafka",
         type=_setting,
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a client's setting; may be given again",
+        help="a client setting; may be repeated",
     )
     parser.add_argument(
         "--kafka-file",
         type=Path,
         metavar="FILE",
-        help="such settings, one NAME=VALUE a line: for passwords",
+        help="client settings, one NAME=VALUE per line: for passwords",
     )
     parser.add_argument(
         "--master",
         metavar="URL",
         help="Spark's master (default: that of spark-submit, else local[*])",
     )
-    parser.add_argument("--follow", action="store_true", help="read on until Ctrl-C or SIGTERM")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=3600,
-        metavar="S",
-        help="limit on a run that does not follow (default: %(default)s)",
-    )
-    ways = ("table", "lines", "json", "none")
-    parser.add_argument(
-        "--progress",
-        choices=ways,
-        default=_default_progress(),
-        help="how to show it (default here: %(default)s)",
-    )
-    return parser
 
 
 def _default_progress() -> str:
@@ -172,7 +185,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _kafka(given: argparse.Namespace) -> dict[str, str]:
-    """The ``kafka.*`` options: of the file, then of the command line."""
+    """Return the ``kafka.*`` options; the command line overrides the file."""
     lines = read_settings(given.kafka_file, "--kafka-file") if given.kafka_file is not None else {}
     warn_of_secrets(dict(given.kafka), "--kafka", "--kafka-file")
     settings = {name.removeprefix("kafka."): value for name, value in lines.items()}
@@ -214,8 +227,8 @@ def _run(
 
 
 def _limit_shuffle(spark: SparkSession) -> None:
-    """As many shuffle partitions as there are task slots, unless they were chosen: Spark's 200 cost
-    seconds in each micro-batch.
+    """Set as many shuffle partitions as task slots, unless they were set: Spark's 200 cost seconds
+    in each micro-batch.
     """
     if not spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS):
         spark.conf.set(_SHUFFLE_PARTITIONS, str(max(2, spark.sparkContext.defaultParallelism)))
@@ -223,7 +236,7 @@ def _limit_shuffle(spark: SparkSession) -> None:
 
 @contextmanager
 def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM let the micro-batches end that are under way."""
+    """Set ``stop`` on Ctrl-C and SIGTERM, so that running micro-batches complete."""
     before = {
         number: signal.signal(number, lambda *_: stop.set())
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -237,7 +250,7 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def _shown(way: str) -> Iterator[Callable[[QueryProgress], None]]:
-    """The chosen way to show progress, on standard error."""
+    """Show progress as chosen, on standard error."""
     if way == "table":
         from rich.console import Console
         from rich.live import Live

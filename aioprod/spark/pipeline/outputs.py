@@ -1,5 +1,5 @@
-"""Where the figures go: each micro-batch to Kafka and to Parquet, once each, also when it runs
-again after a failure.
+"""Writes each micro-batch's figures to Kafka and to Parquet, once each, also if it is repeated
+after a failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aioprod.spark.pipeline.figures import FIGURE_NAMES, CarrierHourDelay, Route
 from aioprod.spark.pipeline.options import PipelineOptions
 
 _DELAYS, _ROUTES = "updates", "route-updates"
-# The second one of a directory whose first write was not finished.
+# Names the second directory, used if the first write was not completed.
 _NOTHING_WRITTEN = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
 
@@ -39,9 +39,9 @@ class Outputs:
         return f"{self.options.out_dir}/routes"
 
     def write_delays(self, delays: DataFrame, batch_id: int) -> None:
-        """One micro-batch's figures to the topic and to Parquet."""
+        """Write one micro-batch's figures to the topic and to Parquet."""
         query_id = _query_of(delays)
-        # Used twice; without it the aggregation would run twice.
+        # The figures are used twice; without this the aggregation would run twice.
         delays.persist()
         try:
             settings = {
@@ -52,7 +52,7 @@ class Outputs:
             delay_records(delays).write.format(self.options.source_format).options(**settings).mode(
                 "append"
             ).save()
-            # A batch that runs again after a failure overwrites its own files.
+            # A batch repeated after a failure overwrites its own files.
             delays.write.mode("overwrite").parquet(
                 f"{self._updates_path(_DELAYS, query_id)}/batch={batch_id}"
             )
@@ -60,16 +60,14 @@ class Outputs:
             delays.unpersist()
 
     def write_routes(self, routes: DataFrame, batch_id: int) -> None:
-        """All routes anew: the query's output mode is complete."""
-        # Not over those of the last batch: a run that is stopped meanwhile would have none.
+        """Write all routes again: the query's output mode is complete."""
+        # Not over those of the last batch: a run stopped while writing would have none.
         routes.coalesce(1).write.mode("overwrite").parquet(
             f"{self._updates_path(_ROUTES, _query_of(routes))}/batch={batch_id}"
         )
 
     def compact(self, delays_query: str, routes_query: str) -> None:
-        """Of all updates keep the last one of each carrier and hour, and the last one of the
-        routes.
-        """
+        """Keep only the last update of each carrier and hour, and the last one of the routes."""
         self._compact_delays(delays_query)
         updates = self._read(self._updates_path(_ROUTES, routes_query))
         if updates is not None:
@@ -89,7 +87,7 @@ class Outputs:
         flat.coalesce(1).write.mode("overwrite").parquet(self.delays_path)
 
     def delays(self) -> list[CarrierHourDelay]:
-        """The compacted figures, by hour and carrier."""
+        """Return the compacted figures, by hour and carrier."""
         rows = self._rows(self.delays_path, "carrier", F.unix_seconds("time_hour").alias("second"))
         hours = {
             row["second"]: f"{datetime.fromtimestamp(row['second'], UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -104,20 +102,20 @@ class Outputs:
         return sorted(found, key=lambda delay: delay.place)
 
     def routes(self) -> list[RouteDelay]:
-        """The worst routes, worst first."""
+        """Return the worst routes, worst first."""
         found = [RouteDelay(**row) for row in self._rows(self.routes_path, "origin", "dest")]
         return sorted(found, key=lambda route: route.place)
 
     def _once(self, query_id: str, batch_id: int) -> Mapping[str, str]:
-        """What makes a write of this library's sink exactly-once inside ``foreachBatch``: the same
-        pair again is not written again.
+        """Return the options that make a write of this library's sink exactly once inside
+        ``foreachBatch``: a pair that was written is not written again.
         """
         if self.options.source_format != "aioprod":
             return {}
         return {"txnAppId": query_id, "txnVersion": str(batch_id)}
 
     def _updates_path(self, kind: str, query_id: str) -> str:
-        # Batch numbers begin anew with a new checkpoint, and old updates must not win over its own.
+        # Batch numbers restart with a new checkpoint, whose updates must win over old ones.
         return f"{self.options.out_dir}/{kind}/query={query_id}"
 
     def _read(self, path: str) -> DataFrame | None:
@@ -137,7 +135,7 @@ class Outputs:
 
 
 def _query_of(batch: DataFrame) -> str:
-    """The id of the query that a micro-batch is of."""
+    """Return the id of a micro-batch's query."""
     query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     assert query_id is not None, "Spark sets it in foreachBatch"
     return query_id

@@ -1,4 +1,4 @@
-"""The three queries of the pipeline, from their start to their end."""
+"""Starts and stops the three queries of the pipeline."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What a run found.
+    """The results of a run.
 
     Attributes:
         rows_read: records that this run read from the topic; a run that resumes from its checkpoint
             reads only new ones.
-        dead_letters: of these, records that are no events.
-        late: events of this run that were dropped, as they were older than the watermark.
+        dead_letters: the number of these that are not events.
+        late: events of this run that were dropped because they were older than the watermark.
         delays: figures of every carrier and hour, of all runs on the checkpoint, ordered by hour
             and carrier.
         routes: the worst routes by mean delay, worst first.
@@ -68,26 +68,26 @@ def run_pipeline(
     timeout_s: float = 600.0,
 ) -> PipelineResult:
     """Read all flight events of a topic; write delay figures to Parquet and to another topic, and
-    records that are no events to a third.
+    records that are not events to a third.
 
-    Three streaming queries on the same topic: figures by carrier and hour (output mode update, so
-        that a figure is there before its hour can be
-    closed; each update goes to the topic and to Parquet, and the last one of a carrier and hour
-    counts), the worst routes (output mode complete) and the dead letters. Their names are the
-    topic's with ``: delays``, ``: routes``, ``: dead letters``.
+    Three streaming queries read the topic. The first computes figures by carrier and hour (output
+    mode update, so that figures appear before their hour is closed): it writes each update to the
+    topic and to Parquet, and the last update of a carrier and hour counts. The others compute the
+    worst routes (output mode complete) and find the dead letters. They are named after the topic,
+    with ``: delays``, ``: routes`` and ``: dead letters`` appended.
 
     Args:
         spark: a session; with the format ``kafka`` it needs Spark's connector jars.
         options: what to read and where to write.
-        follow: read on as events arrive until ``stop`` is set or Ctrl-C, instead of ending with
-            what is there now.
-        stop: ends a run that follows.
-        on_progress: called after each micro-batch of each query, in a thread of the listener's.
-        timeout_s: limit on a run that does not follow.
+        follow: continue reading as events arrive until ``stop`` is set or Ctrl-C, instead of
+            ending after the events that exist now.
+        stop: ends a run with ``follow``.
+        on_progress: called after each micro-batch of each query, in a thread of the listener.
+        timeout_s: time limit of a run without ``follow``.
 
     Raises:
-        pyspark.errors.StreamingQueryException: a query failed.
-        TimeoutError: the limit was reached.
+        pyspark.errors.StreamingQueryException: if a query failed.
+        TimeoutError: if the limit was reached.
     """
     if options.source_format == "aioprod":
         register(spark)
@@ -106,7 +106,7 @@ def run_pipeline(
             [str(query.runId) for query in queries], _PROGRESS_LIMIT_S
         ):
             log.warning(
-                "Spark has not told of the end of all queries; the counts may lack their "
+                "Spark has not reported the end of all queries; the counts may lack their "
                 "last micro-batches"
             )
     finally:
@@ -124,7 +124,7 @@ def run_pipeline(
 
 
 def query_names(topic: str) -> tuple[str, str, str]:
-    """The names of the queries on a topic: of the delays, the routes and the dead letters."""
+    """Return the names of the queries on a topic: delays, routes, dead letters."""
     return f"{topic}: delays", f"{topic}: routes", f"{topic}: dead letters"
 
 
@@ -135,7 +135,7 @@ def _writers(
     rejected = dead_letters(read_records(spark, options, headers=True)).observe(
         _REJECTED, F.count(F.lit(1)).alias("rows")
     )
-    # Spark gives Python sinks no output mode update, hence foreachBatch; it also lets one
+    # Spark offers Python sinks no output mode update, hence foreachBatch, which also lets one
     # aggregation feed Kafka and Parquet.
     writers = [
         delays_by_carrier_hour(events, watermark=options.watermark)
@@ -164,9 +164,7 @@ def _run(
     follow: bool,
     timeout_s: float,
 ) -> list[StreamingQuery]:
-    """Start the queries and stop them all, when they have ended, when one has failed, or when it is
-    time.
-    """
+    """Start the queries; stop all when they have ended, one has failed, or the time is over."""
     queries: list[StreamingQuery] = []
     try:
         for writer in writers:
@@ -183,8 +181,8 @@ def _run(
 
 
 def _wait_for_source(query: StreamingQuery) -> None:
-    """Until a query's source runs. Spark gives up a source's Python process that has not come up
-    within 10 s, as several at once may not.
+    """Wait until a query's source runs. Spark fails a query whose Python process has not started
+    within 10 s, which several at once may not achieve.
     """
     deadline = time.monotonic() + _SOURCE_LIMIT_S
     while (
@@ -198,7 +196,7 @@ def _wait_for_source(query: StreamingQuery) -> None:
 def _wait(
     queries: Sequence[StreamingQuery], stop: threading.Event | None, limit_s: float | None
 ) -> None:
-    """Until all queries have ended or one failed, `stop` is set, or the limit is reached."""
+    """Wait until all queries have ended or one failed, ``stop`` is set, or the time is over."""
     started = time.monotonic()
     pause = stop or threading.Event()
     while any(query.isActive for query in queries) and not pause.wait(_POLL_S):
@@ -216,7 +214,7 @@ def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
 
 
 class _Tally:
-    """Counts over all micro-batches of a run."""
+    """Counts rows over all micro-batches of a run."""
 
     def __init__(self, topic: str, on_progress: Callable[[QueryProgress], None] | None) -> None:
         self._delays, _, self._rejected = query_names(topic)

@@ -1,4 +1,4 @@
-"""The queries' progress as a table in the terminal. Needs ``rich``."""
+"""Shows the queries' progress as a table in the terminal. Requires ``rich``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _COLUMNS = ("batch", "rows", "rows/s", "lag", "time", "in all")
 
 
 class ProgressTable:
-    """A line for each query with its newest micro-batch; `add` may be called from any thread,
-    ``rich.live.Live`` draws it.
+    """Has a row for each query with its newest micro-batch. ``rich.live.Live`` draws it; `add` may
+    be called from any thread.
     """
 
     def __init__(self) -> None:
@@ -20,8 +20,8 @@ class ProgressTable:
         self._rows: dict[str, int] = {}
 
     def add(self, progress: QueryProgress) -> None:
-        """Take a micro-batch. The last one with rows stays until the next one with rows: how fast
-        it was is not told by an empty one.
+        """Add a micro-batch. An empty one does not replace one with rows, whose speed it would
+        hide.
         """
         self._rows[progress.query] = self._rows.get(progress.query, 0) + progress.rows
         if progress.rows or progress.query not in self._newest:

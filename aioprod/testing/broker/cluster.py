@@ -111,6 +111,12 @@ class Cluster:
             )
         return node_id
 
+    def check_running(self, node_id: int) -> int:
+        """Return ``node_id``; raise ConfigError if the node does not exist or is stopped."""
+        if self.check_node(node_id) not in self._addresses:
+            raise ConfigError(f"node_id={node_id}: this node is stopped: start it first")
+        return node_id
+
     # -- partitions --------------------------------------------------------------------------------
 
     def spread(self, count: int, replication_factor: int) -> list[tuple[int, ...]]:

@@ -8,55 +8,17 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
 from typing import cast
 
 from aioprod.errors import ProtocolError, UnsupportedVersionError
-from aioprod.testing.broker.answer import Answer, Pieces
-from aioprod.testing.broker.control import DropConnection
+from aioprod.protocol.frame_reader import FrameReader
+from aioprod.testing.broker.actions import Answer, DropConnection, Pieces
 
 _log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 104_857_600  # broker setting socket.request.max.bytes
 _MAX_QUEUED_FRAMES = 64
 _MAX_QUEUED_BYTES = 16 << 20
-
-
-class FrameAssembler:
-    """Cuts a stream of bytes into the frames that their 4-byte sizes announce. Each byte is copied
-    once.
-    """
-
-    def __init__(self) -> None:
-        self._start = b""  # of a size
-        self._parts: list[memoryview] = []
-        self._missing = 0  # bytes of the frame that has begun
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Give the frames that are complete now; raise ProtocolError for a size that can't be."""
-        view = memoryview(data)
-        while view:
-            if not self._missing:
-                view = self._take_size(view)
-                continue
-            part, view = view[: self._missing], view[self._missing :]
-            self._parts.append(part)
-            self._missing -= len(part)
-            if not self._missing:
-                yield b"".join(self._parts)
-                self._parts.clear()
-
-    def _take_size(self, view: memoryview) -> memoryview:
-        wanted = 4 - len(self._start)
-        self._start += view[:wanted]
-        if len(self._start) == 4:
-            size = int.from_bytes(self._start, "big", signed=True)
-            if not 0 < size <= MAX_FRAME_BYTES:
-                raise ProtocolError(
-                    f"a frame of {size} bytes is announced: must be 1 to {MAX_FRAME_BYTES}"
-                )
-            self._missing, self._start = size, b""
-        return view[wanted:]
 
 
 class Service(ABC):
@@ -77,7 +39,7 @@ class Service(ABC):
         """A connection has ended, and its task with it."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Reads ahead within limits, and handles one request after another.
 
     What a client sent before it hung up is still handled, as a real broker does: a producer with
@@ -87,7 +49,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, service: Service) -> None:
         loop = asyncio.get_running_loop()
         self._service = service
-        self._assembler = FrameAssembler()
+        self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
         self._arrival = asyncio.Event()
@@ -104,11 +66,15 @@ class Connection(asyncio.Protocol):
         self._task.add_done_callback(lambda _: self._service.closed(self))
         self._service.opened(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return memory for the next bytes."""
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Queue the requests that are complete."""
         try:
-            for frame in self._assembler.feed(data):
-                self._frames.append(frame)
+            for frame in self._reader.received(nbytes):
+                self._frames.append(bytes(frame))
                 self._queued_bytes += len(frame)
         except ProtocolError as error:
             self._refuse(error)

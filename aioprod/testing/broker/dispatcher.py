@@ -9,13 +9,12 @@ from aioprod.protocol.framing import RequestHeader, decode_request_header, encod
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
-from aioprod.testing.broker.answer import Answer
+from aioprod.testing.broker.actions import Answer, in_pieces
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.control import in_pieces
-from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.handlers import HANDLERS, SUPPORTED
+from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.handlers.api_versions import unsupported_version
 from aioprod.testing.broker.quotas.throttle import Client, Throttle
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.request_log import RequestLog, SeenRequest
 from aioprod.testing.broker.rules import RuleBook
 from aioprod.testing.broker.security import Session
@@ -49,7 +48,7 @@ class Dispatcher:
             raise ProtocolError(
                 f"API key {header.api_key} is not handled, as the ApiVersions answer says"
             )
-        low, high = SUPPORTED[header.api_key]
+        low, high = handler.versions
         if not low <= header.api_version <= high:
             return _answer_unknown_version(header)
         # Bytes after the request are no error, as with Kafka: librdkafka sends three of them with
@@ -57,10 +56,9 @@ class Dispatcher:
         request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
         actions = self.rules.take(header.api_key, request, node.node_id)
         failures = tuple(action.failure for action in actions if action.failure is not None)
-        exchange = Exchange(
+        context = RequestContext(
             self._store,
             node,
-            SUPPORTED,
             header.api_version,
             disconnected,
             failures,
@@ -76,7 +74,7 @@ class Dispatcher:
             disconnected,
         )
         self._throttle.narrow(request, client)
-        response = await handler.handle(request, exchange)
+        response = await handler.handle(request, context)
         self._throttle.apply(request, len(frame), response, client)
         for action in actions:
             await action.after()
@@ -97,7 +95,7 @@ def _encode(response: Message, header: RequestHeader) -> bytes:
 def _answer_unknown_version(header: RequestHeader) -> bytes:
     if header.api_key != ApiVersionsRequest.API_KEY:
         raise ProtocolError(
-            f"API key {header.api_key} has versions {SUPPORTED[header.api_key]}, not "
+            f"API key {header.api_key} has versions {HANDLERS[header.api_key].versions}, not "
             f"{header.api_version}"
         )
     return encode_response(unsupported_version(), 0, header.correlation_id)

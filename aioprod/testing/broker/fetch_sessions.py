@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
-from aioprod.testing.broker.store_error import StoreError
+from aioprod.testing.broker.errors import RequestError
 
 NO_SESSION = 0
 MAX_SESSIONS = 1000  # broker setting max.incremental.fetch.session.cache.slots
@@ -116,13 +116,13 @@ class FetchContext:
     ) -> tuple[int, dict[Place, PartitionData]]:
         """Return the session's id and the answers to be sent.
 
-        Raises StoreError (INVALID_FETCH_SESSION_EPOCH) where the session went on meanwhile: the
+        Raises RequestError (INVALID_FETCH_SESSION_EPOCH) where the session went on meanwhile: the
         request was a copy.
         """
         session = self.session
         if session is not None:
             if session.epoch != self.epoch:
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                     f"the session went on to {session.epoch} meanwhile",
                 )
@@ -157,8 +157,8 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, version: int, now: float) -> FetchContext:
-        """Find out what a request asks for; raise StoreError where its session is not there, or at
-        another epoch.
+        """Find out what a request asks for; raise RequestError where its session is not there, or
+        at another epoch.
         """
         uses_topic_ids = version >= _TOPIC_IDS_FROM
         if request.session_epoch in (_FIRST_EPOCH, _LAST_EPOCH):
@@ -194,16 +194,16 @@ class FetchSessions:
     def _find(self, request: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no session {request.session_id}"
             )
         if session.epoch != request.session_epoch:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                 f"epoch {request.session_epoch}: {session.epoch} is wanted",
             )
         if session.uses_topic_ids != uses_topic_ids:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
                 "the session began with topic ids, or without them",
             )

@@ -40,7 +40,7 @@ def create_for_coordinator(store: Store, kind: int) -> None:
 
 
 def create_by_use(store: Store, name: str) -> Topic:
-    """Create a topic that a client asked for; raise StoreError if its name is not allowed."""
+    """Create a topic that a client asked for; raise RequestError if its name is not allowed."""
     if name not in _CONFIGS:
         return store.create_topic(name)
     replicas = min(_REPLICAS, len(store.cluster.node_ids))

@@ -9,8 +9,10 @@ from typing import TypedDict
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.cluster import NOBODY, NodeAddress
-from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.store import Partition, StoreError, Topic
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.partition import Partition
+from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.store import Topic
 
 
 class PartitionDescription(TypedDict):
@@ -27,7 +29,7 @@ class PartitionDescription(TypedDict):
     offline_replicas: list[int]
 
 
-def describe_partition(topic: Topic, index: int, exchange: Exchange) -> PartitionDescription:
+def describe_partition(topic: Topic, index: int, context: RequestContext) -> PartitionDescription:
     """Say who keeps a partition, with the error that a test wants there, or LEADER_NOT_AVAILABLE
     where nobody leads.
     """
@@ -35,17 +37,17 @@ def describe_partition(topic: Topic, index: int, exchange: Exchange) -> Partitio
     leadership = partition.leadership
     nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
     return PartitionDescription(
-        error_code=exchange.failure(topic.name, index) or nobody,
+        error_code=context.failure(topic.name, index) or nobody,
         partition_index=index,
         leader_id=leadership.leader,
         leader_epoch=partition.log.leader_epoch,
         replica_nodes=list(leadership.replicas),
         isr_nodes=list(leadership.in_sync),
-        offline_replicas=exchange.store.cluster.find_offline(leadership),
+        offline_replicas=context.store.cluster.find_offline(leadership),
     )
 
 
-class NotLeaderError(StoreError):
+class NotLeaderError(RequestError):
     """The node that was asked does not lead the partition.
 
     Attributes:
@@ -61,13 +63,13 @@ class NotLeaderError(StoreError):
         self.epoch = partition.log.leader_epoch
 
 
-def check_leader(partition: Partition, exchange: Exchange) -> None:
+def check_leader(partition: Partition, context: RequestContext) -> None:
     """Raise NotLeaderError unless the node that was asked leads the partition."""
-    if partition.leadership.leader != exchange.node.node_id:
+    if partition.leadership.leader != context.node.node_id:
         raise NotLeaderError(partition)
 
 
-def judge_leader(partition: Partition, known_epoch: int, exchange: Exchange) -> ErrorCode:
+def leader_error(partition: Partition, known_epoch: int, context: RequestContext) -> ErrorCode:
     """Say what is wrong with asking this node under a leader epoch that the client knows (-1: none;
     KIP-320), else NONE.
     """
@@ -78,14 +80,14 @@ def judge_leader(partition: Partition, known_epoch: int, exchange: Exchange) -> 
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     return (
         ErrorCode.NONE
-        if partition.leadership.leader == exchange.node.node_id
+        if partition.leadership.leader == context.node.node_id
         else ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
 
 
-def leader_addresses(leader_ids: Iterable[int], exchange: Exchange) -> list[NodeAddress]:
+def leader_addresses(leader_ids: Iterable[int], context: RequestContext) -> list[NodeAddress]:
     """Where the leaders that an answer names listen, each once; -1 and nodes that are down are left
     out.
     """
-    found = (exchange.store.cluster.find_address(node_id) for node_id in sorted(set(leader_ids)))
+    found = (context.store.cluster.find_address(node_id) for node_id in sorted(set(leader_ids)))
     return [address for address in found if address is not None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.store_error import StoreError
+from aioprod.testing.broker.errors import RequestError
 from aioprod.types import TopicPartition
 
 _MAX_METADATA_BYTES = 4096  # broker setting offset.metadata.max.bytes
@@ -72,7 +72,7 @@ class OffsetStore:
         leader_epoch: int,
         metadata: str | None,
     ) -> None:
-        """Commit at once; raise StoreError where the note is too long."""
+        """Commit at once; raise RequestError where the note is too long."""
         self._group(group_id).committed[partition] = self._committed(offset, leader_epoch, metadata)
 
     def commit_in_transaction(
@@ -84,7 +84,7 @@ class OffsetStore:
         leader_epoch: int,
         metadata: str | None,
     ) -> None:
-        """Keep for the end of the producer's transaction; raise StoreError where the note is too
+        """Keep for the end of the producer's transaction; raise RequestError where the note is too
         long.
         """
         committed = self._committed(offset, leader_epoch, metadata)
@@ -120,7 +120,7 @@ class OffsetStore:
 
     def _committed(self, offset: int, leader_epoch: int, metadata: str | None) -> CommittedOffset:
         if len((metadata or "").encode()) > _MAX_METADATA_BYTES:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.OFFSET_METADATA_TOO_LARGE,
                 f"the note is longer than {_MAX_METADATA_BYTES} bytes",
             )

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_records
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
-from aioprod.testing.broker.store_error import StoreError
 
 _ANY_AGE = 2**63 - 1
 
 
-class RecordsRefusedError(StoreError):
+class RecordsRefusedError(RequestError):
     """A batch with records that the topic does not take (KIP-467).
 
     Attributes:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anyio.from_thread import BlockingPortal
+
 from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.protocol.message import Message
-from aioprod.testing.broker.control import Action
-from aioprod.testing.broker.count import Count
+from aioprod.testing.broker.actions import Action
+from aioprod.testing.broker.request_log import Count
 
 
 class Rule:
@@ -91,6 +93,31 @@ class Rule:
             self._left -= 1
         self._used.add()
         return self.actions
+
+
+class ThreadedRule:
+    """The calls of a :class:`Rule`, for any thread but that of the broker's event loop."""
+
+    def __init__(self, rule: Rule, portal: BlockingPortal) -> None:
+        self._rule = rule
+        self._portal = portal
+
+    @property
+    def used(self) -> int:
+        """See :attr:`Rule.used`."""
+        return self._rule.used
+
+    def cancel(self) -> None:
+        """See :meth:`Rule.cancel`."""
+        self._portal.call(self._rule.cancel)
+
+    def release(self) -> None:
+        """See :meth:`Rule.release`."""
+        self._portal.call(self._rule.release)
+
+    def wait(self, count: int = 1, timeout_seconds: float = 10.0) -> None:
+        """See :meth:`Rule.wait`."""
+        self._portal.call(self._rule.wait, count, timeout_seconds)
 
 
 class RuleBook:

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from aioprod.config.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
 from aioprod.errors import AuthenticationError, ConfigError, ProtocolError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header
@@ -17,10 +18,8 @@ from aioprod.protocol.sasl.mechanism import ServerMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
-from aioprod.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
-from aioprod.testing.broker.answer import Answer
+from aioprod.testing.broker.actions import Answer, DropConnection
 from aioprod.testing.broker.connection import Connection, Service
-from aioprod.testing.broker.control import DropConnection
 
 _SALT_BYTES = 16
 

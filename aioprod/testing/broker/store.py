@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.testing.broker.cluster import Cluster
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions
 from aioprod.testing.broker.groups.coordinator import GroupCoordinator
 from aioprod.testing.broker.groups.settings import GroupSettings
@@ -21,15 +22,13 @@ from aioprod.testing.broker.lag_watch import LagWatch
 from aioprod.testing.broker.log import MemoryUse, stamp_log_append_time
 from aioprod.testing.broker.markers import build_marker
 from aioprod.testing.broker.offsets import OffsetStore
-from aioprod.testing.broker.partition import Partition as Partition  # handlers take it from here
+from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import SequenceError
 from aioprod.testing.broker.quotas.limits import Limits
 from aioprod.testing.broker.settings.configs import Configs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
-from aioprod.testing.broker.store_error import (
-    StoreError as StoreError,
-)  # handlers take it from here
-from aioprod.testing.broker.transactions import Identity, TransactionCoordinator
+from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
+from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -38,9 +37,9 @@ MAX_PARTITIONS = 10_000
 
 
 def check_topic_name(name: str) -> None:
-    """Raise StoreError (INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    """Raise RequestError (INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             (
                 f"topic name {name!r}: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither "
@@ -155,13 +154,13 @@ class Store:
     def check_new_topic(
         self, name: str, num_partitions: int, configs: Mapping[str, str | None]
     ) -> TopicConfig:
-        """Raise StoreError unless such a topic could be created now."""
+        """Raise RequestError unless such a topic could be created now."""
         check_topic_name(name)
         if name in self.topics:
-            raise StoreError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         config = self.configs.parse_topic(configs)
         if not 0 < num_partitions <= MAX_PARTITIONS:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"{num_partitions} partitions: must be 1 to {MAX_PARTITIONS}",
             )
@@ -170,7 +169,7 @@ class Store:
     def choose_replicas(
         self, num_partitions: int, replication_factor: int | None
     ) -> list[tuple[int, ...]]:
-        """Choose the nodes of each new partition; raise StoreError where there are too few
+        """Choose the nodes of each new partition; raise RequestError where there are too few
         nodes.
         """
         factor = (
@@ -178,14 +177,14 @@ class Store:
         )
         count = len(self.cluster.node_ids)
         if not 1 <= factor <= count:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {factor}: must be 1 to {count}, the number of brokers",
             )
         return self.cluster.spread(num_partitions, factor)
 
     def check_assignment(self, assignment: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """Return a manual assignment; raise StoreError unless each partition has as many nodes as
+        """Return a manual assignment; raise RequestError unless each partition has as many nodes as
         the others, all known and different.
         """
         known = self.cluster.node_ids
@@ -196,7 +195,7 @@ class Store:
                 or len(set(replicas)) != len(replicas)
                 or not set(replicas) <= set(known)
             ):
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     (
                         f"replicas {list(replicas)}: must be different brokers of {list(known)}, "
@@ -213,7 +212,7 @@ class Store:
         replication_factor: int | None = None,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic; raise StoreError where the name, a number or a setting is not allowed.
+        """Create a topic; raise RequestError where the name, a number or a setting is not allowed.
 
         ``assignment`` gives each partition's nodes, the preferred leader first, instead of both
         numbers.
@@ -242,7 +241,7 @@ class Store:
         self.adapt_all(added)
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
-        """Replace a topic's own settings; raise StoreError (INVALID_CONFIG) where one is not
+        """Replace a topic's own settings; raise RequestError (INVALID_CONFIG) where one is not
         allowed.
         """
         config = self.configs.parse_topic(configs)
@@ -296,18 +295,18 @@ class Store:
         self._fetch_sessions.pop(node_id, None)
 
     def get_topic(self, name: str) -> Topic:
-        """Return a topic; raise StoreError where there is none of that name."""
+        """Return a topic; raise RequestError where there is none of that name."""
         topic = self.topics.get(name)
         if topic is None:
-            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
     def get_partition(self, topic: str, index: int) -> Partition:
-        """Return a partition; raise StoreError where there is none such."""
+        """Return a partition; raise RequestError where there is none such."""
         found = self.get_topic(topic)
         partition = found.partition(index)
         if partition is None:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {index}",
             )
@@ -372,8 +371,8 @@ class Store:
         place.
 
         Raises:
-            StoreError: the sequence is wrong, a transaction is open and the batch is outside it, or
-                the memory limit is reached.
+            RequestError: the sequence is wrong, a transaction is open and the batch is outside it,
+                or the memory limit is reached.
         """
         if header.producer_id >= 0:
             known = partition.producers.find_duplicate(
@@ -393,9 +392,9 @@ class Store:
                     begins_at_zero=begins_at_zero,
                 )
             except SequenceError as error:
-                raise StoreError(error.code, str(error)) from None
+                raise RequestError(error.code, str(error)) from None
             if not header.is_transactional and partition.transactions.is_open(header.producer_id):
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.INVALID_TXN_STATE,
                     (
                         f"producer {header.producer_id} has a transaction here, and the batch is "
@@ -403,7 +402,7 @@ class Store:
                     ),
                 )
         if self.memory.size + len(batch) > self.max_memory_bytes:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.POLICY_VIOLATION,
                 (
                     "the embedded broker is full: it keeps everything in memory, and "
@@ -427,7 +426,9 @@ class Store:
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
-    def _write_marker(self, place: TopicPartition, identity: Identity, commit: bool) -> None:
+    def _write_marker(
+        self, place: TopicPartition, identity: ProducerIdAndEpoch, commit: bool
+    ) -> None:
         topic = self.topics.get(place.topic)
         partition = topic.partition(place.partition) if topic is not None else None
         if partition is not None:

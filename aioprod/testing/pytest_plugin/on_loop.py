@@ -82,7 +82,7 @@ _THINGS: tuple[Callable[..., Any], ...] = (
 
 def for_any_client(settings: dict[str, Any]) -> dict[str, Any]:
     """Those settings that are not a producer's alone."""
-    from aioprod.config import ClientConfig
+    from aioprod.config.client import ClientConfig
 
     known = {field.name for field in fields(ClientConfig)}
     return {name: value for name, value in settings.items() if name in known}

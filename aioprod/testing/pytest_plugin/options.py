@@ -79,8 +79,8 @@ def topic_settings(config: pytest.Config) -> dict[str, Any]:
 
 def client_settings(config: pytest.Config) -> dict[str, Any]:
     """The arguments of ``Producer`` that the ini file sets."""
+    from aioprod.config.producer import producer_arguments
     from aioprod.errors import ConfigError
-    from aioprod.properties import producer_arguments
 
     lines: list[str] = config.getini("kafka_client_settings")
     settings: dict[str, str] = {}

@@ -19,7 +19,7 @@ class TopicConsumer(Consumer):
         bootstrap_servers: ``"host:port,..."``.
         topic: which topic.
         timeout_ms: how long :meth:`getone` and ``async for`` wait for a record before they raise.
-        settings: of :class:`aioprod.consumer_config.ConsumerConfig`, such as
+        settings: of :class:`aioprod.config.consumer.ConsumerConfig`, such as
             ``isolation_level="read_committed"``.
     """
 

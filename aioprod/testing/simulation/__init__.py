@@ -1,8 +1,8 @@
-"""Deterministic simulation: the unchanged client and broker on an event loop with virtual time and
-a seeded network in memory.
+"""Deterministic simulation: unchanged asyncio programs on an event loop with virtual time and a
+simulated network.
 
-``run(main(), seed)`` runs any asyncio program so; ``SimulatedLoop`` is its loop, and
-``loop.network`` fails on demand.
+``run(main(), seed)`` runs a program. ``SimulatedLoop`` is the event loop; its ``network`` has
+methods that inject faults.
 """
 
 from __future__ import annotations

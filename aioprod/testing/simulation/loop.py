@@ -1,11 +1,10 @@
-"""An event loop whose time is virtual: it costs nothing to wait, and the same seed gives the same
+"""An event loop with virtual time: waiting takes no real time, and the same seed gives the same
 run, step by step.
 
-What makes it so: the clock moves only when nothing is ready (and by a microsecond with each step),
-    timers of the same moment fire in the order in
-which they were made, tasks and futures hash by number and not by address, so that sets of them have
-one order, and there is nothing outside: no sockets, threads, processes or signals, but a network in
-memory.
+The clock advances when nothing is ready, and by a microsecond with each step. Timers of the same
+time fire in the order in which they were created. Tasks and futures hash by number, not by
+address, so sets of them have a fixed order. Sockets, threads, processes and signals are not
+supported; a simulated network is.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from contextvars import Context
 from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn, TypeVar
 
-from aioprod.testing.simulation.ambient import Ambient
 from aioprod.testing.simulation.network import Network
 from aioprod.testing.simulation.server import SimulatedServer
+from aioprod.testing.simulation.standard_library import SimulatedStandardLibrary
 from aioprod.testing.simulation.trace import SimulationError, Trace
 
 T = TypeVar("T")
 
 _START_SECONDS = 1_000.0
-# in 2033: a broker refuses timestamps of the future, such as a compiled program could take
-_START_OF_WALL_CLOCK_SECONDS = 2_000_000_000.0
-# a clock that stood still would never let a loop end that waits for the tiniest rest of a time
+# In 2033: compiled code reads the real clock, and brokers reject timestamps of the future.
+_WALL_CLOCK_START_SECONDS = 2_000_000_000.0
+# If the clock stood still during steps, code that polls the clock would never end.
 _STEP_SECONDS = 1e-6
-_MANY_TIMERS = 200
-_GRACE_SECONDS = 60.0  # for cleaning up behind a time limit
-_MOST_STEPS_WITHOUT_WAITING = 1_000_000
+_MAX_CANCELLED_TIMERS = 200
+_CLEANUP_SECONDS = 60.0  # after the time limit
+_MAX_STEPS_WITHOUT_WAITING = 1_000_000
 
 
-class _NumberedFuture(asyncio.Future[Any]):
-    """Hashes by a number given at the first use in a set or dict."""
+class _OrderedFuture(asyncio.Future[Any]):
+    """Hashes by a number that is assigned at the first use in a set or dict."""
 
     def __hash__(self) -> int:
         return _number(self)
@@ -45,7 +44,7 @@ class _NumberedFuture(asyncio.Future[Any]):
     __eq__ = object.__eq__
 
 
-class _NumberedTask(asyncio.Task[T]):
+class _OrderedTask(asyncio.Task[T]):
     def __hash__(self) -> int:
         return _number(self)
 
@@ -60,23 +59,22 @@ def _number(future: Any) -> int:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An asyncio event loop with virtual time and a network in memory.
+    """An asyncio event loop with virtual time and a simulated network.
 
-    While it runs the modules ``time``, ``random``, ``uuid`` and ``secrets`` give virtual time and
-    seeded chance as well: see ``ambient.py``.
+    While the loop runs, the modules ``time``, ``random``, ``uuid`` and ``secrets`` use virtual time
+    and the seed as well: see ``standard_library.py``.
 
     Args:
-        seed: decides all that is left to chance: latencies, how streams are cut into pieces, and
-            what :meth:`random` gives.
-        hostile: take the tasks that are ready in a random order. Nothing promises an order between
-            tasks, but asyncio keeps one.
-        time_limit_seconds: raise SimulationError out of the run when so much virtual time has
-            passed.
-        keep_trace: keep a line of text for each thing that happens, in ``trace.lines``.
+        seed: determines all random choices: latencies, how streams are split into pieces, and
+            the generators that :meth:`random` returns.
+        hostile: run ready tasks in random order. asyncio runs them in order, but does not
+            guarantee it.
+        time_limit_seconds: raise SimulationError when this much virtual time has passed.
+        keep_trace: keep a line of text for each event, in ``trace.lines``.
 
     Attributes:
-        network: connects what runs in the loop, and fails on demand.
-        steps: how many callbacks and steps of tasks were taken.
+        network: connects what runs in the loop, and injects faults.
+        steps: the number of callbacks and task steps so far.
     """
 
     def __init__(
@@ -91,9 +89,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.seed = seed
         self.trace = Trace(keep_lines=keep_trace)
         self.steps = 0
-        self._steps_limit = _MOST_STEPS_WITHOUT_WAITING
+        self._steps_limit = _MAX_STEPS_WITHOUT_WAITING
         self._now = _START_SECONDS
-        self._wall_offset = _START_OF_WALL_CLOCK_SECONDS - _START_SECONDS
+        self._wall_offset = _WALL_CLOCK_START_SECONDS - _START_SECONDS
         self._limit = None if time_limit_seconds is None else self._now + time_limit_seconds
         self._ready: Any  # of BaseEventLoop: handles, oldest first
         self._timers: list[tuple[float, int, TimerHandle]] = []
@@ -102,82 +100,77 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._numbers = 0
         self._tasks_made = 0
         self._shuffle = self.random("schedule").shuffle if hostile else None
-        self._ambient = Ambient(self.time, self.wall_clock, self.random("ambient"))
+        self._standard_library = SimulatedStandardLibrary(
+            self.time, self.wall_clock, self.random("ambient")
+        )
         self.network = Network(self, self.random("network"), self.trace)
 
-    # -- time and chance ---------------------------------------------------------------------------
+    # -- time and random numbers -------------------------------------------------------------------
 
     def time(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual time in seconds."""
         return self._now
 
     def wall_clock(self) -> float:
-        """Virtual seconds since 1970, for whoever takes a clock, such as
+        """Return the virtual time in seconds since 1970, as for
         ``Producer(clock=loop.wall_clock)``.
         """
         return self._now + self._wall_offset
 
     def jump(self, seconds: float) -> None:
-        """Let so much time pass at once, as for a machine that was suspended: all timers of that
-        time are late.
+        """Advance the clock at once, as when a machine was suspended: all timers of that time are
+        late.
         """
         self._now += seconds
         self.note(f"time jumps by {seconds} s")
 
     def jump_wall_clock(self, seconds: float) -> None:
-        """Set the wall clock forward, or back where negative; the loop's own time goes on as
-        before.
-        """
+        """Set the wall clock forward, or back if negative; the loop's time does not change."""
         self._wall_offset += seconds
         self.note(f"the wall clock jumps by {seconds} s")
 
     def random(self, name: str) -> random.Random:
-        """A source of chance that depends on the seed and on ``name`` only: what others draw does
-        not change it.
-        """
+        """Return a random number generator that depends only on the seed and on ``name``."""
         return random.Random(f"{self.seed} {name}")
 
     def note(self, text: str) -> None:
-        """Add a line to the trace: it tells in which order things happened, and counts for the
-        digest.
-        """
+        """Add an event to the trace and so to the digest."""
         self.trace.note(self._now, text)
 
     def digest(self) -> str:
-        """A sum over everything that has happened: equal for two runs of the same seed."""
+        """Return the digest of all events so far: equal for two runs of the same seed."""
         return f"{self.trace.digest()}-{self.steps}"
 
     # -- running -----------------------------------------------------------------------------------
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run ``main`` to its end, cancel what tasks are left, close the loop and return the
-        result; for once.
+        """Run ``main``, cancel the remaining tasks, close the loop and return the result. Can be
+        called once.
 
         Raises:
-            SimulationError: nothing will ever happen any more and ``main`` is not at its end,
-                something spins without ever waiting, or the time
-            limit has passed.
+            SimulationError: if all tasks wait forever, a task spins without waiting, or the time
+                limit has passed.
         """
         with asyncio.Runner(loop_factory=lambda: self) as runner:
             return runner.run(main)
 
     def run_forever(self) -> None:
         """Run until ``stop`` is called."""
-        with self._ambient:
+        with self._standard_library:
             super().run_forever()
 
     def _run_once(self) -> None:
         ready = self._ready
         if not ready and not self._stopping:  # type: ignore[attr-defined]
-            self._let_time_pass()
+            self._advance_clock()
         elif self.steps > self._steps_limit:
-            self._steps_limit = self.steps + _MOST_STEPS_WITHOUT_WAITING
+            self._steps_limit = self.steps + _MAX_STEPS_WITHOUT_WAITING
             raise SimulationError(
-                f"all these steps without ever waiting (seed {self.seed}): something spins "
-                f"among\n{self.describe_tasks()}"
+                f"{_MAX_STEPS_WITHOUT_WAITING} steps without waiting (seed {self.seed}); one of "
+                f"these tasks spins:\n{self.describe_tasks()}"
             )
         if self._timers and self._timers[0][0] <= self._now:
-            self._take_due_timers()
+            self._run_due_timers()
         if self._shuffle is not None:
             self._shuffle_tasks()
         for _ in range(len(ready)):
@@ -187,26 +180,25 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self.steps += 1
                 handle._run()
 
-    def _let_time_pass(self) -> None:
+    def _advance_clock(self) -> None:
         timers = self._timers
         while timers and timers[0][2].cancelled():
             heappop(timers)
             self._timers_cancelled -= 1
         if not timers:
             raise SimulationError(
-                f"nothing will happen any more (seed {self.seed}), and these wait:\n"
-                f"{self.describe_tasks()}"
+                f"deadlock (seed {self.seed}); these tasks wait forever:\n{self.describe_tasks()}"
             )
         self._now = max(self._now, timers[0][0])
-        self._steps_limit = self.steps + _MOST_STEPS_WITHOUT_WAITING
+        self._steps_limit = self.steps + _MAX_STEPS_WITHOUT_WAITING
         if self._limit is not None and self._now > self._limit:
-            self._limit = self._now + _GRACE_SECONDS
+            self._limit = self._now + _CLEANUP_SECONDS
             raise SimulationError(
-                f"the time limit has passed (seed {self.seed}), and these run:\n"
+                f"the time limit has passed (seed {self.seed}); these tasks are still running:\n"
                 f"{self.describe_tasks()}"
             )
 
-    def _take_due_timers(self) -> None:
+    def _run_due_timers(self) -> None:
         timers, now, ready = self._timers, self._now, self._ready
         while timers and timers[0][0] <= now:
             handle = heappop(timers)[2]
@@ -217,8 +209,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 ready.append(handle)
 
     def _shuffle_tasks(self) -> None:
-        """Mix the steps of tasks among their places; other callbacks keep theirs, since call_soon
-        promises their order.
+        """Shuffle the ready tasks; other callbacks keep their places, as call_soon guarantees
+        their order.
         """
         ready = self._ready
         places = [index for index, handle in enumerate(ready) if _is_step(handle)]
@@ -230,16 +222,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 ready[index] = handle
 
     def describe_tasks(self) -> str:
-        """Where each task stands that is not at its end, a line each."""
+        """Return where each unfinished task waits, one line each."""
         tasks = sorted(asyncio.all_tasks(self), key=hash)
-        return "\n".join(f"  {task.get_name()} {_place(task)}" for task in tasks)
+        return "\n".join(f"  {task.get_name()} {_location(task)}" for task in tasks)
 
-    # -- what asyncio asks of a loop ---------------------------------------------------------------
+    # -- overrides of asyncio ----------------------------------------------------------------------
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
-        """As in asyncio: in the order of the calls."""
+        """Schedule a callback, as in asyncio."""
         self._check_closed()  # type: ignore[attr-defined]
         handle = Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -248,10 +240,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
-        """As ``call_soon``; raises SimulationError in another thread."""
+        """Schedule a callback.
+
+        Raises:
+            SimulationError: if called in another thread.
+        """
         if self._thread_id not in (None, threading.get_ident()):  # type: ignore[attr-defined]
             raise SimulationError(
-                "a thread calls into the simulation: when it does so is beyond control"
+                "another thread calls into the simulation; the time of its calls is not "
+                "deterministic"
             )
         return self.call_soon(callback, *args, context=context)
 
@@ -262,7 +259,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> TimerHandle:
-        """As in asyncio, in virtual time."""
+        """Schedule a callback in virtual time."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
@@ -272,7 +269,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> TimerHandle:
-        """As in asyncio, in virtual time; those of the same moment in the order of the calls."""
+        """Schedule a callback in virtual time; those of the same time run in the order of the
+        calls.
+        """
         self._check_closed()  # type: ignore[attr-defined]
         handle = TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # type: ignore[attr-defined]
@@ -284,7 +283,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not handle._scheduled:  # type: ignore[attr-defined]
             return
         self._timers_cancelled += 1
-        if self._timers_cancelled > _MANY_TIMERS and self._timers_cancelled * 2 > len(self._timers):
+        cancelled = self._timers_cancelled
+        if cancelled > _MAX_CANCELLED_TIMERS and cancelled * 2 > len(self._timers):
             self._timers = [
                 entry
                 for entry in self._timers
@@ -294,21 +294,21 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._timers_cancelled = 0
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future whose place in a set is the same in each run."""
-        return _NumberedFuture(loop=self)
+        """Return a future whose place in a set is the same in each run."""
+        return _OrderedFuture(loop=self)
 
     def create_task(self, coro: Any, **settings: Any) -> asyncio.Task[Any]:
-        """A task whose place in a set, and whose name, are the same in each run."""
+        """Return a task whose name and place in a set are the same in each run."""
         self._tasks_made += 1
         if settings.get("name") is None:
             settings["name"] = f"Task-{self._tasks_made}"
         if self.get_task_factory() is not None:
             return super().create_task(coro, **settings)
         self._check_closed()  # type: ignore[attr-defined]
-        return _NumberedTask(coro, loop=self, **settings)
+        return _OrderedTask(coro, loop=self, **settings)
 
     def next_number(self) -> int:
-        """The hash of the next task or future that needs one."""
+        """Return the next hash of a task or future."""
         self._numbers += 1
         return self._numbers
 
@@ -316,7 +316,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def close(self) -> None:
-        """Forget what has not happened yet."""
+        """Close the loop; drop all timers and connections."""
         super().close()
         self._timers.clear()
         self.network.close()
@@ -333,7 +333,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         server_hostname: Any = None,
         **_: Any,
     ) -> tuple[asyncio.BaseTransport, Any]:
-        """Connect within the simulated network. Raises OSError as a real loop does."""
+        """Connect within the simulated network.
+
+        Raises:
+            OSError: the same errors as in a real loop.
+        """
         return await self.network.connect(
             protocol_factory, host, port, tls=ssl, server_hostname=server_hostname
         )
@@ -348,33 +352,37 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         start_serving: bool = True,
         **_: Any,
     ) -> SimulatedServer:
-        """Listen in the simulated network. Raises OSError where somebody has that port."""
+        """Create a server in the simulated network.
+
+        Raises:
+            OSError: if the port is in use.
+        """
         return self.network.listen(
             protocol_factory, host, port, tls=ssl, start_serving=start_serving
         )
 
     async def getaddrinfo(self, host: Any, port: Any, **settings: Any) -> Any:
-        """Look up a name in the simulated network."""
-        return self.network.look_up(host, port)
+        """Resolve a host name in the simulated network."""
+        return self.network.resolve(host, port)
 
     async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> Any:
-        """The name is the address."""
+        """Return the address itself: names and addresses are the same."""
         return str(sockaddr[0]), str(sockaddr[1])
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Raises SimulationError: when a thread is at its end is beyond control."""
+        """Raise SimulationError: the time at which a thread finishes is not deterministic."""
         raise SimulationError(
-            f"{func!r} was to run in a thread, which the simulation does not have"
+            f"{func!r} can't run in a thread: the simulation does not support threads"
         )
 
 
-def _outside(name: str) -> Callable[..., NoReturn]:
+def _unsupported(name: str) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise SimulationError(
-            f"loop.{name} reaches outside of the simulation, which has a network in memory "
-            "and nothing else"
+            f"loop.{name} is not supported: the simulation has no files, sockets, processes or "
+            "signals"
         )
 
     return refuse
@@ -407,14 +415,14 @@ for _name in (
     "remove_signal_handler",
     "set_default_executor",
 ):
-    setattr(SimulatedLoop, _name, _outside(_name))
+    setattr(SimulatedLoop, _name, _unsupported(_name))
 
 
 def _is_step(handle: Any) -> bool:
     return isinstance(getattr(handle._callback, "__self__", None), asyncio.Task)
 
 
-def _place(task: asyncio.Task[Any]) -> str:
+def _location(task: asyncio.Task[Any]) -> str:
     frames = task.get_stack(limit=1)
     where = f"at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""
     return f"{getattr(task.get_coro(), '__qualname__', '')} {where}"
@@ -427,7 +435,7 @@ def run(
     hostile: bool = False,
     time_limit_seconds: float | None = None,
 ) -> T:
-    """Run ``main`` in a :class:`SimulatedLoop`, as ``asyncio.run`` does in a real one, and return
-    its result.
+    """Run ``main`` in a :class:`SimulatedLoop` and return its result, as ``asyncio.run`` does in a
+    real loop.
     """
     return SimulatedLoop(seed, hostile=hostile, time_limit_seconds=time_limit_seconds).run(main)

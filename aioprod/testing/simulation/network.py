@@ -1,78 +1,76 @@
-"""The network of a simulation: who listens where, how long bytes are on their way, and what goes
-wrong.
-"""
+"""The simulated network: connections, latency, and faults to inject."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import socket
 import ssl
-from asyncio import sslproto
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from random import Random
 from typing import Any, cast
 
-from aioprod.testing.simulation.network_faults import Effect, NetworkFault, Place, names_place
-from aioprod.testing.simulation.pipes import Conditions, Link, Names, Surroundings
+from aioprod.testing.simulation.addresses import Addresses
+from aioprod.testing.simulation.network_faults import (
+    ActiveFaults,
+    Effect,
+    NetworkFault,
+    Place,
+    matches,
+)
+from aioprod.testing.simulation.pipes import Conditions, Link, Names, NetworkState
 from aioprod.testing.simulation.server import SimulatedServer
 from aioprod.testing.simulation.trace import SimulationError, Trace
-from aioprod.testing.simulation.transports import SimulatedTransport
+from aioprod.testing.simulation.transports import SimulatedTransport, make_tls_protocol
 
-_FIRST_PORT = 20_000
 _FIRST_CLIENT_PORT = 40_000
-_HIGHEST_PORT = 65_535
-_CONNECT_LIMIT_SECONDS = 127.0  # six repetitions of a SYN, as Linux has it
-_REPEAT_SECONDS = 0.3  # at most, until TCP finds out that the way is free again
-_ANY_HOST = {None: "", "": "", "0.0.0.0": "", "::": ""}
+_CONNECT_TIMEOUT_SECONDS = 127.0  # six retransmissions of a SYN, as in Linux
+_MAX_RETRANSMIT_SECONDS = 0.3
 
 _host: ContextVar[str] = ContextVar("simulated_host", default="client")
 
 
 class Network:
-    """Connects what runs in a :class:`SimulatedLoop`, and fails on demand.
+    """Connects what runs in a :class:`SimulatedLoop`, and injects faults.
 
-    Each end of a connection has two names, and faults take either: its address
-    (``127.0.0.1:20000``, as in ``cluster.address(1)``), and the host in whose :meth:`host` block it
-    was made (``client`` where there was none). A fault holds until its ``heal()``, or for a
-    ``with`` block.
+    Faults name an end of a connection by its address (``127.0.0.1:20000``, as in
+    ``cluster.address(1)``), or by the host that was set by :meth:`host` when the end was created
+    (``client`` by default). A fault is active until its ``heal()``, or until the end of a ``with``
+    block.
 
     Attributes:
-        split_probability: of each write, to arrive in pieces.
+        split_probability: the probability that a write arrives in several pieces.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, random: Random, trace: Trace) -> None:
         self._loop = loop
         self._random = random
         self._trace = trace
-        self._around = Surroundings(loop, random, trace, 0.1)
+        self._state = NetworkState(loop, random, trace, 0.1)
         self._normal = Conditions((0.0002, 0.002))
-        self._servers: dict[tuple[str, int], SimulatedServer] = {}
+        self._addresses = Addresses()
         self._server_names: dict[str, Names] = {}
-        self._hosts: dict[str, None] = {}
         self._links: list[Link] = []
         self._links_made = 0
-        self._ports_given = 0
-        self._faults: list[NetworkFault] = []
-        self._changed: list[asyncio.Future[None]] = []
+        self._faults = ActiveFaults()
+        self._waiters: list[asyncio.Future[None]] = []  # for changed conditions
 
-    # -- how it is when nothing is wrong -----------------------------------------------------------
+    # -- without faults ----------------------------------------------------------------------------
 
     @property
     def split_probability(self) -> float:
-        """Of each write, to arrive in several pieces; 0.1 at first."""
-        return self._around.split_probability
+        """The probability that a write arrives in several pieces; 0.1 by default."""
+        return self._state.split_probability
 
     @split_probability.setter
     def split_probability(self, value: float) -> None:
-        self._around.split_probability = value
+        self._state.split_probability = value
 
     @property
     def latency_seconds(self) -> tuple[float, float]:
-        """Between which limits the time lies that bytes are on their way; 0.2 and 2 ms at first."""
+        """The minimum and maximum latency; 0.2 to 2 ms by default."""
         return self._normal.latency
 
     @latency_seconds.setter
@@ -82,24 +80,21 @@ class Network:
 
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
-        """Name the machine on which runs what is made in this block, with its connections and the
-        tasks that it starts.
-        """
+        """Name the host of the connections, servers and tasks that are created in this block."""
         token = _host.set(name)
         try:
             yield
         finally:
             _host.reset(token)
 
-    # -- what goes wrong ---------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def cut(self, one: Place = None, other: Place = None) -> int:
-        """Break all connections between two places now, and return how many these were.
+        """Reset all connections between two places now, and return their number.
 
-        Both ends get a reset. Of the bytes that are on their way some still arrive: none, all, or
-        some of the first.
+        Of the packets in flight, none, all or the first few are still delivered.
         """
-        links = [link for link in self._links if _joins(link, one, other)]
+        links = [link for link in self._links if _connects(link, one, other)]
         for link in links:
             link.cut()
         self._note(f"cut {one} {other}: {len(links)} connections")
@@ -113,12 +108,12 @@ class Network:
         times: int = 1,
         delivered: float | None = None,
     ) -> NetworkFault:
-        """Break the next ``times`` connections on which the sender sends something to the receiver,
-        in the midst of it.
+        """Break the next ``times`` connections in the middle of a write from sender to receiver.
 
-        With ``delivered=0`` from a broker its answer is lost: the request was applied, and the
-        client does not know. 1 delivers everything before the connection breaks; None leaves the
-        share to chance.
+        Args:
+            delivered: the share of the written bytes that is delivered first; random if None. From
+                a broker, ``delivered=0`` loses a response: the broker has handled the request, but
+                the client does not know.
         """
         share = self._random.random if delivered is None else lambda: delivered
         return self._add(
@@ -133,26 +128,25 @@ class Network:
     def partition(
         self, sender: Place, receiver: Place = None, *, one_way: bool = False
     ) -> NetworkFault:
-        """Let nothing through between two places, connections made now included, and nobody knows:
-        nothing is refused or reset.
+        """Block all traffic between two places silently: nothing is refused or reset.
 
-        Afterwards TCP repeats what it could not deliver, so that it all arrives, late. With
-        ``one_way`` bytes from ``receiver`` to ``sender`` still do, but no new connection is made.
+        When the fault ends, TCP retransmits the data, so it arrives late. With ``one_way`` bytes
+        from ``receiver`` to ``sender`` still arrive, but new connections can't be made.
         """
         return self._add("partition", Effect(blocked=True), sender, receiver, both_ways=not one_way)
 
     def black_hole(self, place: Place = None) -> NetworkFault:
-        """Let nothing through to a place or from it: a partition of it from all others."""
+        """Block all traffic to and from a place silently."""
         return self._add("black hole", Effect(blocked=True), place, None, both_ways=True)
 
     def vanish(self, place: Place) -> NetworkFault:
-        """Switch a machine off: as a black hole, and when it is back it knows nothing of the
-        connections of before, and resets them.
+        """Switch a machine off: block its traffic silently. When the fault ends, reset its
+        connections, which it no longer knows.
         """
         return self._add("vanish", Effect(blocked=True, resets=True), place, None, both_ways=True)
 
     def refuse(self, receiver: Place = None, sender: Place = None) -> NetworkFault:
-        """Refuse new connections to a place; those that there are go on."""
+        """Refuse new connections to a place; open connections are not affected."""
         return self._add("refuse", Effect(refuses=True), sender, receiver, both_ways=False)
 
     def slow(
@@ -163,8 +157,10 @@ class Network:
         *,
         one_way: bool = False,
     ) -> NetworkFault:
-        """Let only so much through, in each direction of each connection: senders find that their
-        buffers are full.
+        """Limit the bandwidth of each direction of each connection, so that senders' buffers fill.
+
+        Raises:
+            ValueError: if ``bytes_per_second`` is not greater than 0.
         """
         if bytes_per_second <= 0:
             raise ValueError(f"bytes_per_second={bytes_per_second}: must be greater than 0")
@@ -185,8 +181,10 @@ class Network:
         *,
         one_way: bool = False,
     ) -> NetworkFault:
-        """Have bytes be on their way for ``low`` to ``high`` seconds instead of
-        :attr:`latency_seconds`.
+        """Set the latency to ``low`` to ``high`` seconds instead of :attr:`latency_seconds`.
+
+        Raises:
+            ValueError: if a limit is negative or ``low`` is greater than ``high``.
         """
         if not 0 <= low <= high:
             raise ValueError(f"delay({low}, {high}): must be 0 <= low <= high")
@@ -199,7 +197,7 @@ class Network:
         )
 
     def heal(self) -> None:
-        """End all that is wrong."""
+        """End all faults."""
         for fault in list(self._faults):
             fault.heal()
 
@@ -216,7 +214,7 @@ class Network:
         fault = NetworkFault(
             effect, sender, receiver, both_ways=both_ways, times=times, on_heal=self._heal
         )
-        self._faults.append(fault)
+        self._faults.add(fault)
         self._note(f"{kind} {sender} {receiver}")
         self._conditions_changed()
         return fault
@@ -228,42 +226,29 @@ class Network:
         self._note("healed")
         if fault.effect.resets:
             for link in self._links:
-                if fault.hits(*link.names):
+                if fault.affects(*link.names):
                     link.cut({0: 0.0, 1: 0.0})
         self._conditions_changed()
 
     def _conditions_changed(self) -> None:
-        self._around.cut_share = (
-            self._cut_share if any(fault.effect.cut_share for fault in self._faults) else None
-        )
+        self._state.cut_share = self._faults.cut_share if self._faults.cut_writes else None
         for link in self._links:
             for direction in (0, 1):
                 conditions = self._conditions(link.names[direction], link.names[1 - direction])
-                link.change(direction, conditions, self._random.random() * _REPEAT_SECONDS)
-        changed, self._changed = self._changed, []
-        for waiter in changed:
+                retransmit_seconds = self._random.random() * _MAX_RETRANSMIT_SECONDS
+                link.set_conditions(direction, conditions, retransmit_seconds)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def _conditions(self, sender: Names, receiver: Names) -> Conditions:
-        conditions = self._normal
-        for fault in self._faults:
-            if fault.hits(sender, receiver):
-                conditions = fault.apply(conditions)
-        return conditions
-
-    def _cut_share(self, sender: Names, receiver: Names) -> float | None:
-        for fault in self._faults:
-            if fault.effect.cut_share is not None and fault.hits(sender, receiver):
-                share = fault.effect.cut_share()
-                fault.use()
-                return share
-        return None
+        return self._faults.apply(self._normal, sender, receiver)
 
     def _note(self, text: str) -> None:
         self._trace.note(self._loop.time(), text)
 
-    # -- who listens -------------------------------------------------------------------------------
+    # -- servers -----------------------------------------------------------------------------------
 
     def listen(
         self,
@@ -274,58 +259,32 @@ class Network:
         tls: ssl.SSLContext | None = None,
         start_serving: bool = True,
     ) -> SimulatedServer:
-        """Open a port; 0 or None takes one that nobody had before. Raises OSError where somebody
-        has it.
+        """Create a server. Port 0 or None chooses a port that was never used.
+
+        Raises:
+            OSError: if the port is in use.
         """
-        name = _host_name(host)
-        if not port:
-            port = _FIRST_PORT + self._ports_given
-            self._ports_given += 1
-        if (name, port) in self._servers:
-            raise OSError(
-                errno.EADDRINUSE,
-                f"error while attempting to bind on address {(host, port)}: address already in use",
-            )
+        name, port = self._addresses.reserve(host, port)
         server = SimulatedServer(
-            self._loop, protocol_factory, (name or "0.0.0.0", port), tls, self._closed
+            self._loop,
+            protocol_factory,
+            (name or "0.0.0.0", port),
+            tls,
+            self._addresses.remove,
         )
-        self._servers[name, port] = server
-        self._hosts[name] = None
+        self._addresses.add(name, port, server)
         self._server_names[f"{name}:{port}"] = (f"{name}:{port}", _host.get())
         if start_serving:
-            server.begin()
+            server.listen()
         return server
 
-    def _closed(self, server: SimulatedServer) -> None:
-        host, port = server.address
-        self._servers.pop((_host_name(host), port), None)
-
-    def _server(self, host: str, port: int) -> SimulatedServer | None:
-        server = self._servers.get((host, port)) or self._servers.get(("", port))
-        return server if server is not None and server.is_serving() else None
-
-    def look_up(
+    def resolve(
         self, host: str | None, port: Any
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-        """The addresses behind a name: it stays a name.
+        """Resolve a host name, as :meth:`Addresses.resolve` does."""
+        return self._addresses.resolve(host, port)
 
-        Raises what a real look-up does: socket.gaierror where nothing has ever listened under it,
-        ValueError (such as UnicodeError) for what can't be
-        a name, OverflowError for what can't be a port.
-        """
-        name = _host_name(host)
-        if "\0" in name:
-            raise ValueError("embedded null character")
-        name.encode("idna")
-        if not 0 <= int(port or 0) <= _HIGHEST_PORT:
-            raise OverflowError("getsockaddrarg: port must be 0-65535.")
-        if name not in self._hosts and not _is_address(name):
-            raise socket.gaierror(socket.EAI_NONAME, f"Name or service not known: {host!r}")
-        return [
-            (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (name, int(port or 0)))
-        ]
-
-    # -- connecting --------------------------------------------------------------------------------
+    # -- connections -------------------------------------------------------------------------------
 
     async def connect(
         self,
@@ -336,24 +295,31 @@ class Network:
         tls: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        """Connect to a port. Raises OSError as a socket does."""
+        """Connect to a server.
+
+        Raises:
+            OSError: the same errors as a real connection.
+            SimulationError: if host or port is missing.
+        """
         if host is None or port is None:
             raise SimulationError(
-                "a connection in the simulation needs a host and a port: there are no sockets"
+                "a connection in the simulation needs a host and a port; sockets are not supported"
             )
-        _, _, _, _, (name, number) = self.look_up(host, port)[0]
-        transport = await self._dial(name, number)
+        _, _, _, _, (name, number) = self.resolve(host, port)[0]
+        transport = await self._handshake(name, number)
         try:
             protocol = protocol_factory()
             if tls is None:
                 transport.take_over(protocol)
                 return transport, protocol
-            return await self._encrypt(transport, protocol, tls, server_hostname or host), protocol
+            return await self._start_tls(
+                transport, protocol, tls, server_hostname or host
+            ), protocol
         except BaseException:
             transport.abort()
             raise
 
-    async def _encrypt(
+    async def _start_tls(
         self,
         transport: SimulatedTransport,
         protocol: asyncio.BaseProtocol,
@@ -361,12 +327,12 @@ class Network:
         server_hostname: str,
     ) -> asyncio.BaseTransport:
         ready: asyncio.Future[None] = self._loop.create_future()
-        encrypted = _encrypting(self._loop, protocol, tls, ready, server_hostname)
-        transport.take_over(encrypted)
+        tls_protocol = make_tls_protocol(self._loop, protocol, tls, ready, server_hostname)
+        transport.take_over(tls_protocol)
         await ready
-        return cast("asyncio.BaseTransport", encrypted._app_transport)
+        return cast("asyncio.BaseTransport", tls_protocol._app_transport)
 
-    async def _dial(self, host: str, port: int) -> SimulatedTransport:
+    async def _handshake(self, host: str, port: int) -> SimulatedTransport:
         self._links_made += 1
         client = ("127.0.0.1", _FIRST_CLIENT_PORT + self._links_made)
         address = f"{host}:{port}"
@@ -375,26 +341,26 @@ class Network:
             self._server_names.get(address, (address,)),
         )
         try:
-            async with asyncio.timeout(_CONNECT_LIMIT_SECONDS):
-                await self._travel(*names)
-                server = None if self._refuses(*names) else self._server(host, port)
+            async with asyncio.timeout(_CONNECT_TIMEOUT_SECONDS):
+                await self._wait_for_packet(*names)
+                server = None if self._faults.refuse(*names) else self._addresses.server(host, port)
                 if server is None:
-                    await self._travel(*reversed(names))
+                    await self._wait_for_packet(*reversed(names))
                     raise ConnectionRefusedError(
                         errno.ECONNREFUSED, f"Connect call failed {(host, port)}"
                     )
-                await self._travel(*reversed(names))
+                await self._wait_for_packet(*reversed(names))
         except TimeoutError:
             raise TimeoutError(errno.ETIMEDOUT, f"Connect call failed {(host, port)}") from None
-        return self._join(server, client, (host, port), names)
+        return self._make_link(server, client, (host, port), names)
 
-    async def _travel(self, sender: Names, receiver: Names) -> None:
-        """Wait as long as a packet takes from one end to the other, which may be for ever."""
+    async def _wait_for_packet(self, sender: Names, receiver: Names) -> None:
+        """Wait as long as a packet takes from sender to receiver; forever if it is blocked."""
         while True:
             conditions = self._conditions(sender, receiver)
             if conditions.blocked:
                 waiter: asyncio.Future[None] = self._loop.create_future()
-                self._changed.append(waiter)
+                self._waiters.append(waiter)
                 await waiter
                 continue
             low, high = conditions.latency
@@ -402,48 +368,49 @@ class Network:
             if not self._conditions(sender, receiver).blocked:
                 return
 
-    def _refuses(self, client: Names, server: Names) -> bool:
-        return any(fault.effect.refuses and fault.hits(client, server) for fault in self._faults)
-
-    def _join(
+    def _make_link(
         self,
         server: SimulatedServer,
         client: tuple[str, int],
         address: tuple[str, int],
         names: tuple[Names, Names],
     ) -> SimulatedTransport:
-        """Make a connection, of which the server hears in a moment."""
+        """Make a connection and return the client's end; a SYN announces it to the server."""
         link = Link(
-            self._around,
+            self._state,
             self._links_made,
             names,
             (self._conditions(*names), self._conditions(*reversed(names))),
         )
-        there, back = link.pipes
-        self._links = [known for known in self._links if not known.over]
+        to_server, to_client = link.pipes
+        self._links = [known for known in self._links if not known.closed]
         self._links.append(link)
-        ours = SimulatedTransport(
-            self._loop, there, back, {"peername": address, "sockname": client}
+        client_end = SimulatedTransport(
+            self._loop, to_server, to_client, {"peername": address, "sockname": client}
         )
-        theirs = SimulatedTransport(
-            self._loop, back, there, {"peername": client, "sockname": address}, server.context
+        server_end = SimulatedTransport(
+            self._loop,
+            to_client,
+            to_server,
+            {"peername": client, "sockname": address},
+            server.context,
         )
-        theirs.on_hello = lambda: self._accept(server, theirs)
-        there.greet()
-        return ours
+        server_end.on_connect = lambda: self._accept(server, server_end)
+        to_server.send_syn()
+        return client_end
 
     def _accept(self, server: SimulatedServer, transport: SimulatedTransport) -> None:
         if not server.is_serving():
             transport.refuse()
             return
         server.connections[transport] = None
-        transport.on_lost = lambda: server.disconnected(transport)
+        transport.on_lost = lambda: server.remove(transport)
         try:
             protocol = server.protocol_factory()
             transport.take_over(
                 protocol
                 if server.tls is None
-                else _encrypting(self._loop, protocol, server.tls, None, None)
+                else make_tls_protocol(self._loop, protocol, server.tls, None, None)
             )
         except Exception as error:
             self._loop.call_exception_handler(
@@ -456,49 +423,19 @@ class Network:
 
     @property
     def open_connections(self) -> int:
-        """How many connections there are, of which at least one end is open."""
-        return sum(not link.over for link in self._links)
+        """The number of connections that are open at one end at least."""
+        return sum(not link.closed for link in self._links)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all connections, servers and faults."""
         self._links.clear()
-        self._servers.clear()
+        self._addresses.clear()
         self._faults.clear()
-        self._changed.clear()
+        self._waiters.clear()
 
 
-def _encrypting(
-    loop: asyncio.AbstractEventLoop,
-    protocol: asyncio.BaseProtocol,
-    tls: ssl.SSLContext,
-    ready: asyncio.Future[None] | None,
-    server_hostname: str | None,
-) -> sslproto.SSLProtocol:
-    server_side = server_hostname is None
-    return sslproto.SSLProtocol(
-        loop,
-        protocol,
-        tls,
-        ready,  # type: ignore[arg-type]
-        server_side=server_side,
-        server_hostname=server_hostname,
-    )
-
-
-def _joins(link: Link, one: Place, other: Place) -> bool:
+def _connects(link: Link, one: Place, other: Place) -> bool:
     client, server = link.names
-    return (names_place(one, client) and names_place(other, server)) or (
-        names_place(one, server) and names_place(other, client)
+    return (matches(one, client) and matches(other, server)) or (
+        matches(one, server) and matches(other, client)
     )
-
-
-def _host_name(host: str | None) -> str:
-    return "127.0.0.1" if host == "localhost" else _ANY_HOST.get(host, host or "")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -1,8 +1,8 @@
-"""What may be wrong with a simulated network for a while, and between whom."""
+"""Faults of the simulated network: what a fault does, and which connections it affects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -12,9 +12,10 @@ from aioprod.testing.simulation.pipes import Conditions, Names
 Place = str | Collection[str] | None
 
 
-def names_place(place: Place, names: Names) -> bool:
-    """Tell whether one end of a connection, known by these names, is meant; None means every
-    one.
+def matches(place: Place, names: Names) -> bool:
+    """Tell whether ``place`` includes the end of a connection that has these names.
+
+    None includes all.
     """
     if place is None:
         return True
@@ -23,17 +24,16 @@ def names_place(place: Place, names: Names) -> bool:
 
 @dataclass(slots=True, frozen=True)
 class Effect:
-    """What a fault does to a direction.
+    """What a fault does to one direction of a connection.
 
     Attributes:
-        blocked: nothing gets through, and nothing is lost: it is repeated afterwards.
-        refuses: no new connection is made.
-        latency: seconds, in place of the network's.
-        bytes_per_second: at most; 0 for no limit.
-        resets: connections that there are when it ends are reset then: the machine has forgotten
-            them.
-        cut_share: connections break while bytes are sent; so great a share of these bytes is
-            delivered before.
+        blocked: nothing gets through; when the fault ends, TCP retransmits it.
+        refuses: new connections are refused.
+        latency: minimum and maximum seconds, instead of the network's.
+        bytes_per_second: the bandwidth; 0 for no limit.
+        resets: open connections are reset when the fault ends, as the machine has lost their state.
+        cut_share: if set, writes break their connection; returns the share of the bytes that is
+            delivered first.
     """
 
     blocked: bool = False
@@ -45,9 +45,7 @@ class Effect:
 
 
 class NetworkFault:
-    """Something that is wrong from the moment at which it was made until :meth:`heal`, or for the
-    length of a ``with`` block.
-    """
+    """A fault, active until :meth:`heal` or until the end of a ``with`` block."""
 
     def __init__(
         self,
@@ -63,41 +61,39 @@ class NetworkFault:
         self._sender = sender
         self._receiver = receiver
         self._both_ways = both_ways
-        self._left = times
+        self._uses_left = times
         self._on_heal = on_heal
 
-    def hits(self, sender: Names, receiver: Names) -> bool:
-        """Tell whether it is about bytes from one end to the other."""
-        if names_place(self._sender, sender) and names_place(self._receiver, receiver):
+    def affects(self, sender: Names, receiver: Names) -> bool:
+        """Tell whether the fault affects bytes from one end to the other."""
+        if matches(self._sender, sender) and matches(self._receiver, receiver):
             return True
         return (
-            self._both_ways
-            and names_place(self._sender, receiver)
-            and names_place(self._receiver, sender)
+            self._both_ways and matches(self._sender, receiver) and matches(self._receiver, sender)
         )
 
     def apply(self, conditions: Conditions) -> Conditions:
-        """The conditions of a direction that it hits."""
+        """Return the conditions of an affected direction."""
         effect = self.effect
-        speeds = [
-            speed for speed in (conditions.bytes_per_second, effect.bytes_per_second) if speed
+        limits = [
+            limit for limit in (conditions.bytes_per_second, effect.bytes_per_second) if limit
         ]
         return replace(
             conditions,
             latency=effect.latency or conditions.latency,
-            bytes_per_second=min(speeds, default=0.0),
+            bytes_per_second=min(limits, default=0.0),
             blocked=conditions.blocked or effect.blocked,
         )
 
     def use(self) -> None:
-        """Count one use; after the last it heals."""
-        if self._left is not None:
-            self._left -= 1
-            if self._left <= 0:
+        """Count one use; heal after the last."""
+        if self._uses_left is not None:
+            self._uses_left -= 1
+            if self._uses_left <= 0:
                 self.heal()
 
     def heal(self) -> None:
-        """End it. Once more does nothing."""
+        """End the fault. Further calls do nothing."""
         self._on_heal(self)
 
     def __enter__(self) -> Self:
@@ -107,6 +103,56 @@ class NetworkFault:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.heal()
+
+
+class ActiveFaults:
+    """The active faults of a network."""
+
+    def __init__(self) -> None:
+        self._faults: list[NetworkFault] = []
+
+    def __iter__(self) -> Iterator[NetworkFault]:
+        return iter(self._faults)
+
+    def add(self, fault: NetworkFault) -> None:
+        """Activate a fault."""
+        self._faults.append(fault)
+
+    def remove(self, fault: NetworkFault) -> None:
+        """End a fault."""
+        self._faults.remove(fault)
+
+    def clear(self) -> None:
+        """End all faults."""
+        self._faults.clear()
+
+    def apply(self, normal: Conditions, sender: Names, receiver: Names) -> Conditions:
+        """Return the conditions from one end of a connection to the other."""
+        conditions = normal
+        for fault in self._faults:
+            if fault.affects(sender, receiver):
+                conditions = fault.apply(conditions)
+        return conditions
+
+    def refuse(self, client: Names, server: Names) -> bool:
+        """Tell whether a new connection is refused."""
+        return any(fault.effect.refuses and fault.affects(client, server) for fault in self._faults)
+
+    @property
+    def cut_writes(self) -> bool:
+        """Whether a fault breaks connections while data is written."""
+        return any(fault.effect.cut_share for fault in self._faults)
+
+    def cut_share(self, sender: Names, receiver: Names) -> float | None:
+        """Return the share of a write that is delivered before its connection breaks, or None if it
+        does not break.
+        """
+        for fault in self._faults:
+            if fault.effect.cut_share is not None and fault.affects(sender, receiver):
+                share = fault.effect.cut_share()
+                fault.use()
+                return share
+        return None

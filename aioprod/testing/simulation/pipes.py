@@ -1,6 +1,4 @@
-"""What connections are made of: a pipe each way, which takes its time, cuts bytes into pieces and
-may break.
-"""
+"""Simulated connections: one pipe for each direction, with latency, partial reads and resets."""
 
 from __future__ import annotations
 
@@ -15,31 +13,30 @@ from random import Random
 
 from aioprod.testing.simulation.trace import Trace
 
-# what a connection takes from a sender before the receiver has read it, as the buffers of sockets
-# do
+# Stands for the socket buffers of both ends.
 _WINDOW_BYTES = 256 * 1024
-_MOST_PIECES = 4
-_FRAME_HEAD_BYTES = 8  # where cuts hurt most
-_PIECES_A_SECOND = 20  # of a slow connection
+_MAX_PIECES = 4
+_FRAME_HEADER_BYTES = 8  # splits within a frame's header find the most bugs
+_SLOW_PIECES_PER_SECOND = 20
 
 Names = tuple[str, ...]
 
 
-class Mark(Enum):
-    """What is on its way besides bytes."""
+class ControlPacket(Enum):
+    """What is in flight besides data."""
 
-    HELLO = "hello"
-    END = "end"
-    RESET = "reset"
+    SYN = "syn"
+    FIN = "fin"
+    RST = "rst"
 
 
 @dataclass(slots=True)
 class Conditions:
-    """How one direction of a connection fares at the moment.
+    """The current state of one direction of a connection.
 
     Attributes:
-        latency: least and greatest seconds that a piece is on its way.
-        bytes_per_second: 0 for as fast as it comes.
+        latency: minimum and maximum seconds that a packet takes.
+        bytes_per_second: the bandwidth; 0 for no limit.
         blocked: nothing gets through.
     """
 
@@ -49,13 +46,13 @@ class Conditions:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class NetworkState:
     """What all connections of a network share.
 
     Attributes:
-        split_probability: of each write, to arrive in several pieces.
-        cut_share: where set, asked at each write; a number says that the connection breaks now,
-            after that share of the bytes.
+        split_probability: the probability that a write arrives in several pieces.
+        cut_share: if set, called for each write; a number breaks the connection after that share
+            of the bytes.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -65,12 +62,12 @@ class Surroundings:
     cut_share: Callable[[Names, Names], float | None] | None = field(default=None)
 
 
-class End(ABC):
-    """What a pipe knows of its ends.
+class PipeEnd(ABC):
+    """What a pipe needs to know of its sender and receiver.
 
     Attributes:
-        context: in which what arrives is handled.
-        lost: it takes nothing any more.
+        context: the context in which received data is handled.
+        lost: the end is closed.
     """
 
     context: Context
@@ -78,137 +75,137 @@ class End(ABC):
 
     @property
     @abstractmethod
-    def reads(self) -> bool:
-        """Whether bytes may arrive now."""
+    def accepts_data(self) -> bool:
+        """Whether data may be delivered now."""
 
     @abstractmethod
-    def data_arrived(self, data: bytes) -> None:
-        """Bytes are there."""
+    def data_received(self, data: bytes) -> None:
+        """Handle received data."""
 
     @abstractmethod
-    def mark_arrived(self, mark: Mark) -> None:
-        """The other end has connected or closed, or the connection was reset."""
+    def control_packet_received(self, packet: ControlPacket) -> None:
+        """Handle a new connection, the end of the stream, or a reset."""
 
     @abstractmethod
-    def look(self) -> None:
-        """Something was sent: there is room for more."""
+    def window_updated(self) -> None:
+        """Handle that the pipe has taken data that was waiting on this side."""
 
 
 class Pipe:
-    """One direction of a connection: bytes come out in the order in which they went in.
+    """One direction of a connection. Delivers bytes in the order in which they were sent.
 
     Attributes:
-        conditions: replaced where they change.
-        sender, receiver: its ends.
-        unsent_bytes: what did not fit into the window, and waits on the sender's side.
+        conditions: the current conditions; replaced when they change.
+        sender, receiver: the two ends.
+        unsent_bytes: bytes that wait on the sender's side because the window is full.
     """
 
-    sender: End
-    receiver: End
+    sender: PipeEnd
+    receiver: PipeEnd
 
     def __init__(
-        self, around: Surroundings, link: Link, direction: int, conditions: Conditions
+        self, network: NetworkState, link: Link, direction: int, conditions: Conditions
     ) -> None:
         self.conditions = conditions
         self.unsent_bytes = 0
-        self._around = around
+        self._network = network
         self._link = link
         self._direction = direction
         self._unsent: deque[bytes] = deque()
-        self._on_way: deque[tuple[float, bytes | Mark]] = deque()
-        self._on_way_bytes = 0
-        self._newest_arrival = 0.0
+        self._in_flight: deque[tuple[float, bytes | ControlPacket]] = deque()
+        self._in_flight_bytes = 0
+        self._last_arrival = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._ended = self._was_reset = False  # that is on its way, or has arrived
+        self._fin_sent = self._rst_sent = False
 
     # -- the sender's side -------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Put bytes in."""
-        if self._ended:
+        """Send bytes."""
+        if self._fin_sent:
             return
-        if self._unsent or len(data) > _WINDOW_BYTES - self._on_way_bytes:
+        if self._unsent or len(data) > _WINDOW_BYTES - self._in_flight_bytes:
             self._unsent.append(data)
             self.unsent_bytes += len(data)
             self._fill_window()
         else:
-            self._launch(data)
+            self._transmit(data)
 
-    def greet(self) -> None:
-        """Tell the receiver of the connection."""
-        self._put(Mark.HELLO)
+    def send_syn(self) -> None:
+        """Announce the connection to the receiver."""
+        self._put(ControlPacket.SYN)
 
-    def end(self) -> None:
-        """Send the end behind what is on its way."""
-        if not self._ended:
-            self._ended = True
-            self._put(Mark.END)
+    def send_fin(self) -> None:
+        """End the stream, behind the data in flight."""
+        if not self._fin_sent:
+            self._fin_sent = True
+            self._put(ControlPacket.FIN)
 
     def reset(self) -> None:
-        """Send a reset behind what is on its way."""
+        """Send a reset, behind the data in flight."""
         self.drop_unsent()
-        if not self._was_reset:
-            self._ended = self._was_reset = True
-            self._put(Mark.RESET)
+        if not self._rst_sent:
+            self._fin_sent = self._rst_sent = True
+            self._put(ControlPacket.RST)
 
     def drop_unsent(self) -> None:
-        """Forget what waits on the sender's side."""
+        """Drop the data that waits on the sender's side."""
         self._unsent.clear()
         self.unsent_bytes = 0
 
-    def break_off(self, share: float) -> None:
-        """Lose what is on its way, but for a share of it, and then bring a reset."""
-        kept = int(len(self._on_way) * share + 0.5)
-        while len(self._on_way) > kept:
-            piece = self._on_way.pop()[1]
-            self._on_way_bytes -= 0 if isinstance(piece, Mark) else len(piece)
-        if not self._on_way:
+    def reset_after(self, share: float) -> None:
+        """Deliver a share of what is in flight, lose the rest, then deliver a reset."""
+        kept = int(len(self._in_flight) * share + 0.5)
+        while len(self._in_flight) > kept:
+            packet = self._in_flight.pop()[1]
+            self._in_flight_bytes -= 0 if isinstance(packet, ControlPacket) else len(packet)
+        if not self._in_flight:
             self._stop_timer()
-        self._was_reset = False
+        self._rst_sent = False
         self.reset()
 
     def _fill_window(self) -> None:
-        while self._unsent and self._on_way_bytes < _WINDOW_BYTES:
+        while self._unsent and self._in_flight_bytes < _WINDOW_BYTES:
             data = self._unsent.popleft()
-            room = _WINDOW_BYTES - self._on_way_bytes
+            room = _WINDOW_BYTES - self._in_flight_bytes
             if len(data) > room:
                 self._unsent.appendleft(data[room:])
                 data = data[:room]
             self.unsent_bytes -= len(data)
-            self._launch(data)
+            self._transmit(data)
 
-    def _launch(self, data: bytes) -> None:
-        around = self._around
-        if around.cut_share is not None:
+    def _transmit(self, data: bytes) -> None:
+        network = self._network
+        if network.cut_share is not None:
             names = self._link.names
-            share = around.cut_share(names[self._direction], names[1 - self._direction])
+            share = network.cut_share(names[self._direction], names[1 - self._direction])
             if share is not None:
-                self._break_in(data, share)
+                self._cut_within(data, share)
                 return
         if self.conditions.bytes_per_second:
             self._put_slowly(data)
-        elif len(data) > 1 and around.random.random() < around.split_probability:
+        elif len(data) > 1 and network.random.random() < network.split_probability:
             self._put_in_pieces(data)
         else:
             self._put(data)
 
-    def _break_in(self, data: bytes, share: float) -> None:
+    def _cut_within(self, data: bytes, share: float) -> None:
         kept = data[: int(len(data) * share)]
         if kept:
             self._put(kept)
         self._link.cut({self._direction: 1.0})
 
     def _put_slowly(self, data: bytes) -> None:
-        size = max(1, int(self.conditions.bytes_per_second / _PIECES_A_SECOND))
+        size = max(1, int(self.conditions.bytes_per_second / _SLOW_PIECES_PER_SECOND))
         for start in range(0, len(data), size):
             self._put(data[start : start + size])
 
     def _put_in_pieces(self, data: bytes) -> None:
-        random = self._around.random
-        reach = len(data) if random.random() < 0.5 else min(len(data), _FRAME_HEAD_BYTES)
+        random = self._network.random
+        limit = len(data) if random.random() < 0.5 else min(len(data), _FRAME_HEADER_BYTES)
         ends = (
-            {random.randrange(1, reach) for _ in range(random.randrange(1, _MOST_PIECES))}
-            if reach > 1
+            {random.randrange(1, limit) for _ in range(random.randrange(1, _MAX_PIECES))}
+            if limit > 1
             else set()
         )
         start = 0
@@ -216,129 +213,134 @@ class Pipe:
             self._put(data[start:end])
             start = end
 
-    def _put(self, piece: bytes | Mark) -> None:
-        around, conditions = self._around, self.conditions
+    def _put(self, packet: bytes | ControlPacket) -> None:
+        network, conditions = self._network, self.conditions
         low, high = conditions.latency
-        arrival = around.loop.time() + low + (high - low) * around.random.random()
-        if arrival < self._newest_arrival:
-            arrival = self._newest_arrival
-        if not isinstance(piece, Mark):
-            self._on_way_bytes += len(piece)
+        arrival = network.loop.time() + low + (high - low) * network.random.random()
+        if arrival < self._last_arrival:
+            arrival = self._last_arrival
+        if not isinstance(packet, ControlPacket):
+            self._in_flight_bytes += len(packet)
             if conditions.bytes_per_second:
-                arrival += len(piece) / conditions.bytes_per_second
-        self._newest_arrival = arrival
-        self._on_way.append((arrival, piece))
-        self.look()
+                arrival += len(packet) / conditions.bytes_per_second
+        self._last_arrival = arrival
+        self._in_flight.append((arrival, packet))
+        self.schedule_delivery()
 
     # -- the receiver's side -----------------------------------------------------------------------
 
-    @property
-    def on_way_bytes(self) -> int:
-        """What was sent and has not arrived."""
-        return self._on_way_bytes
-
-    def look(self) -> None:
-        """See to it that what is on its way arrives in time, if it may now."""
-        if self._timer is None and self._on_way and not self.conditions.blocked:
-            self._timer = self._around.loop.call_at(
-                self._on_way[0][0], self._arrive, context=self.receiver.context
+    def schedule_delivery(self) -> None:
+        """Schedule the delivery of the first packet, unless the direction is blocked."""
+        if self._timer is None and self._in_flight and not self.conditions.blocked:
+            self._timer = self._network.loop.call_at(
+                self._in_flight[0][0], self._deliver, context=self.receiver.context
             )
 
-    def send_again(self, seconds: float) -> None:
-        """What is on its way arrives in so many seconds at the earliest: it was lost, and is
-        repeated.
+    def retransmit(self, seconds: float) -> None:
+        """Deliver what is in flight after ``seconds`` at the earliest: it was lost and is sent
+        again.
         """
-        if not self._on_way:
+        if not self._in_flight:
             return
-        earliest = self._around.loop.time() + seconds
-        self._newest_arrival = max(earliest, self._newest_arrival)
-        self._on_way = deque((max(arrival, earliest), piece) for arrival, piece in self._on_way)
+        earliest = self._network.loop.time() + seconds
+        self._last_arrival = max(earliest, self._last_arrival)
+        self._in_flight = deque(
+            (max(arrival, earliest), packet) for arrival, packet in self._in_flight
+        )
         self._stop_timer()
-        self.look()
+        self.schedule_delivery()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _arrive(self) -> None:
+    def _deliver(self) -> None:
         self._timer = None
-        receiver, piece = self.receiver, self._on_way[0][1]
-        at_once = receiver.reads or receiver.lost or piece in (Mark.HELLO, Mark.RESET)
-        if self.conditions.blocked or not at_once:
-            return  # looks again when that changes
-        self._on_way.popleft()
-        if isinstance(piece, Mark):
-            self._around.trace.data(
-                self._around.loop.time(), self._link.number, self._direction, piece.value.encode()
+        receiver, packet = self.receiver, self._in_flight[0][1]
+        is_urgent = packet in (ControlPacket.SYN, ControlPacket.RST)
+        if self.conditions.blocked or not (receiver.accepts_data or receiver.lost or is_urgent):
+            return  # scheduled again when that changes
+        self._in_flight.popleft()
+        if isinstance(packet, ControlPacket):
+            self._network.trace.data(
+                self._network.loop.time(), self._link.number, self._direction, packet.value.encode()
             )
-            receiver.mark_arrived(piece)
+            receiver.control_packet_received(packet)
         else:
-            self._deliver(piece)
+            self._deliver_data(packet)
         if self._unsent:
             self._fill_window()
-        self.sender.look()
-        self.look()
+        self.sender.window_updated()
+        self.schedule_delivery()
 
-    def _deliver(self, piece: bytes) -> None:
-        around, on_way = self._around, self._on_way
-        now = around.loop.time()
-        pieces = [piece]
-        while on_way and on_way[0][0] <= now and not isinstance(on_way[0][1], Mark):
-            pieces.append(on_way.popleft()[1])  # type: ignore[arg-type]
-        data = b"".join(pieces) if len(pieces) > 1 else piece
-        self._on_way_bytes -= len(data)
-        around.trace.data(now, self._link.number, self._direction, data)
+    def _deliver_data(self, first: bytes) -> None:
+        """Deliver a packet together with all that have arrived behind it."""
+        network, in_flight = self._network, self._in_flight
+        now = network.loop.time()
+        packets = [first]
+        while (
+            in_flight and in_flight[0][0] <= now and not isinstance(in_flight[0][1], ControlPacket)
+        ):
+            packets.append(in_flight.popleft()[1])  # type: ignore[arg-type]
+        data = b"".join(packets) if len(packets) > 1 else first
+        self._in_flight_bytes -= len(data)
+        network.trace.data(now, self._link.number, self._direction, data)
         if self.receiver.lost:
-            self._link.pipes[
-                1 - self._direction
-            ].reset()  # a machine answers so to what comes for a closed socket
+            # TCP answers data for a closed socket with a reset.
+            self._link.pipes[1 - self._direction].reset()
         else:
-            self.receiver.data_arrived(data)
+            self.receiver.data_received(data)
 
 
 class Link:
-    """A connection.
+    """A connection: two pipes.
 
     Attributes:
-        number: its place among the connections of the network.
-        names: by what its ends are known: the one that connected, then the one that listened.
-        pipes: from the one that connected, and to it.
+        number: the number of the connection within the network.
+        names: the names of both ends: first the client's, then the server's.
+        pipes: from the client to the server, and back.
     """
 
     def __init__(
         self,
-        around: Surroundings,
+        network: NetworkState,
         number: int,
         names: tuple[Names, Names],
         conditions: tuple[Conditions, Conditions],
     ) -> None:
         self.number = number
         self.names = names
-        self.pipes = (Pipe(around, self, 0, conditions[0]), Pipe(around, self, 1, conditions[1]))
-        self._random = around.random
+        self.pipes = (
+            Pipe(network, self, 0, conditions[0]),
+            Pipe(network, self, 1, conditions[1]),
+        )
+        self._random = network.random
 
     def cut(self, shares: dict[int, float] | None = None) -> None:
-        """Break it: both ends get a reset. Of what is on its way in a direction a share still gets
-        through, by chance where none is given.
+        """Reset both ends.
+
+        Args:
+            shares: for each direction, the share of the packets in flight that is still delivered;
+                random if not given.
         """
         for direction, pipe in enumerate(self.pipes):
             share = (shares or {}).get(direction)
-            pipe.break_off(
+            pipe.reset_after(
                 self._random.choice((0.0, 1.0, self._random.random())) if share is None else share
             )
 
-    def change(self, direction: int, conditions: Conditions, repeat_seconds: float) -> None:
-        """Let one direction fare otherwise from now on; what was held up by a block is repeated
-        after so many seconds.
-        """
+    def set_conditions(
+        self, direction: int, conditions: Conditions, retransmit_seconds: float
+    ) -> None:
+        """Change the conditions of one direction. After a block, retransmit what is in flight."""
         pipe = self.pipes[direction]
         was_blocked = pipe.conditions.blocked
         pipe.conditions = conditions
         if was_blocked and not conditions.blocked:
-            pipe.send_again(repeat_seconds)
+            pipe.retransmit(retransmit_seconds)
 
     @property
-    def over(self) -> bool:
+    def closed(self) -> bool:
         """Whether both ends are closed."""
         return all(pipe.receiver.lost for pipe in self.pipes)

@@ -12,9 +12,7 @@ from aioprod.testing.simulation.transports import SimulatedTransport
 
 
 class SimulatedSocket:
-    """What remains of a socket where there is none: its address. Its family is none that a real
-    socket could have.
-    """
+    """The address of a server, as ``server.sockets`` returns it. No real socket has its family."""
 
     family = socket.AF_UNSPEC
     type = socket.SOCK_STREAM
@@ -23,7 +21,7 @@ class SimulatedSocket:
         self._address = address
 
     def getsockname(self) -> tuple[str, int]:
-        """Host and port."""
+        """Return host and port."""
         return self._address
 
 
@@ -31,8 +29,8 @@ class SimulatedServer(asyncio.AbstractServer):
     """What ``create_server`` of a simulated loop returns.
 
     Attributes:
-        context: of whoever made it: what it starts has nothing of its clients' context.
-        connections: the transports of those who are connected.
+        context: the context in which the server was created and in which it handles connections.
+        connections: the transports of all open connections.
     """
 
     def __init__(
@@ -57,32 +55,32 @@ class SimulatedServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[SimulatedSocket, ...]:
-        """One that knows its address, until the server is closed."""
+        """A socket-like object with the address; empty once the server is closed."""
         return (SimulatedSocket(self.address),) if self._open else ()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that made it."""
+        """Return the event loop."""
         return self._loop
 
     def is_serving(self) -> bool:
-        """Whether it takes connections."""
+        """Whether the server accepts connections."""
         return self._serving
 
     async def start_serving(self) -> None:
-        """Take connections."""
-        self.begin()
+        """Accept connections."""
+        self.listen()
 
-    def begin(self) -> None:
-        """Take connections."""
+    def listen(self) -> None:
+        """Accept connections."""
         self._serving = self._open
 
     async def serve_forever(self) -> None:
-        """Take connections until this is cancelled."""
+        """Accept connections until this call is cancelled."""
         if self._forever is not None:
             raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
         if not self._open:
             raise RuntimeError(f"server {self!r} is closed")
-        self.begin()
+        self.listen()
         self._forever = self._loop.create_future()
         try:
             await self._forever
@@ -94,37 +92,37 @@ class SimulatedServer(asyncio.AbstractServer):
             self._forever = None
 
     def close(self) -> None:
-        """Take no more connections; those that there are go on."""
+        """Stop listening; open connections stay open."""
         if self._open:
             self._open = self._serving = False
             self._on_close(self)
             if self._forever is not None and not self._forever.done():
                 self._forever.cancel()
-            self._wake()
+            self._wake_waiters()
 
     def close_clients(self) -> None:
-        """Close all connections, when what is to be sent is sent."""
+        """Close all connections once their buffered data is sent."""
         for transport in list(self.connections):
             transport.close()
 
     def abort_clients(self) -> None:
-        """Close all connections at once."""
+        """Close all connections immediately."""
         for transport in list(self.connections):
             transport.abort()
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed and its last connection is over."""
+        """Wait until the server and all of its connections are closed."""
         if self._open or self.connections:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
 
-    def disconnected(self, transport: SimulatedTransport) -> None:
-        """A connection is over."""
+    def remove(self, transport: SimulatedTransport) -> None:
+        """Remove a closed connection."""
         self.connections.pop(transport, None)
-        self._wake()
+        self._wake_waiters()
 
-    def _wake(self) -> None:
+    def _wake_waiters(self) -> None:
         if not self._open and not self.connections:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:

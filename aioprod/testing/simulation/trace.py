@@ -1,5 +1,5 @@
-"""What happened in a simulation, as a digest and, where asked, as lines of text: two runs that
-agree in it went the same way.
+"""A trace of a simulation: a digest, and optionally lines of text. Equal digests mean that two
+runs went the same way.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ _EVENT = struct.Struct("<dIIII")
 
 
 class SimulationError(RuntimeError):
-    """The simulated program wants what a simulation does not have, such as threads, or it can't go
-    on.
-    """
+    """The program can't continue, or uses what a simulation does not support, such as threads."""
 
 
 class Trace:
-    """Takes note of each thing that happens, with its virtual time.
+    """Records each event with its virtual time.
 
     Attributes:
-        lines: what happened, one line each; None unless they are kept.
+        lines: the events, one line each; None if they are not kept.
     """
 
     def __init__(self, *, keep_lines: bool = False) -> None:
@@ -29,7 +27,7 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
 
     def data(self, now: float, link: int, direction: int, data: bytes) -> None:
-        """Bytes arrived."""
+        """Record that data was delivered."""
         self._hash.update(_EVENT.pack(now, link, direction, len(data), crc32(data)))
         if self.lines is not None:
             self.lines.append(
@@ -38,11 +36,11 @@ class Trace:
             )
 
     def note(self, now: float, text: str) -> None:
-        """Something else happened."""
+        """Record any other event."""
         self._hash.update(f"{now!r} {text}".encode())
         if self.lines is not None:
             self.lines.append(f"{now:.6f} {text}")
 
     def digest(self) -> str:
-        """A sum over everything up to now."""
+        """Return the digest of all events so far."""
         return self._hash.hexdigest()

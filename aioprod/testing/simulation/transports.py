@@ -1,29 +1,31 @@
-"""One end of a connection in memory, as asyncio's protocols know it."""
+"""The asyncio transport of one end of a simulated connection."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
+from asyncio import sslproto
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from typing import Any
 
-from aioprod.testing.simulation.pipes import End, Mark, Pipe
+from aioprod.testing.simulation.pipes import ControlPacket, Pipe, PipeEnd
 
-_HIGH_WATER_BYTES = 64 * 1024  # asyncio's own
+_HIGH_WATER_BYTES = 64 * 1024  # asyncio's default
 
 
-class SimulatedTransport(asyncio.Transport, End):
+class SimulatedTransport(asyncio.Transport, PipeEnd):
     """One end of a connection, as a protocol sees it.
 
     Attributes:
-        context: in which the protocol is called; it has nothing of the other end's.
-        lost: the protocol has been told that the connection is over, or is about to be.
-        on_hello: called when the connection arrives at the end that listens.
-        on_lost: called when the connection is over.
+        context: the context in which the protocol is called; separate from the other end's.
+        lost: the connection is closed; ``connection_lost`` was called or is scheduled.
+        on_connect: called when a connection arrives at the server.
+        on_lost: called when the connection is closed.
     """
 
-    _start_tls_compatible = True  # asyncio looks for it
+    _start_tls_compatible = True  # asyncio requires it
 
     def __init__(
         self,
@@ -36,21 +38,23 @@ class SimulatedTransport(asyncio.Transport, End):
         super().__init__(extra)
         self.context = copy_context() if context is None else context.copy()
         self.lost = False
-        self.on_hello: Callable[[], None] | None = None
+        self.on_connect: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._loop = loop
         self._outgoing = outgoing
         self._incoming = incoming
         self._paused = True
-        self._closing = self._ended = self._full = False
+        self._closing = self._eof_written = self._full = False
         self._protocol: Any = asyncio.Protocol()
         self._fills_buffers = False
         self.set_write_buffer_limits()
         outgoing.sender = incoming.receiver = self
 
     def take_over(self, protocol: asyncio.BaseProtocol) -> None:
-        """Begin: what arrives is the protocol's from now on. Raises ConnectionResetError where the
-        connection is over already.
+        """Start a protocol on this connection.
+
+        Raises:
+            ConnectionResetError: if the connection is closed already.
         """
         if self.lost:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
@@ -61,36 +65,36 @@ class SimulatedTransport(asyncio.Transport, End):
     # -- reading -----------------------------------------------------------------------------------
 
     @property
-    def reads(self) -> bool:
-        """Whether bytes may arrive now."""
+    def accepts_data(self) -> bool:
+        """Whether data may be delivered now."""
         return not (self._paused or self._closing)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand what arrives to another protocol from now on."""
+        """Deliver further data to another protocol."""
         self._protocol = protocol
         self._fills_buffers = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who gets what arrives."""
+        """Return the protocol that data is delivered to."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def is_reading(self) -> bool:
-        """Whether bytes may arrive now."""
-        return self.reads
+        """Whether data may be delivered now."""
+        return self.accepts_data
 
     def pause_reading(self) -> None:
-        """Let bytes wait on their way."""
+        """Stop delivering data."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Take bytes again."""
+        """Deliver data again."""
         if self._paused and not self._closing:
             self._paused = False
-            self._incoming.look()
+            self._incoming.schedule_delivery()
 
-    def data_arrived(self, data: bytes) -> None:
-        """Hand bytes to the protocol; where it fails, the connection is over."""
+    def data_received(self, data: bytes) -> None:
+        """Deliver data to the protocol; close the connection if it raises."""
         try:
             if self._fills_buffers:
                 self._fill_buffers(data)
@@ -102,24 +106,25 @@ class SimulatedTransport(asyncio.Transport, End):
     def _fill_buffers(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            buffer = memoryview(self._protocol.get_buffer(len(rest))).cast("B")
-            taken = min(len(buffer), len(rest))
-            buffer[:taken] = rest[:taken]
+            # Released before the next call: a protocol may resize what it has lent.
+            with memoryview(self._protocol.get_buffer(len(rest))).cast("B") as buffer:
+                taken = min(len(buffer), len(rest))
+                buffer[:taken] = rest[:taken]
             self._protocol.buffer_updated(taken)
             rest = rest[taken:]
 
-    def mark_arrived(self, mark: Mark) -> None:
-        """The other end has connected or closed, or the connection was reset."""
+    def control_packet_received(self, packet: ControlPacket) -> None:
+        """Handle a new connection, the end of the stream, or a reset."""
         if self.lost:
             return
-        if mark is Mark.RESET:
+        if packet is ControlPacket.RST:
             self._lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
-        elif mark is Mark.END:
-            self._end_arrived()
-        elif self.on_hello is not None:
-            self.on_hello()
+        elif packet is ControlPacket.FIN:
+            self._fin_received()
+        elif self.on_connect is not None:
+            self.on_connect()
 
-    def _end_arrived(self) -> None:
+    def _fin_received(self) -> None:
         try:
             stays_open = self._protocol.eof_received()
         except Exception as error:
@@ -139,19 +144,19 @@ class SimulatedTransport(asyncio.Transport, End):
         )
         self._force_close(error)
 
-    def _force_close(self, error: BaseException | None) -> None:  # asyncio's TLS calls it
+    def _force_close(self, error: BaseException | None) -> None:  # called by asyncio's TLS
         self._outgoing.reset()
         self._lose(error)
 
     # -- writing -----------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; what the other end is slow to take is kept."""
+        """Send data; buffer what the connection does not take yet."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(
                 f"data argument must be a bytes-like object, not {type(data).__name__!r}"
             )
-        if self._ended:
+        if self._eof_written:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self._closing or not data:
             return
@@ -161,22 +166,22 @@ class SimulatedTransport(asyncio.Transport, End):
             self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Send several pieces as one."""
+        """Send several pieces in one write."""
         self.write(b"".join(list_of_data))
 
-    def look(self) -> None:
-        """Tell the protocol, or end, where all or most is sent now."""
+    def window_updated(self) -> None:
+        """Resume the protocol, or close, once the buffer is small enough or empty."""
         unsent = self._outgoing.unsent_bytes
         if self._full and unsent <= self._low_water and not self.lost:
             self._full = False
             self._protocol.resume_writing()
-        if not unsent and (self._closing or self._ended):
-            self._outgoing.end()
+        if not unsent and (self._closing or self._eof_written):
+            self._outgoing.send_fin()
             if self._closing:
                 self._lose(None)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As in asyncio."""
+        """Set the limits in bytes, as in asyncio."""
         if high is None:
             high = _HIGH_WATER_BYTES if low is None else 4 * low
         if low is None:
@@ -186,44 +191,44 @@ class SimulatedTransport(asyncio.Transport, End):
         self._high_water, self._low_water = high, low
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the connection has not taken yet."""
+        """Return how many bytes the connection has not taken yet."""
         return self._outgoing.unsent_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """As in asyncio."""
+        """Return the lower and the upper limit in bytes."""
         return self._low_water, self._high_water
 
     def can_write_eof(self) -> bool:
-        """A connection can be closed in one direction."""
+        """Return True: a connection can be closed in one direction."""
         return True
 
     def write_eof(self) -> None:
-        """Send the end, and go on reading."""
-        if not self._closing and not self._ended:
-            self._ended = True
-            self.look()
+        """End the outgoing stream; continue reading."""
+        if not self._closing and not self._eof_written:
+            self._eof_written = True
+            self.window_updated()
 
     # -- the end -----------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the connection is closed or closing."""
         return self._closing
 
     def close(self) -> None:
-        """Close when everything is sent."""
+        """Close once all buffered data is sent."""
         if not self._closing:
             self._closing = True
-            self.look()
+            self.window_updated()
 
     def refuse(self) -> None:
-        """Close at once with a reset."""
+        """Close immediately with a reset."""
         self._force_close(None)
 
     def abort(self) -> None:
-        """Close at once; what is unsent is dropped."""
+        """Close immediately; drop buffered data."""
         if not self.lost:
             self._outgoing.drop_unsent()
-            self._outgoing.end()
+            self._outgoing.send_fin()
             self._lose(None)
 
     def _lose(self, error: BaseException | None) -> None:
@@ -231,10 +236,28 @@ class SimulatedTransport(asyncio.Transport, End):
             return
         self.lost = self._closing = True
         self._outgoing.drop_unsent()
-        self._loop.call_soon(self._tell_lost, error, context=self.context)
+        self._loop.call_soon(self._connection_lost, error, context=self.context)
 
-    def _tell_lost(self, error: BaseException | None) -> None:
-        self._incoming.look()
+    def _connection_lost(self, error: BaseException | None) -> None:
+        self._incoming.schedule_delivery()
         if self.on_lost is not None:
             self.on_lost()
         self._protocol.connection_lost(error)
+
+
+def make_tls_protocol(
+    loop: asyncio.AbstractEventLoop,
+    protocol: asyncio.BaseProtocol,
+    tls: ssl.SSLContext,
+    ready: asyncio.Future[None] | None,
+    server_hostname: str | None,
+) -> sslproto.SSLProtocol:
+    """Return asyncio's TLS in front of a protocol; the server's side if there is no host name."""
+    return sslproto.SSLProtocol(
+        loop,
+        protocol,
+        tls,
+        ready,  # type: ignore[arg-type]
+        server_side=server_hostname is None,
+        server_hostname=server_hostname,
+    )

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.membership import group_membership
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener, SubscriptionState
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.net.brokers import Brokers
 from aioprod.testing import EmbeddedCluster
@@ -67,7 +67,7 @@ class Driver:
             bootstrap_servers=tuple(servers.split(",")), group_id=group_id, **{**QUICK, **settings}
         )
         rng = random.Random()
-        self.brokers = Brokers(self.config, rng)
+        self.brokers = Brokers(self.config, rng, on_silence=lambda: self.metadata.broker_silent())
         self.metadata = Metadata(self.config, self.brokers, rng, create_topics=False)
         self.subscription = SubscriptionState()
         self.listener = listener

@@ -10,6 +10,7 @@ import uuid
 import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.identity import Generation, Identity, State
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.poll_watch import PollWatch
@@ -22,7 +23,6 @@ from aioprod.consumer.group.session import (
     Wishes,
 )
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
-from aioprod.consumer_config import ConsumerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     Assignment,

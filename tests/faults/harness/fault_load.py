@@ -19,18 +19,18 @@ import confluent_kafka
 from aiokafka import AIOKafkaProducer
 
 from aioprod import Delivery, KafkaError, Producer, TopicPartition
-from aioprod.testing.simulation.checkers import Finding
-from aioprod.testing.simulation.history import (
+from tests.faults.harness.fault_timeline import Failure, Timeline
+from tests.simulation.checkers import Finding
+from tests.simulation.history import (
     OK,
     Content,
+    Guarantee,
     History,
-    Place,
     ProducerTrace,
-    Promise,
+    RecordPosition,
     SentRecord,
     error_name,
 )
-from tests.faults.harness.fault_timeline import Failure, Timeline
 
 PARTITIONS = 6
 #: Seconds between two records of one task.
@@ -52,7 +52,7 @@ class Load(Protocol):
 
 
 class Limits:
-    """What a producer's settings promise, in seconds."""
+    """What a producer's settings guarantee, in seconds."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.delivery = float(settings.get("delivery_timeout_ms", 120_000)) / 1000
@@ -91,7 +91,7 @@ class AioprodLoad:
         transactional_id = settings.get("transactional_id")
         trace = ProducerTrace(
             self.name,
-            Promise.EXACTLY_ONCE,
+            Guarantee.EXACTLY_ONCE,
             True,
             limits.delivery + 1.0,
             limits.block + 1.0,
@@ -125,7 +125,7 @@ class AioprodLoad:
         except KafkaError as error:
             self.history.refused(record, error_name(error))
             return None
-        self.history.taken(record)
+        self.history.accepted(record)
         self.timeline.open += 1
         delivery.add_done_callback(partial(self._ended, record, partition, time.monotonic()))
         return delivery
@@ -145,7 +145,8 @@ class AioprodLoad:
         self.timeline.acknowledged[partition].append(now)
         metadata = delivery.result()
         self.history.acknowledged(
-            record, Place(TopicPartition(metadata.topic, metadata.partition), metadata.offset)
+            record,
+            RecordPosition(TopicPartition(metadata.topic, metadata.partition), metadata.offset),
         )
 
     def anomalies(self, findings: list[Finding]) -> set[str]:

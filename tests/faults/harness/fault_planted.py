@@ -12,7 +12,7 @@ import pytest
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sender import Sender
-from tests.testing.simulation import mutations
+from tests.simulation import mutations
 
 PlantedBug = Callable[[pytest.MonkeyPatch], set[str]]
 

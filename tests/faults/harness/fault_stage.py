@@ -28,8 +28,6 @@ from aioprod.protocol.messages.create_topics import (
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
-from aioprod.testing.simulation.checkers import Finding, check
-from aioprod.testing.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
 from tests.faults.harness.fault_load import (
     PARTITIONS,
     AiokafkaLoad,
@@ -39,6 +37,8 @@ from tests.faults.harness.fault_load import (
 )
 from tests.faults.harness.fault_timeline import Timeline, middle
 from tests.judges.programs.reading import read_all
+from tests.simulation.checkers import Finding, check
+from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
 from tests.testing.fault_proxy import FaultProxy, Plan
 
 NODES = (1, 2, 3)

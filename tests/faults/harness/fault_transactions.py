@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aioprod import AbortableTransactionError, KafkaError, KafkaTimeoutError, Producer
-from aioprod.testing.simulation.history import Ending, error_name
 from tests.faults.harness.fault_load import PARTITIONS, AioprodLoad
+from tests.simulation.history import TransactionOutcome, error_name
 
 _RECORDS = 18
 _PACE_SECONDS = 0.01
@@ -51,21 +51,21 @@ class TransactionLoad(AioprodLoad):
         for number in range(_RECORDS):
             await self.send(number % PARTITIONS, self._number)
             await asyncio.sleep(_PACE_SECONDS)
-        ending = Ending.ABORTED
+        outcome = TransactionOutcome.ABORTED
         if self._rng.random() < 0.8:
-            self.history.asks_commit(trace)
+            self.history.commit_called(trace)
             error = await self._persist("commit", self.producer, "commit_transaction")
-            ending = Ending.COMMITTED if error is None else Ending.UNKNOWN
+            outcome = TransactionOutcome.COMMITTED if error is None else TransactionOutcome.UNKNOWN
             self.ends["committed" if error is None else error_name(error)[:80]] += 1
             if isinstance(error, AbortableTransactionError):
-                ending = Ending.ABORTED
+                outcome = TransactionOutcome.ABORTED
         if (
-            ending is Ending.ABORTED
+            outcome is TransactionOutcome.ABORTED
             and await self._persist("abort", self.producer, "abort_transaction") is not None
         ):
-            ending = Ending.UNKNOWN
-        self.ends[ending.value] += ending is not Ending.COMMITTED
-        self.history.end(trace, ending)
+            outcome = TransactionOutcome.UNKNOWN
+        self.ends[outcome.value] += outcome is not TransactionOutcome.COMMITTED
+        self.history.end(trace, outcome)
 
     async def _persist(self, name: str, producer: Producer, method: str) -> KafkaError | None:
         """Make a call, again after a time-out; a fatal error is noted as such."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import TransactionManager
-from aioprod.producer_config import ProducerConfig
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,

@@ -18,7 +18,7 @@ from aioprod.producer.transactions import TransactionManager
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.testing import EmbeddedCluster, drop_before, hold, hold_answer
-from aioprod.testing.broker.transactions import TransactionState
+from aioprod.testing.broker.transactions.transaction import TransactionState
 from tests.producer.transactions.coordinator_script import (
     ADD,
     END,

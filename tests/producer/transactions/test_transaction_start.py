@@ -25,7 +25,7 @@ from aioprod import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.control import drop_before, fail, hold
+from aioprod.testing.broker.actions import drop_before, fail, hold
 
 TP = TopicPartition("in", 0)
 LIMIT_S = 10

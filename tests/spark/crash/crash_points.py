@@ -1,5 +1,5 @@
 """Inside Spark's Python workers: sees each step of the protocol, as calls of the writer and as
-Kafka requests, and crashes where it is told to.
+Kafka requests, and crashes as told.
 
 It looks at requests where they leave and where their answers come in, so that it depends on nothing
 of how the sink is built.

@@ -98,13 +98,12 @@ def main() -> None:
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"
     result_path(spec).write_text(json.dumps({"error": error}))
-    os._exit(
-        0
-    )  # with it the JVM's standard input closes, and so the JVM ends: quicker than in order
+    # This closes the JVM's standard input, which ends it faster than an orderly stop.
+    os._exit(0)
 
 
 def _end_with_parent(spec: Spec) -> None:
-    # until whoever watches is gone, who else would have removed the directory
+    # Until the watching process has ended, which would otherwise remove the directory.
     sys.stdin.buffer.read()
     shutil.rmtree(spec.directory, ignore_errors=True)
     os._exit(1)

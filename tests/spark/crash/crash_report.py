@@ -18,7 +18,7 @@ class Row:
     """A crash and what came of the rows that were fed for its run.
 
     Attributes:
-        step: where it was.
+        step: the step it was in.
         kills: processes killed.
         replayed: micro-batches that the run did again, as a run before it had begun them.
         duplicates, missing: of the rows that were fed for this run, at the end of the life.
@@ -105,8 +105,8 @@ class Campaign:
         return outcome
 
     def finish(self, options: dict[str, str] | None = None) -> list[Row]:
-        """A last run that nobody disturbs, and the judgement. Raises AssertionError: it failed, or
-        open transactions are left.
+        """Make a last undisturbed run, and check all results. Raises AssertionError if it failed,
+        or open transactions are left.
         """
         outcome = self.crash(options=options)
         assert outcome.error is None and not outcome.crashed, outcome.error

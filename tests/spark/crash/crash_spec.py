@@ -34,11 +34,10 @@ class Point:
         from_batch: micro-batches before this one are left alone.
         partition: the task of that partition only; None: any.
         action: ``kill``: SIGKILL to the JVM above this Python worker (the driver's, or an
-            executor's), and then to the worker;
-            ``kill worker``: to the worker alone; ``fail``: an exception; ``ask``: wait until
-                whoever watches has done something
-            (see `EventLog.asked`); ``orphan``: SIGKILL to the JVM, while the worker outlives it,
-            waits as with ``ask``, and then goes on where it was, each further step an event.
+            executor's), and then to the worker; ``kill worker``: to the worker alone; ``fail``: an
+            exception; ``ask``: wait until the watching process has acted (see `EventLog.asked`);
+            ``orphan``: SIGKILL to the JVM; the worker survives, waits as with ``ask``, and then
+            continues, each further step an event.
     """
 
     step: str

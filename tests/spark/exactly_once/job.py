@@ -27,7 +27,7 @@ Rows = Sequence[str]
 
 
 class Killed(BaseException):
-    """The process is gone: nobody handles this."""
+    """The process has died: no code may handle this."""
 
 
 class Job:

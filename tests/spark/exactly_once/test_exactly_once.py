@@ -1,5 +1,5 @@
 """What the exactly-once sink does where nothing dies: replays, mismatches, several drivers,
-zombies, time-outs, brokers that move and refuse.
+zombies, timeouts, brokers that move and refuse.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ async def test_a_checkpoint_that_is_older_than_the_topic_is_refused(
     reports = await job.tasks(3, split(rows_of(3), 2))
     await job.batch(4, split(rows_of(4), 2))
     with pytest.raises(
-        NewerDecisionError, match="batch 3 can't be written: batch 4 was written already"
+        NewerDecisionError, match=r"batch 3 can't be written: .* batch 4 was written already"
     ):
         await job.task(3, 0, rows_of(3))
     with pytest.raises(NewerDecisionError, match="batch 4 was written already"):
@@ -299,7 +299,7 @@ async def test_a_sweep_spares_what_another_driver_may_still_decide(broker: Embed
 async def test_what_an_earlier_write_decided_and_did_not_finish_is_finished_by_the_next(
     broker: EmbeddedCluster,
 ) -> None:
-    """As with txnAppId, where nobody has to do the same write again."""
+    """As with txnAppId, when the same write is never repeated."""
     job = Job(broker.bootstrap_servers)
     with killed_at(driver, "end_decided", "before"):
         await job.batch(0, split(rows_of(0), 3))
@@ -446,7 +446,7 @@ async def test_a_decision_that_was_deleted_is_noticed(broker: EmbeddedCluster) -
         )
         for report in reports
     ]
-    with pytest.raises(SinkError, match="says so no more: was it deleted"):
+    with pytest.raises(SinkError, match="no longer has its decision: was the group deleted"):
         await gone.commit(0, moved)
 
 

@@ -1,5 +1,5 @@
 """The protocol against real Kafka 4.1 (second transaction protocol) and 3.9 (first one), read back
-by a client that nobody here wrote.
+by a foreign client.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_a_stream_is_its_query_and_the_batch_its_number(
 def test_no_two_attempts_have_the_same_transactional_id(
     broker: ThreadedCluster, in_task: dict[str, str]
 ) -> None:
-    """Not even of one task of one batch: Spark's attempt numbers begin anew where it runs a stage a
+    """Not even of one task of one batch: Spark's attempt numbers restart if it runs a stage a
     second time.
     """
     stream, batch = stream_writer(broker), batch_writer(broker)

@@ -1,5 +1,5 @@
-"""The simulated loop: time that costs nothing, one order of everything for one seed, and a clear
-word where a program wants more than it has.
+"""The simulated loop: virtual time, a deterministic order for each seed, and clear errors for
+what is not supported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_waiting_costs_virtual_time_only() -> None:
     assert time.perf_counter() - begun < 5
 
 
-def test_the_clock_moves_with_each_step_so_that_waiting_for_it_ends() -> None:
+def test_polling_the_clock_ends_because_each_step_advances_it() -> None:
     async def main() -> int:
         until, rounds = running().time() + 0.0005, 0
         while running().time() < until:
@@ -51,7 +51,7 @@ def test_the_clock_moves_with_each_step_so_that_waiting_for_it_ends() -> None:
     assert 100 < run(main()) < 1_000
 
 
-def test_timers_of_the_same_moment_fire_in_the_order_in_which_they_were_made() -> None:
+def test_timers_of_the_same_time_fire_in_creation_order() -> None:
     async def main() -> list[int]:
         loop, fired = running(), list[int]()
         moment = loop.time() + 1
@@ -85,7 +85,7 @@ def test_a_time_jump_makes_timers_late_and_a_jump_of_the_wall_clock_does_not() -
 
 
 async def _mixed() -> list[str]:
-    """Tasks that wait, and sets of them: what order they come in is nobody's promise."""
+    """Collect tasks and futures from sets, whose order asyncio does not guarantee."""
     order: list[str] = []
 
     async def step(name: str) -> str:
@@ -102,7 +102,7 @@ async def _mixed() -> list[str]:
     return order
 
 
-def test_the_same_seed_gives_the_same_order_also_of_sets() -> None:
+def test_the_same_seed_gives_the_same_order_of_sets() -> None:
     first, again, other = run(_mixed(), 1), run(_mixed(), 1), run(_mixed(), 2)
     assert first == again
     assert first != other
@@ -120,7 +120,7 @@ async def _finishing_order(count: int) -> list[int]:
     return order
 
 
-def test_hostile_mixes_the_steps_of_tasks_by_the_seed_and_else_they_are_in_order() -> None:
+def test_hostile_shuffles_tasks_by_the_seed() -> None:
     assert run(_finishing_order(20)) == list(range(20))
     mixed = run(_finishing_order(20), 1, hostile=True)
     assert sorted(mixed) == list(range(20)) != mixed
@@ -142,7 +142,7 @@ def test_hostile_keeps_the_order_of_call_soon() -> None:
     assert run(main(), 3, hostile=True) == list(range(100))
 
 
-async def _ambient() -> tuple[object, ...]:
+async def _standard_library() -> tuple[object, ...]:
     await asyncio.sleep(random.random())
     return (
         time.time(),
@@ -154,51 +154,47 @@ async def _ambient() -> tuple[object, ...]:
     )
 
 
-def test_time_and_chance_of_the_standard_library_come_from_the_seed_and_are_back_afterwards() -> (
-    None
-):
+def test_time_and_random_numbers_of_the_standard_library_come_from_the_seed() -> None:
     state, clock, kind = random.getstate(), time.time, random.Random
-    assert run(_ambient(), 1) == run(_ambient(), 1) != run(_ambient(), 2)
+    assert run(_standard_library(), 1) == run(_standard_library(), 1) != run(_standard_library(), 2)
     assert (random.getstate(), time.time, random.Random) == (state, clock, kind)
     assert random.Random().random() != random.Random().random()
 
 
-def test_who_waits_for_ever_is_named() -> None:
+def test_a_deadlock_names_the_waiting_task() -> None:
     async def main() -> None:
-        await asyncio.get_running_loop().create_task(
-            asyncio.Event().wait(), name="the-forgotten-one"
-        )
+        await asyncio.get_running_loop().create_task(asyncio.Event().wait(), name="waiting-task")
 
-    with pytest.raises(SimulationError, match=r"seed 7(.|\n)*the-forgotten-one"):
+    with pytest.raises(SimulationError, match=r"seed 7(.|\n)*waiting-task"):
         run(main(), 7)
 
 
-def test_a_time_limit_names_who_runs() -> None:
+def test_a_time_limit_names_the_running_task() -> None:
     async def beat() -> None:
         for _ in count():
             await asyncio.sleep(1)
 
     async def main() -> None:
-        await asyncio.get_running_loop().create_task(beat(), name="the-endless-one")
+        await asyncio.get_running_loop().create_task(beat(), name="endless-task")
 
-    with pytest.raises(SimulationError, match=r"time limit(.|\n)*the-endless-one"):
+    with pytest.raises(SimulationError, match=r"time limit(.|\n)*endless-task"):
         run(main(), time_limit_seconds=100)
 
 
-def test_who_spins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spinning_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def spin() -> None:
         for _ in count():
             await asyncio.sleep(0)
 
     async def main() -> None:
-        await asyncio.get_running_loop().create_task(spin(), name="the-busy-one")
+        await asyncio.get_running_loop().create_task(spin(), name="spinning-task")
 
-    monkeypatch.setattr("aioprod.testing.simulation.loop._MOST_STEPS_WITHOUT_WAITING", 5_000)
-    with pytest.raises(SimulationError, match=r"spins(.|\n)*the-busy-one"):
+    monkeypatch.setattr("aioprod.testing.simulation.loop._MAX_STEPS_WITHOUT_WAITING", 5_000)
+    with pytest.raises(SimulationError, match=r"spins(.|\n)*spinning-task"):
         run(main())
 
 
-def test_tasks_that_are_left_are_cancelled() -> None:
+def test_remaining_tasks_are_cancelled() -> None:
     ended: list[str] = []
 
     async def left() -> None:
@@ -256,16 +252,16 @@ async def _unknown_thread() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "work",
     [_thread(), _reader(), _process(), _datagrams(), _socket(), _unknown_thread()],
-    ids=lambda wish: wish.__name__,
+    ids=lambda work: work.__name__,
 )
-def test_threads_processes_and_real_sockets_are_refused(wish: Coroutine[Any, Any, None]) -> None:
+def test_threads_processes_and_real_sockets_are_refused(work: Coroutine[Any, Any, None]) -> None:
     with pytest.raises(SimulationError, match="simulation"):
-        run(wish)
+        run(work)
 
 
-def test_a_loop_for_a_runner_of_others() -> None:
+def test_works_with_asyncio_runner() -> None:
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(5)) as runner:
         assert runner.run(asyncio.sleep(1_000, "slept")) == "slept"
 
@@ -294,12 +290,12 @@ async def test_an_application():
         assert len(cluster.records("t")) == 1
     drawn.append(random.random())
 
-def test_each_seed_had_its_own_chance():
+def test_each_seed_gives_different_random_numbers():
     assert len(set(drawn)) == 3
 """
 
 
-def test_a_loop_for_the_tests_of_others(pytester: pytest.Pytester) -> None:
+def test_works_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     pytester.makeini(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"

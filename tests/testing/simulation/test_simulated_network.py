@@ -1,6 +1,4 @@
-"""The network of a simulation: streams keep their order and their bytes, and break as real
-ones do.
-"""
+"""The simulated network: streams deliver all bytes in order, and break as real connections do."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ async def connected(
 ) -> AsyncIterator[tuple[str, asyncio.StreamReader, asyncio.StreamWriter]]:
     async with serving(handler) as address:
         reader, writer = await connect(address)
-        await asyncio.sleep(0.1)  # the server hears of it a moment later
+        await asyncio.sleep(0.1)  # until the server has accepted it
         try:
             yield address, reader, writer
         finally:
@@ -71,7 +69,7 @@ async def connected(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_bytes_arrive_whole_and_in_order_however_they_are_cut(seed: int) -> None:
+def test_split_writes_arrive_complete_and_in_order(seed: int) -> None:
     async def main() -> tuple[list[bytes], list[bytes]]:
         network().split_probability = 0.5
         rng = random.Random(seed)
@@ -97,7 +95,7 @@ def test_bytes_arrive_whole_and_in_order_however_they_are_cut(seed: int) -> None
     assert len(set(accumulate(map(len, pieces))) - set(accumulate(map(len, sent)))) > 5
 
 
-def test_a_write_takes_the_time_that_the_network_takes() -> None:
+def test_a_write_takes_the_latency_of_the_network() -> None:
     async def main() -> float:
         network().latency_seconds = (0.1, 0.1)
         async with connected() as (_, reader, writer):
@@ -129,7 +127,7 @@ def test_a_reader_that_pauses_makes_the_writer_wait() -> None:
     assert run(main()) == 2_000_000
 
 
-def test_nobody_listens() -> None:
+def test_connecting_without_a_listener() -> None:
     async def main() -> None:
         async with serving() as address:
             pass
@@ -146,25 +144,25 @@ def test_nobody_listens() -> None:
     run(main())
 
 
-def test_a_connection_that_the_other_side_closes_ends_behind_its_last_byte() -> None:
+def test_a_close_arrives_behind_the_last_byte() -> None:
     async def main() -> bytes:
-        async def last_words(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"last words")
+        async def last_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"last bytes")
             writer.close()
 
-        async with connected(last_words) as (_, reader, writer):
+        async with connected(last_bytes) as (_, reader, writer):
             got = await reader.read()
-            for _ in range(3):  # the first is answered by a reset, as TCP does
-                writer.write(b"nobody reads this")
+            for _ in range(3):  # TCP answers the first with a reset
+                writer.write(b"unread")
                 await asyncio.sleep(1)
             with pytest.raises(ConnectionResetError):
                 await writer.drain()
             return got
 
-    assert run(main()) == b"last words"
+    assert run(main()) == b"last bytes"
 
 
-def test_a_protocol_that_does_not_stay_half_open_is_closed_by_the_end_of_the_other_side() -> None:
+def test_a_protocol_without_eof_received_closes_at_the_end_of_the_stream() -> None:
     async def main() -> tuple[bool, int]:
         lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -188,7 +186,7 @@ def test_a_protocol_that_does_not_stay_half_open_is_closed_by_the_end_of_the_oth
     assert run(main()) == (True, 0)
 
 
-def test_a_server_that_closes_before_it_took_a_connection_resets_it() -> None:
+def test_a_server_that_closes_before_accepting_resets_the_connection() -> None:
     async def main() -> None:
         network().latency_seconds = (0.1, 0.1)
         async with serving() as address:
@@ -200,7 +198,7 @@ def test_a_server_that_closes_before_it_took_a_connection_resets_it() -> None:
     run(main())
 
 
-def test_a_cut_resets_both_ends_and_loses_what_is_on_its_way_or_the_end_of_it() -> None:
+def test_a_cut_resets_both_ends_and_loses_packets_in_flight() -> None:
     async def main() -> tuple[int, str]:
         received, errors = bytearray(), list[str]()
 
@@ -228,7 +226,7 @@ def test_a_cut_resets_both_ends_and_loses_what_is_on_its_way_or_the_end_of_it() 
     assert {0, 10} < {count for count, _ in outcomes}
 
 
-def test_an_answer_gets_lost_with_its_connection_and_the_next_connection_is_well() -> None:
+def test_a_lost_response_does_not_affect_the_next_connection() -> None:
     async def main() -> bytes:
         async with serving() as address:
             reader, writer = await connect(address)
@@ -237,7 +235,7 @@ def test_an_answer_gets_lost_with_its_connection_and_the_next_connection_is_well
                 with pytest.raises(ConnectionResetError):
                     await reader.readexactly(7)
                 writer.close()
-                reader, writer = await connect(address)  # it was for one time
+                reader, writer = await connect(address)  # the fault hits once
                 writer.write(b"request")
                 got = await reader.readexactly(7)
                 writer.close()
@@ -246,7 +244,7 @@ def test_an_answer_gets_lost_with_its_connection_and_the_next_connection_is_well
     assert run(main()) == b"request"
 
 
-def test_a_request_is_cut_in_its_midst() -> None:
+def test_a_request_is_cut_in_the_middle() -> None:
     async def main() -> int:
         received = bytearray()
 
@@ -266,7 +264,7 @@ def test_a_request_is_cut_in_its_midst() -> None:
     assert len({run(main(), seed) for seed in range(20)} & set(range(1, 100))) > 10
 
 
-def test_a_black_hole_swallows_and_gives_back() -> None:
+def test_a_black_hole_delays_data_until_it_ends() -> None:
     async def main() -> tuple[bytes, float]:
         async with connected() as (address, reader, writer):
             hole = network().black_hole(address)
@@ -287,7 +285,7 @@ def test_a_black_hole_swallows_and_gives_back() -> None:
     assert took < 1
 
 
-def test_a_connection_into_a_black_hole_is_given_up_in_the_end() -> None:
+def test_connecting_into_a_black_hole_times_out() -> None:
     async def main() -> float:
         async with serving() as address:
             with network().black_hole(address):
@@ -299,7 +297,7 @@ def test_a_connection_into_a_black_hole_is_given_up_in_the_end() -> None:
     assert run(main()) == pytest.approx(127, abs=0.1)
 
 
-def test_a_partition_of_one_way_lets_the_other_way_through() -> None:
+def test_a_one_way_partition_lets_the_other_direction_through() -> None:
     async def main() -> bytes:
         received = asyncio.Event()
 
@@ -320,7 +318,7 @@ def test_a_partition_of_one_way_lets_the_other_way_through() -> None:
     assert run(main()) == b"pong"
 
 
-def test_hosts_have_names_and_faults_hit_only_those_that_are_meant() -> None:
+def test_faults_affect_only_the_named_hosts() -> None:
     async def main() -> list[str]:
         net, reached = network(), list[str]()
         with net.host("broker"):
@@ -349,7 +347,7 @@ def test_hosts_have_names_and_faults_hit_only_those_that_are_meant() -> None:
     assert run(main()) == ["app-1", "app-2", "app-3"]
 
 
-def test_a_machine_that_was_off_resets_the_connections_of_before() -> None:
+def test_a_machine_resets_old_connections_when_it_is_back() -> None:
     async def main() -> None:
         async with connected() as (address, reader, writer):
             with network().vanish(address):
@@ -362,7 +360,7 @@ def test_a_machine_that_was_off_resets_the_connections_of_before() -> None:
     run(main())
 
 
-def test_refusing_is_for_new_connections() -> None:
+def test_refuse_affects_only_new_connections() -> None:
     async def main() -> bytes:
         async with connected() as (address, reader, writer):
             with network().refuse(address):
@@ -374,7 +372,7 @@ def test_refusing_is_for_new_connections() -> None:
     assert run(main()) == b"x"
 
 
-def test_a_slow_connection_takes_its_time_and_fills_the_buffers() -> None:
+def test_a_slow_connection_fills_the_buffers() -> None:
     async def main() -> tuple[float, bool]:
         async with connected() as (address, reader, writer):
             with network().slow(100_000, "client", address, one_way=True):
@@ -390,7 +388,7 @@ def test_a_slow_connection_takes_its_time_and_fills_the_buffers() -> None:
     assert empty
 
 
-def test_heal_ends_all_that_is_wrong() -> None:
+def test_heal_ends_all_faults() -> None:
     async def main() -> float:
         net = network()
         async with connected() as (address, reader, writer):
@@ -406,7 +404,7 @@ def test_heal_ends_all_that_is_wrong() -> None:
     assert run(main()) < 0.01
 
 
-def test_cancelling_a_connect_leaves_nothing_behind() -> None:
+def test_cancelling_connect_leaves_no_connection() -> None:
     async def main() -> None:
         async with serving() as address:
             for after in (0.0001, 0.001, 0.002, 0.003):
@@ -420,7 +418,7 @@ def test_cancelling_a_connect_leaves_nothing_behind() -> None:
     run(main())
 
 
-def test_a_protocol_that_fails_loses_its_connection_and_is_reported() -> None:
+def test_an_error_in_a_protocol_closes_its_connection_and_is_reported() -> None:
     class Broken(asyncio.Protocol):
         lost: Exception | None = None
 
@@ -450,7 +448,7 @@ def test_a_protocol_that_fails_loses_its_connection_and_is_reported() -> None:
     assert lost is reported
 
 
-def test_what_a_server_starts_does_not_run_on_the_host_of_its_client() -> None:
+def test_tasks_of_a_server_do_not_run_on_the_host_of_its_client() -> None:
     async def main() -> None:
         net = network()
         async with serving() as backend:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from aioprod.consumer.group.assignors.assignor import Assignor
 from aioprod.errors import ConsumerStateError
 from aioprod.types import TopicPartition
-from aioprod.users_code import surface
+from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from aioprod.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aioprod.testing.broker.cluster import GROUP, NOBODY, Cluster
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.joining import Joining
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.offsets import Committer
-from aioprod.testing.broker.store_error import StoreError
 
 T = TypeVar("T")
 
@@ -83,8 +83,8 @@ class GroupCoordinator:
         return answer
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
-        """Ask for one's assignment; the leader brings those of all. Raises StoreError for who is no
-        member of this generation.
+        """Ask for one's assignment; the leader brings those of all. Raises RequestError for who is
+        no member of this generation.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SyncGroupResponse] = loop.create_future()
@@ -94,8 +94,8 @@ class GroupCoordinator:
         return answer
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Keep a member's session; tell whether it has to join again. Raises StoreError for who is
-        no member of this generation.
+        """Keep a member's session; tell whether it has to join again. Raises RequestError for who
+        is no member of this generation.
         """
         group = self._find_with_members(request.group_id)
         code = membership.heartbeat(group, request, asyncio.get_running_loop().time())
@@ -103,7 +103,7 @@ class GroupCoordinator:
         return code
 
     def leave(self, group_id: str, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-        """Remove members, each with its own result. Raises StoreError where there is no such
+        """Remove members, each with its own result. Raises RequestError where there is no such
         group.
         """
         group = self._find_with_members(group_id)
@@ -112,13 +112,13 @@ class GroupCoordinator:
         return results
 
     def check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise StoreError unless this member, or somebody from outside, may commit offsets now.
+        """Raise RequestError unless this member, or somebody from outside, may commit offsets now.
         Makes the group where there is none.
         """
         group = self.groups.get(group_id)
         if group is None:
             if committer.generation_id >= 0:
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.ILLEGAL_GENERATION,
                     (
                         f"there is no group {group_id!r}, so none in generation "
@@ -141,12 +141,12 @@ class GroupCoordinator:
         return self.groups[group_id]
 
     def delete(self, group_id: str) -> None:
-        """Forget a group. Raises StoreError where there is none such or it has members."""
+        """Forget a group. Raises RequestError where there is none such or it has members."""
         group = self.groups.get(group_id)
         if group is None:
-            raise StoreError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if group.state is not GroupState.EMPTY:
-            raise StoreError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+            raise RequestError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
         group.deadlines.clear()
         group.move_to(GroupState.DEAD)
         self._arm(group)
@@ -164,13 +164,13 @@ class GroupCoordinator:
         self.changed(group)
 
     def expire_member(self, group_id: str, member_id: str) -> None:
-        """End a member's session at once. Raises StoreError where there is none such."""
+        """End a member's session at once. Raises RequestError where there is none such."""
         group = self._find_with_members(group_id)
         membership.expire_member(group, member_id, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
 
     def rebalance(self, group_id: str) -> None:
-        """Have all members join again. Raises StoreError where the group has none."""
+        """Have all members join again. Raises RequestError where the group has none."""
         group = self._find_with_members(group_id)
         membership.rebalance(group, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
@@ -178,7 +178,7 @@ class GroupCoordinator:
     def _find_with_members(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+            raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
         return group
 
     # -- time --------------------------------------------------------------------------------------

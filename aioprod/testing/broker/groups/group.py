@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.join_group import JoinGroupResponseMember
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.groups.subscription import read_topics
-from aioprod.testing.broker.store_error import StoreError
 
 CONSUMER = "consumer"  # the protocol type of consumers; others are, for example, of Kafka Connect
 
@@ -146,29 +146,31 @@ class Group:
         return member.protocols.get(self.protocol_name or "", b"")
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member; raise StoreError where there is none such, or a static member's
+        """Return the member; raise RequestError where there is none such, or a static member's
         instance is another one by now.
         """
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is not None and known != member_id:
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is another member by now"
                 )
             if known is None:
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.UNKNOWN_MEMBER_ID,
                     f"the group has no member with the instance id {instance_id!r}",
                 )
         member = self.members.get(member_id)
         if member is None:
-            raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member_id!r}")
+            raise RequestError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member_id!r}"
+            )
         return member
 
     def check_generation(self, generation_id: int) -> None:
-        """Raise StoreError unless this is the present generation."""
+        """Raise RequestError unless this is the present generation."""
         if generation_id != self.generation_id:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"the group is in generation {self.generation_id}, not {generation_id}",
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aioprod.protocol.messages.sync_group import SyncGroupResponse
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.member import Caller, JoinReply, Member, protocols_of
 from aioprod.testing.broker.groups.rebalance import (
@@ -16,7 +17,6 @@ from aioprod.testing.broker.groups.rebalance import (
     rebalance_or_go_on,
 )
 from aioprod.testing.broker.groups.settings import GroupSettings
-from aioprod.testing.broker.store_error import StoreError
 
 _KNOWN_ID_FROM = (
     4  # KIP-394: clients of older versions do not come back with the id that they are given
@@ -101,7 +101,7 @@ class Joining:
             return
         try:
             member = group.check_member(request.member_id, request.group_instance_id)
-        except StoreError as error:
+        except RequestError as error:
             self._refuse(error.code)
             return
         is_leader = group.leader_id == member.member_id

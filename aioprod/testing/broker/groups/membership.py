@@ -9,6 +9,7 @@ from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 from aioprod.protocol.messages.join_group import JoinGroupResponse
 from aioprod.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import JOIN_DEADLINE, SYNC_DEADLINE, Group, GroupState
 from aioprod.testing.broker.groups.member import Member, SyncReply
 from aioprod.testing.broker.groups.rebalance import (
@@ -24,12 +25,11 @@ from aioprod.testing.broker.groups.rebalance import (
 )
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.offsets import Committer
-from aioprod.testing.broker.store_error import StoreError
 
 
 def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) -> None:
-    """Answer with the assignment, or have the request wait for the leader's. Raises StoreError for
-    who is no member of this generation.
+    """Answer with the assignment, or have the request wait for the leader's. Raises RequestError
+    for who is no member of this generation.
     """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
@@ -37,12 +37,12 @@ def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) 
         None,
         group.protocol_name,
     ):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"the group's protocol is {group.protocol_type}/{group.protocol_name}",
         )
     if group.state is GroupState.PREPARING_REBALANCE:
-        raise StoreError(ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
+        raise RequestError(ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
     group.pending_syncs.pop(member.member_id, None)
     if not group.pending_syncs:
         group.deadlines.pop(SYNC_DEADLINE, None)
@@ -62,7 +62,7 @@ def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) 
 
 
 def heartbeat(group: Group, request: HeartbeatRequest, now: float) -> ErrorCode:
-    """Keep a member's session; tell whether it has to join again. Raises StoreError for who is no
+    """Keep a member's session; tell whether it has to join again. Raises RequestError for who is no
     member of this generation.
     """
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -99,7 +99,7 @@ def _leave(group: Group, leaving: MemberIdentity) -> ErrorCode:
         return ErrorCode.NONE
     try:
         remove_member(group, group.check_member(member_id, leaving.group_instance_id))
-    except StoreError as error:
+    except RequestError as error:
         return error.code
     return ErrorCode.NONE
 
@@ -116,7 +116,7 @@ def _go_on_without(group: Group, settings: GroupSettings, now: float) -> None:
 
 
 def check_commit(group: Group, committer: Committer, *, in_transaction: bool) -> None:
-    """Raise StoreError unless this member may commit offsets; whoever is none may while the group
+    """Raise RequestError unless this member may commit offsets; whoever is none may while the group
     is empty, or in a transaction.
     """
     if committer.generation_id < 0 and group.state is GroupState.EMPTY:
@@ -125,9 +125,9 @@ def check_commit(group: Group, committer: Committer, *, in_transaction: bool) ->
         group.check_member(committer.member_id, committer.group_instance_id)
         group.check_generation(committer.generation_id)
     elif not in_transaction:
-        raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and this is none")
+        raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and this is none")
     if not in_transaction and group.state is GroupState.COMPLETING_REBALANCE:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.REBALANCE_IN_PROGRESS, "the members of this generation have no partitions yet"
         )
 
@@ -180,14 +180,14 @@ def _end_joining_if_all_joined(group: Group, now: float) -> None:
 
 
 def expire_member(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
-    """End a member's session, whatever it waits for. Raises StoreError if there is no member."""
+    """End a member's session, whatever it waits for. Raises RequestError if there is no member."""
     _remove_silent(group, group.check_member(member_id, None), settings, now)
 
 
 def rebalance(group: Group, settings: GroupSettings, now: float) -> None:
     """Have all members join again, unless they are about to."""
     if not group.members:
-        raise StoreError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no members")
+        raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no members")
     if group.state is not GroupState.PREPARING_REBALANCE:
         begin_rebalance(group, settings, now)
 

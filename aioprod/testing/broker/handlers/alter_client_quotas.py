@@ -12,13 +12,15 @@ from aioprod.protocol.messages.alter_client_quotas import (
     ResponseEntityData,
     ResponseEntryData,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.quotas.limits import Entity
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.request_context import RequestContext
 
 
+@handles(AlterClientQuotasRequest)
 async def handle(
-    request: AlterClientQuotasRequest, exchange: Exchange
+    request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Change each entity's limits."""
     entities = [
@@ -29,26 +31,26 @@ async def handle(
     by_entity = dict(zip(entities, request.entries, strict=True))
     return AlterClientQuotasResponse(
         entries=[
-            _alter(entity, entry, counts[entity] > 1, request.validate_only, exchange)
+            _alter(entity, entry, counts[entity] > 1, request.validate_only, context)
             for entity, entry in by_entity.items()
         ]
     )
 
 
 def _alter(
-    entity: Entity, entry: EntryData, repeated: bool, validate_only: bool, exchange: Exchange
+    entity: Entity, entry: EntryData, repeated: bool, validate_only: bool, context: RequestContext
 ) -> ResponseEntryData:
     result = ResponseEntryData(
         entity=[ResponseEntityData(kind, name) for kind, name in sorted(entity, key=str)],
         error_message=None,
     )
     try:
-        if code := exchange.failure():
-            raise StoreError(code, code.description)
+        if code := context.failure():
+            raise RequestError(code, code.description)
         changes = {op.key: None if op.remove else op.value for op in entry.ops}
         if repeated or len(changes) < len(entry.ops):
-            raise StoreError(ErrorCode.INVALID_REQUEST, "an entity and a limit may be named once")
-        exchange.store.quotas.alter(entity, changes, validate_only=validate_only)
-    except StoreError as error:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "an entity and a limit may be named once")
+        context.store.quotas.alter(entity, changes, validate_only=validate_only)
+    except RequestError as error:
         result.error_code, result.error_message = error.code, error.text
     return result

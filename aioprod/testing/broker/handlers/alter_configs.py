@@ -11,28 +11,30 @@ from aioprod.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.config_resources import alter_each, current_overrides
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 
-async def handle(request: AlterConfigsRequest, exchange: Exchange) -> AlterConfigsResponse:
+@handles(AlterConfigsRequest)
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Change what can be changed; each resource has its own result."""
     results = alter_each(
-        request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange
+        request.resources, _new_overrides, validate_only=request.validate_only, context=context
     )
     return AlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(*result) for result in results]
     )
 
 
-def _new_overrides(asked: AlterConfigsResource, exchange: Exchange) -> dict[str, str]:
+def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict[str, str]:
     overrides = {config.name: config.value for config in asked.configs if config.value is not None}
     if len(overrides) < len(asked.configs):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REQUEST, "a setting may be named once, and needs a value"
         )
     current_overrides(
-        asked.resource_type, asked.resource_name, exchange
+        asked.resource_type, asked.resource_name, context
     )  # raises where there can be no such resource
     return overrides

@@ -12,25 +12,27 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 
+@handles(AlterPartitionReassignmentsRequest)
 async def handle(
-    request: AlterPartitionReassignmentsRequest, exchange: Exchange
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Move each partition that can be moved."""
     response = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
-    if code := exchange.failure():
+    if code := context.failure():
         response.error_code, response.error_message = code, code.description
         return response
     response.responses = [
         ReassignableTopicResponse(
             topic.name,
             [
-                _result(topic.name, asked, request.allow_replication_factor_change, exchange)
+                _result(topic.name, asked, request.allow_replication_factor_change, context)
                 for asked in topic.partitions
             ],
         )
@@ -40,30 +42,30 @@ async def handle(
 
 
 def _result(
-    name: str, asked: ReassignablePartition, may_change_factor: bool, exchange: Exchange
+    name: str, asked: ReassignablePartition, may_change_factor: bool, context: RequestContext
 ) -> ReassignablePartitionResponse:
     try:
-        _reassign(name, asked, may_change_factor, exchange)
-    except StoreError as error:
+        _reassign(name, asked, may_change_factor, context)
+    except RequestError as error:
         return ReassignablePartitionResponse(asked.partition_index, error.code, error.text)
     return ReassignablePartitionResponse(asked.partition_index, error_message=None)
 
 
 def _reassign(
-    name: str, asked: ReassignablePartition, may_change_factor: bool, exchange: Exchange
+    name: str, asked: ReassignablePartition, may_change_factor: bool, context: RequestContext
 ) -> None:
-    if code := exchange.failure(name, asked.partition_index):
-        raise StoreError(code, code.description)
-    store = exchange.store
+    if code := context.failure(name, asked.partition_index):
+        raise RequestError(code, code.description)
+    store = context.store
     partition = store.get_partition(name, asked.partition_index)
     if asked.replicas is None:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
             "a partition moves at once: there is nothing to cancel",
         )
     replicas = store.check_assignment([asked.replicas])[0]
     if not may_change_factor and len(replicas) != len(partition.leadership.replicas):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"the partition has {len(partition.leadership.replicas)} replicas",
         )

@@ -12,7 +12,8 @@ from aioprod.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import HANDLERS, handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
@@ -21,25 +22,24 @@ _ZERO_FROM = 4  # older clients can't read a feature whose lowest version is 0
 _NAMED_FROM = 3  # the version from which clients tell their name (KIP-511)
 
 
-async def handle(request: ApiVersionsRequest, exchange: Exchange) -> ApiVersionsResponse:
+@handles(ApiVersionsRequest)
+async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """Answer with all version ranges."""
-    code = exchange.failure()
-    if exchange.api_version >= _NAMED_FROM and not (
+    code = context.failure()
+    if context.api_version >= _NAMED_FROM and not (
         _SOFTWARE_NAME.fullmatch(request.client_software_name)
         and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         code = ErrorCode.INVALID_REQUEST
     if code:
         return ApiVersionsResponse(error_code=code)
-    level = exchange.store.transactions.version
+    level = context.store.transactions.version
     return ApiVersionsResponse(
-        api_keys=[
-            ApiVersion(key, low, high) for key, (low, high) in sorted(exchange.supported.items())
-        ],
+        api_keys=[ApiVersion(key, *handler.versions) for key, handler in sorted(HANDLERS.items())],
         supported_features=[
             SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)
         ]
-        if exchange.api_version >= _ZERO_FROM
+        if context.api_version >= _ZERO_FROM
         else [],
         finalized_features_epoch=0,
         finalized_features=[FinalizedFeatureKey(_TRANSACTION_FEATURE, level, level)]

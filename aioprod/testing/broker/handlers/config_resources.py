@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.settings.configs import ALL_BROKERS
-from aioprod.testing.broker.store import StoreError, Topic, check_topic_name
+from aioprod.testing.broker.store import Topic, check_topic_name
 
 TOPIC = 2
 BROKER = 4
@@ -38,10 +39,10 @@ class Altered(NamedTuple):
 
 def alter_each(
     resources: Sequence[ResourceT],
-    new_overrides: Callable[[ResourceT, Exchange], Mapping[str, str]],
+    new_overrides: Callable[[ResourceT, RequestContext], Mapping[str, str]],
     *,
     validate_only: bool,
-    exchange: Exchange,
+    context: RequestContext,
 ) -> list[Altered]:
     """Give each resource the settings of its own that ``new_overrides`` says; each has its own
     result, and may be named once.
@@ -52,75 +53,80 @@ def alter_each(
         kind, name = place = asked.resource_type, asked.resource_name
         try:
             if counts[place] > 1:
-                raise StoreError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
+                raise RequestError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
             _replace_overrides(
                 kind,
                 name,
-                new_overrides(asked, exchange),
+                new_overrides(asked, context),
                 validate_only=validate_only,
-                exchange=exchange,
+                context=context,
             )
             results.append(Altered(ErrorCode.NONE, None, kind, name))
-        except StoreError as error:
+        except RequestError as error:
             results.append(Altered(error.code, error.text, kind, name))
     return results
 
 
-def find_topic(name: str, exchange: Exchange) -> Topic:
-    """Return a topic; raise StoreError where there is none, or a test does not want it to be
+def find_topic(name: str, context: RequestContext) -> Topic:
+    """Return a topic; raise RequestError where there is none, or a test does not want it to be
     changed or shown.
     """
-    if code := exchange.failure(name):
-        raise StoreError(code, code.description)
+    if code := context.failure(name):
+        raise RequestError(code, code.description)
     check_topic_name(name)
-    return exchange.store.get_topic(name)
+    return context.store.get_topic(name)
 
 
-def check_broker_name(name: str, exchange: Exchange) -> None:
-    """Raise StoreError (INVALID_REQUEST) unless this node is asked about itself, or about all
+def check_broker_name(name: str, context: RequestContext) -> None:
+    """Raise RequestError (INVALID_REQUEST) unless this node is asked about itself, or about all
     brokers ("").
     """
-    if code := exchange.failure():
-        raise StoreError(code, code.description)
-    if name not in (ALL_BROKERS, str(exchange.node.node_id)):
-        raise StoreError(
-            ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {exchange.node.node_id}"
+    if code := context.failure():
+        raise RequestError(code, code.description)
+    if name not in (ALL_BROKERS, str(context.node.node_id)):
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {context.node.node_id}"
         )
 
 
-def current_overrides(kind: int, name: str, exchange: Exchange) -> dict[str, str]:
-    """The settings that a resource has of its own; raise StoreError where there can be no such
+def current_overrides(kind: int, name: str, context: RequestContext) -> dict[str, str]:
+    """The settings that a resource has of its own; raise RequestError where there can be no such
     resource.
     """
     if kind == TOPIC:
         if not name:
-            raise StoreError(ErrorCode.INVALID_REQUEST, "there are no settings for all topics")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "there are no settings for all topics")
         check_topic_name(name)
-        topic = exchange.store.find_topic(name)
+        topic = context.store.find_topic(name)
         return (
             {}
             if topic is None
             else {setting: value for setting, value in topic.configs.items() if value is not None}
         )
     if kind == BROKER:
-        check_broker_name(name, exchange)
-        return exchange.store.configs.overrides(name)
-    raise StoreError(
+        check_broker_name(name, context)
+        return context.store.configs.overrides(name)
+    raise RequestError(
         ErrorCode.INVALID_REQUEST,
         f"resource type {kind}: there are topics ({TOPIC}) and brokers ({BROKER})",
     )
 
 
 def _replace_overrides(
-    kind: int, name: str, overrides: Mapping[str, str], *, validate_only: bool, exchange: Exchange
+    kind: int,
+    name: str,
+    overrides: Mapping[str, str],
+    *,
+    validate_only: bool,
+    context: RequestContext,
 ) -> None:
     """Check the settings that a resource is to have of its own, and let it have them; raise
-    StoreError where it can't.
+    RequestError where it can't.
     """
-    store = exchange.store
+    store = context.store
     if kind == TOPIC:
         store.configs.parse_topic(overrides)  # before the topic is looked up, as Kafka does
-        topic = find_topic(name, exchange)
+        topic = find_topic(name, context)
         if not validate_only:
             store.set_topic_configs(topic, overrides)
         return

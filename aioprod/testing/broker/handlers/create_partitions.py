@@ -11,18 +11,22 @@ from aioprod.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.store import MAX_PARTITIONS, StoreError, Topic
-from aioprod.testing.broker.store_error import check_timeout
+from aioprod.testing.broker.errors import RequestError, check_timeout
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.store import MAX_PARTITIONS, Topic
 
 
-async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> CreatePartitionsResponse:
+@handles(CreatePartitionsRequest)
+async def handle(
+    request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
     """Grow each topic that can grow."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(
         results=[
-            _grow(topic, counts[name] > 1, request, exchange) for name, topic in by_name.items()
+            _grow(topic, counts[name] > 1, request, context) for name, topic in by_name.items()
         ]
     )
 
@@ -31,45 +35,45 @@ def _grow(
     wanted: CreatePartitionsTopic,
     repeated: bool,
     request: CreatePartitionsRequest,
-    exchange: Exchange,
+    context: RequestContext,
 ) -> CreatePartitionsTopicResult:
     try:
-        if code := exchange.failure(wanted.name):
-            raise StoreError(code, code.description)
+        if code := context.failure(wanted.name):
+            raise RequestError(code, code.description)
         if repeated:
-            raise StoreError(ErrorCode.INVALID_REQUEST, "a topic may be named once")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "a topic may be named once")
         check_timeout(request.timeout_ms)
-        topic = exchange.store.get_topic(wanted.name)
-        assignment = _assignment(wanted, topic, exchange)
+        topic = context.store.get_topic(wanted.name)
+        assignment = _assignment(wanted, topic, context)
         if not request.validate_only:
-            exchange.store.grow_topic(topic, assignment)
-    except StoreError as error:
+            context.store.grow_topic(topic, assignment)
+    except RequestError as error:
         return CreatePartitionsTopicResult(wanted.name, error.code, error.text)
     return CreatePartitionsTopicResult(wanted.name)
 
 
 def _assignment(
-    wanted: CreatePartitionsTopic, topic: Topic, exchange: Exchange
+    wanted: CreatePartitionsTopic, topic: Topic, context: RequestContext
 ) -> list[tuple[int, ...]]:
-    """The nodes of each new partition; StoreError where it can't be had."""
+    """The nodes of each new partition; RequestError where it can't be had."""
     present = len(topic.partitions)
     if not present < wanted.count <= MAX_PARTITIONS:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_PARTITIONS,
             f"{wanted.count} partitions: must be {present + 1} to {MAX_PARTITIONS}",
         )
     factor = len(topic.partitions[0].leadership.replicas)
     if wanted.assignments is None:
-        return exchange.store.choose_replicas(wanted.count, factor)[present:]
+        return context.store.choose_replicas(wanted.count, factor)[present:]
     added = wanted.count - present
     if len(wanted.assignments) != added:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{len(wanted.assignments)} assignments for {added} new partitions",
         )
-    placed = exchange.store.check_assignment([each.broker_ids for each in wanted.assignments])
+    placed = context.store.check_assignment([each.broker_ids for each in wanted.assignments])
     if len(placed[0]) != factor:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{len(placed[0])} replicas for each partition: the topic has {factor}",
         )

@@ -14,44 +14,45 @@ from aioprod.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError, check_timeout
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.settings.configs import Described
-from aioprod.testing.broker.store import StoreError
-from aioprod.testing.broker.store_error import check_timeout
 
 
-async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
+@handles(CreateTopicsRequest)
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create what can be created; each topic has its own result."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreateTopicsResponse(
         topics=[
-            _create(topic, counts[name] > 1, request, exchange) for name, topic in by_name.items()
+            _create(topic, counts[name] > 1, request, context) for name, topic in by_name.items()
         ]
     )
 
 
 def _create(
-    wanted: CreatableTopic, repeated: bool, request: CreateTopicsRequest, exchange: Exchange
+    wanted: CreatableTopic, repeated: bool, request: CreateTopicsRequest, context: RequestContext
 ) -> CreatableTopicResult:
     try:
-        if code := exchange.failure(wanted.name):
-            raise StoreError(code, code.description)
+        if code := context.failure(wanted.name):
+            raise RequestError(code, code.description)
         if repeated:
-            raise StoreError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         check_timeout(request.timeout_ms)
-        return _create_checked(wanted, request.validate_only, exchange)
-    except StoreError as error:
+        return _create_checked(wanted, request.validate_only, context)
+    except RequestError as error:
         return CreatableTopicResult(
             name=wanted.name, error_code=error.code, error_message=error.text
         )
 
 
 def _create_checked(
-    wanted: CreatableTopic, validate_only: bool, exchange: Exchange
+    wanted: CreatableTopic, validate_only: bool, context: RequestContext
 ) -> CreatableTopicResult:
-    store = exchange.store
-    assignment = _manual_assignment(wanted, exchange)
+    store = context.store
+    assignment = _manual_assignment(wanted, context)
     count = (
         len(assignment)
         if assignment
@@ -70,7 +71,7 @@ def _create_checked(
         replication_factor=len(placed[0]),
         configs=[
             _config(described)
-            for described in store.configs.describe_topic(configs, None, exchange.node.node_id)
+            for described in store.configs.describe_topic(configs, None, context.node.node_id)
         ],
     )
     result.topic_id = (
@@ -87,12 +88,12 @@ def _config(described: Described) -> CreatableTopicConfigs:
     )
 
 
-def _manual_assignment(wanted: CreatableTopic, exchange: Exchange) -> list[tuple[int, ...]]:
+def _manual_assignment(wanted: CreatableTopic, context: RequestContext) -> list[tuple[int, ...]]:
     """Check and return the nodes of each partition where the client chose them, else nothing."""
     if not wanted.assignments:
         return []
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REQUEST,
             (
                 "A manual partition assignment excludes a number of partitions and a replication "
@@ -103,7 +104,7 @@ def _manual_assignment(wanted: CreatableTopic, exchange: Exchange) -> list[tuple
         assignment.partition_index: assignment.broker_ids for assignment in wanted.assignments
     }
     if len(by_index) != len(wanted.assignments) or sorted(by_index) != list(range(len(by_index))):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be 0, 1, ... and each named once"
         )
-    return exchange.store.check_assignment([by_index[index] for index in range(len(by_index))])
+    return context.store.check_assignment([by_index[index] for index in range(len(by_index))])

@@ -8,28 +8,30 @@ from aioprod.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 
-async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
+@handles(DeleteGroupsRequest)
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     """Delete each by itself."""
     return DeleteGroupsResponse(
         results=[
-            DeletableGroupResult(group_id, _delete(group_id, exchange))
+            DeletableGroupResult(group_id, _delete(group_id, context))
             for group_id in request.groups_names
         ]
     )
 
 
-def _delete(group_id: str, exchange: Exchange) -> ErrorCode:
+def _delete(group_id: str, context: RequestContext) -> ErrorCode:
     try:
-        if code := exchange.failure():
+        if code := context.failure():
             return code
-        check_group_coordinator(exchange, group_id)
-        exchange.store.groups.delete(group_id)
-    except StoreError as error:
+        check_group_coordinator(context, group_id)
+        context.store.groups.delete(group_id)
+    except RequestError as error:
         return error.code
-    exchange.store.offsets.delete(group_id)
+    context.store.offsets.delete(group_id)
     return ErrorCode.NONE

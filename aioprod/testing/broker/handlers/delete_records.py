@@ -12,19 +12,21 @@ from aioprod.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import check_leader
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.request_context import RequestContext
 
 _TO_THE_END = -1  # of what can be read
 
 
-async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
+@handles(DeleteRecordsRequest)
+async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Delete in each partition."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                topic.name, [_result(topic.name, asked, exchange) for asked in topic.partitions]
+                topic.name, [_result(topic.name, asked, context) for asked in topic.partitions]
             )
             for topic in request.topics
         ]
@@ -32,25 +34,25 @@ async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRec
 
 
 def _result(
-    name: str, asked: DeleteRecordsPartition, exchange: Exchange
+    name: str, asked: DeleteRecordsPartition, context: RequestContext
 ) -> DeleteRecordsPartitionResult:
     try:
-        return DeleteRecordsPartitionResult(asked.partition_index, _delete(name, asked, exchange))
-    except StoreError as error:
+        return DeleteRecordsPartitionResult(asked.partition_index, _delete(name, asked, context))
+    except RequestError as error:
         return DeleteRecordsPartitionResult(asked.partition_index, -1, error.code)
 
 
-def _delete(name: str, asked: DeleteRecordsPartition, exchange: Exchange) -> int:
+def _delete(name: str, asked: DeleteRecordsPartition, context: RequestContext) -> int:
     """Return where the log begins now."""
-    if code := exchange.failure(name, asked.partition_index):
-        raise StoreError(code, code.description)
-    partition = exchange.store.get_partition(name, asked.partition_index)
-    check_leader(partition, exchange)
+    if code := context.failure(name, asked.partition_index):
+        raise RequestError(code, code.description)
+    partition = context.store.get_partition(name, asked.partition_index)
+    check_leader(partition, context)
     if not partition.config.is_deletable:
-        raise StoreError(ErrorCode.POLICY_VIOLATION, "cleanup.policy does not have delete")
+        raise RequestError(ErrorCode.POLICY_VIOLATION, "cleanup.policy does not have delete")
     end = partition.high_watermark
     offset = end if asked.offset == _TO_THE_END else asked.offset
     if not 0 <= offset <= end:
-        raise StoreError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: must be 0 to {end}")
-    exchange.store.delete_records(partition, offset)
+        raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: must be 0 to {end}")
+    context.store.delete_records(partition, offset)
     return partition.log.start_offset

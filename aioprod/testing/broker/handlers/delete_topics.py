@@ -11,14 +11,16 @@ from aioprod.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _BY_STATE_FROM = 6
 
 
-async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopicsResponse:
+@handles(DeleteTopicsRequest)
+async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Delete each topic that is there; their memory is free at once."""
-    by_state = exchange.api_version >= _BY_STATE_FROM
+    by_state = context.api_version >= _BY_STATE_FROM
     wanted = (
         request.topics
         if by_state
@@ -28,17 +30,17 @@ async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopi
     once = {(state.name, state.topic_id.int): state for state in wanted}
     return DeleteTopicsResponse(
         responses=[
-            _delete(state, counts[key] > 1, request.timeout_ms, exchange)
+            _delete(state, counts[key] > 1, request.timeout_ms, context)
             for key, state in once.items()
         ]
     )
 
 
 def _delete(
-    state: DeleteTopicState, repeated: bool, timeout_ms: int, exchange: Exchange
+    state: DeleteTopicState, repeated: bool, timeout_ms: int, context: RequestContext
 ) -> DeletableTopicResult:
-    topic = exchange.store.find_topic(state.name or "", state.topic_id)
-    code = exchange.failure(state.name if topic is None else topic.name)
+    topic = context.store.find_topic(state.name or "", state.topic_id)
+    code = context.failure(state.name if topic is None else topic.name)
     if not code and (repeated or (state.name is None) is (state.topic_id.int == 0)):
         code = ErrorCode.INVALID_REQUEST  # named twice, or by both name and id, or by neither
     if not code and timeout_ms <= 0:
@@ -56,5 +58,5 @@ def _delete(
             error_code=code,
             error_message=code.description,
         )
-    exchange.store.delete_topic(topic)
+    context.store.delete_topic(topic)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)

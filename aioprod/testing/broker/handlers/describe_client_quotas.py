@@ -11,22 +11,24 @@ from aioprod.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.quotas.limits import CLIENT_ID, IP, USER, Match
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.request_context import RequestContext
 
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
+@handles(DescribeClientQuotasRequest)
 async def handle(
-    request: DescribeClientQuotasRequest, exchange: Exchange
+    request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     """Describe what meets all conditions."""
     try:
-        if code := exchange.failure():
-            raise StoreError(code, code.description)
+        if code := context.failure():
+            raise RequestError(code, code.description)
         matches = _matches(request.components)
-    except StoreError as error:
+    except RequestError as error:
         return DescribeClientQuotasResponse(
             error_code=error.code, error_message=error.text, entries=None
         )
@@ -38,7 +40,7 @@ async def handle(
             ],
             [ValueData(key, value) for key, value in values.items()],
         )
-        for entity, values in exchange.store.quotas.find(matches, strict=request.strict)
+        for entity, values in context.store.quotas.find(matches, strict=request.strict)
     ]
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
@@ -50,7 +52,7 @@ def _matches(components: list[ComponentData]) -> list[Match]:
         or "" in types
         or (IP in types and {USER, CLIENT_ID} & set(types))
     ):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REQUEST,
             "a filter names each entity type once, and no ip together with others",
         )
@@ -60,14 +62,14 @@ def _matches(components: list[ComponentData]) -> list[Match]:
 def _match(component: ComponentData) -> Match:
     kind = component.entity_type
     if kind not in (USER, CLIENT_ID, IP):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"entity type {kind!r}: there are {USER}, {CLIENT_ID} and {IP}",
         )
     if component.match_type not in (_EXACT, _DEFAULT, _ANY) or (component.match is None) is (
         component.match_type == _EXACT
     ):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REQUEST,
             (
                 f"match type {component.match_type} with {component.match!r}: only an exact "

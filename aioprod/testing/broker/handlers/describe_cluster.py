@@ -10,16 +10,20 @@ from aioprod.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, operations
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
-async def handle(request: DescribeClusterRequest, exchange: Exchange) -> DescribeClusterResponse:
+@handles(DescribeClusterRequest)
+async def handle(
+    request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
     """Name all nodes that run."""
-    code = exchange.failure()
+    code = context.failure()
     if not code and request.endpoint_type != _BROKERS:
         code = (
             ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -28,9 +32,9 @@ async def handle(request: DescribeClusterRequest, exchange: Exchange) -> Describ
         )
     if code:
         return DescribeClusterResponse(error_code=code, error_message=code.description)
-    cluster = exchange.store.cluster
+    cluster = context.store.cluster
     return DescribeClusterResponse(
-        cluster_id=exchange.node.cluster_id,
+        cluster_id=context.node.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
             DescribeClusterBroker(node.node_id, node.host, node.port) for node in cluster.running

@@ -13,58 +13,62 @@ from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.config_resources import (
     BROKER,
     TOPIC,
     check_broker_name,
     find_topic,
 )
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.settings.configs import ALL_BROKERS, Described
-from aioprod.testing.broker.store import StoreError
 
 
-async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
+@handles(DescribeConfigsRequest)
+async def handle(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
     """Describe each resource; no list of names, or an empty one, means all settings."""
     return DescribeConfigsResponse(
-        results=[_result(asked, request.include_synonyms, exchange) for asked in request.resources]
+        results=[_result(asked, request.include_synonyms, context) for asked in request.resources]
     )
 
 
 def _result(
-    asked: DescribeConfigsResource, with_synonyms: bool, exchange: Exchange
+    asked: DescribeConfigsResource, with_synonyms: bool, context: RequestContext
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=""
     )
     try:
         result.configs = [
-            _entry(described, with_synonyms) for described in _describe(asked, exchange)
+            _entry(described, with_synonyms) for described in _describe(asked, context)
         ]
-    except StoreError as error:
+    except RequestError as error:
         result.error_code, result.error_message = error.code, error.text
     return result
 
 
-def _describe(asked: DescribeConfigsResource, exchange: Exchange) -> list[Described]:
-    configs, names = exchange.store.configs, asked.configuration_keys or None
+def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[Described]:
+    configs, names = context.store.configs, asked.configuration_keys or None
     if asked.resource_type == TOPIC:
         return configs.describe_topic(
-            find_topic(asked.resource_name, exchange).configs, names, exchange.node.node_id
+            find_topic(asked.resource_name, context).configs, names, context.node.node_id
         )
     if asked.resource_type != BROKER:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REQUEST,
             (
                 f"resource type {asked.resource_type}: there are topics ({TOPIC}) and brokers "
                 f"({BROKER})"
             ),
         )
-    check_broker_name(asked.resource_name, exchange)
+    check_broker_name(asked.resource_name, context)
     return (
         configs.describe_all_brokers(names)
         if asked.resource_name == ALL_BROKERS
-        else configs.describe_broker(exchange.node, names)
+        else configs.describe_broker(context.node, names)
     )
 
 

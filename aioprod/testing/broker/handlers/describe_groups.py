@@ -11,42 +11,44 @@ from aioprod.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.handlers.authorized_operations import GROUP_OPERATIONS, operations
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _INSTANCES_FROM = 4
 _NOT_FOUND_FROM = 6  # KIP-1043: before, a group that is not there was described as dead
 
 
-async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
+@handles(DescribeGroupsRequest)
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe each group."""
     return DescribeGroupsResponse(
         groups=[
-            _describe(group_id, request.include_authorized_operations, exchange)
+            _describe(group_id, request.include_authorized_operations, context)
             for group_id in request.groups
         ]
     )
 
 
-def _describe(group_id: str, with_operations: bool, exchange: Exchange) -> DescribedGroup:
-    code = exchange.failure()
+def _describe(group_id: str, with_operations: bool, context: RequestContext) -> DescribedGroup:
+    code = context.failure()
     try:
-        check_group_coordinator(exchange, group_id)
-    except StoreError as error:
+        check_group_coordinator(context, group_id)
+    except RequestError as error:
         code = code or error.code
     if code:
         return DescribedGroup(error_code=code, group_id=group_id)
     allowed = operations(GROUP_OPERATIONS, wanted=with_operations)
-    group = exchange.store.groups.groups.get(group_id)
+    group = context.store.groups.groups.get(group_id)
     if group is None:
         dead = DescribedGroup(
             group_id=group_id, group_state=GroupState.DEAD, authorized_operations=allowed
         )
-        if exchange.api_version >= _NOT_FOUND_FROM:
+        if context.api_version >= _NOT_FOUND_FROM:
             dead.error_code, dead.error_message = (
                 ErrorCode.GROUP_ID_NOT_FOUND,
                 f"Group {group_id} not found.",
@@ -59,7 +61,7 @@ def _describe(group_id: str, with_operations: bool, exchange: Exchange) -> Descr
         protocol_type=group.protocol_type or "",
         protocol_data=group.protocol_name or "" if is_stable else "",
         members=[
-            _describe_member(group, member, is_stable, exchange.api_version)
+            _describe_member(group, member, is_stable, context.api_version)
             for member in group.members.values()
         ],
         authorized_operations=allowed,

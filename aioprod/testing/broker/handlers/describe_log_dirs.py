@@ -13,20 +13,24 @@ from aioprod.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.store import Topic
 
 _NAME = "/memory"
 _ERROR_FROM = 3
 
 
-async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> DescribeLogDirsResponse:
+@handles(DescribeLogDirsRequest)
+async def handle(
+    request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
     """Describe what was asked for, or everything (null)."""
-    if code := exchange.failure():
+    if code := context.failure():
         return DescribeLogDirsResponse(
             error_code=code,
             results=[DescribeLogDirsResult(code, _NAME)]
-            if exchange.api_version < _ERROR_FROM
+            if context.api_version < _ERROR_FROM
             else [],
         )
     wanted = (
@@ -36,10 +40,10 @@ async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> Describ
     )
     topics = [
         DescribeLogDirsTopic(topic.name, partitions)
-        for topic, partitions in _find(wanted, exchange)
+        for topic, partitions in _find(wanted, context)
         if partitions
     ]
-    store = exchange.store
+    store = context.store
     left = store.max_memory_bytes - store.memory.size
     result = DescribeLogDirsResult(
         log_dir=_NAME, topics=topics, total_bytes=store.max_memory_bytes, usable_bytes=left
@@ -48,16 +52,16 @@ async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> Describ
 
 
 def _find(
-    wanted: dict[str, set[int]] | None, exchange: Exchange
+    wanted: dict[str, set[int]] | None, context: RequestContext
 ) -> Iterator[tuple[Topic, list[DescribeLogDirsPartition]]]:
-    for topic in exchange.store.topics.values():
+    for topic in context.store.topics.values():
         if wanted is None or topic.name in wanted:
             yield (
                 topic,
                 [
                     DescribeLogDirsPartition(index, partition.log.size, 0, False)
                     for index, partition in enumerate(topic.partitions)
-                    if exchange.node.node_id in partition.leadership.replicas
+                    if context.node.node_id in partition.leadership.replicas
                     and (wanted is None or index in wanted[topic.name])
                 ],
             )

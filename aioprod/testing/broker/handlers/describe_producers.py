@@ -9,34 +9,36 @@ from aioprod.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import check_leader
 from aioprod.testing.broker.partition import Partition
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.request_context import RequestContext
 
 
+@handles(DescribeProducersRequest)
 async def handle(
-    request: DescribeProducersRequest, exchange: Exchange
+    request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     """Describe each partition."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 topic.name,
-                [_describe(topic.name, index, exchange) for index in topic.partition_indexes],
+                [_describe(topic.name, index, context) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _describe(name: str, index: int, exchange: Exchange) -> PartitionResponse:
+def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
     try:
-        if code := exchange.failure(name, index):
-            raise StoreError(code, code.description)
-        partition = exchange.store.get_partition(name, index)
-        check_leader(partition, exchange)
-    except StoreError as error:
+        if code := context.failure(name, index):
+            raise RequestError(code, code.description)
+        partition = context.store.get_partition(name, index)
+        check_leader(partition, context)
+    except RequestError as error:
         return PartitionResponse(index, error.code, error.text)
     return PartitionResponse(index, active_producers=_producers(partition))
 

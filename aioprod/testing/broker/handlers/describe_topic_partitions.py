@@ -11,18 +11,21 @@ from aioprod.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.authorized_operations import TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import describe_partition
-from aioprod.testing.broker.store import StoreError, Topic, check_topic_name
+from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.store import Topic, check_topic_name
 
 _MOST_PARTITIONS = 2000  # broker setting max.request.partition.size.limit
 _NO_CURSOR = Cursor("", 0)
 
 
+@handles(DescribeTopicPartitionsRequest)
 async def handle(
-    request: DescribeTopicPartitionsRequest, exchange: Exchange
+    request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Describe from the cursor on, as many partitions as are wanted; no names mean all topics."""
     cursor = request.cursor or _NO_CURSOR
@@ -34,16 +37,16 @@ async def handle(
     response = DescribeTopicPartitionsResponse()
     left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
     for name in sorted(
-        name for name in wanted or exchange.store.topics if name >= cursor.topic_name
+        name for name in wanted or context.store.topics if name >= cursor.topic_name
     ):
         start = cursor.partition_index if name == cursor.topic_name else 0
         if left <= 0:
             response.next_cursor = ResponseCursor(name, start)
             break
-        described = _describe(name, start, left, exchange)
+        described = _describe(name, start, left, context)
         response.topics.append(described)
         left -= len(described.partitions)
-        topic = exchange.store.find_topic(name)
+        topic = context.store.find_topic(name)
         end = start + len(described.partitions)
         if topic is not None and not described.error_code and end < len(topic.partitions):
             response.next_cursor = ResponseCursor(name, end)
@@ -60,11 +63,11 @@ def _refuse(
 
 
 def _describe(
-    name: str, start: int, limit: int, exchange: Exchange
+    name: str, start: int, limit: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
-    topic = exchange.store.find_topic(name)
+    topic = context.store.find_topic(name)
     allowed = operations(TOPIC_OPERATIONS, wanted=True)
-    code = exchange.failure(name)
+    code = context.failure(name)
     if not code and topic is None:
         code = _why_unknown(name)
     if code or topic is None:
@@ -76,7 +79,7 @@ def _describe(
         name=name,
         topic_id=topic.topic_id,
         is_internal=is_internal(name),
-        partitions=[_describe_partition(topic, index, exchange) for index in indexes],
+        partitions=[_describe_partition(topic, index, context) for index in indexes],
         topic_authorized_operations=allowed,
     )
 
@@ -84,15 +87,15 @@ def _describe(
 def _why_unknown(name: str) -> ErrorCode:
     try:
         check_topic_name(name)
-    except StoreError as error:
+    except RequestError as error:
         return error.code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _describe_partition(
-    topic: Topic, index: int, exchange: Exchange
+    topic: Topic, index: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponsePartition:
-    described = describe_partition(topic, index, exchange)
+    described = describe_partition(topic, index, context)
     return DescribeTopicPartitionsResponsePartition(
         **described, eligible_leader_replicas=[], last_known_elr=[]
     )

@@ -9,33 +9,35 @@ from aioprod.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_coordinator
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 
+@handles(DescribeTransactionsRequest)
 async def handle(
-    request: DescribeTransactionsRequest, exchange: Exchange
+    request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     """Describe each transactional id."""
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(name, exchange) for name in request.transactional_ids]
+        transaction_states=[_describe(name, context) for name in request.transactional_ids]
     )
 
 
-def _describe(name: str, exchange: Exchange) -> TransactionState:
+def _describe(name: str, context: RequestContext) -> TransactionState:
     try:
-        if code := exchange.failure():
-            raise StoreError(code, code.description)
+        if code := context.failure():
+            raise RequestError(code, code.description)
         if not name:
-            raise StoreError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        check_coordinator(exchange, name)
-        transaction = exchange.store.transactions.transactions.get(name)
+            raise RequestError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        check_coordinator(context, name)
+        transaction = context.store.transactions.transactions.get(name)
         if transaction is None:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {name!r} is not known"
             )
-    except StoreError as error:
+    except RequestError as error:
         return TransactionState(error_code=error.code, transactional_id=name)
     partitions: dict[str, list[int]] = {}
     for place in sorted(transaction.partitions):

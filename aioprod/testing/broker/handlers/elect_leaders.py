@@ -13,34 +13,35 @@ from aioprod.protocol.messages.elect_leaders import (
     TopicPartitions,
 )
 from aioprod.testing.broker.cluster import NOBODY
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.partition import Partition
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.request_context import RequestContext
 
 _PREFERRED = 0
 _UNCLEAN = 1
 _ERROR_FROM = 1
 
 
-async def handle(request: ElectLeadersRequest, exchange: Exchange) -> ElectLeadersResponse:
+@handles(ElectLeadersRequest)
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Elect in each partition; of all partitions (null) only those are named where something was to
     be done.
     """
-    code = exchange.failure()
+    code = context.failure()
     if not code and request.election_type not in (_PREFERRED, _UNCLEAN):
         return _refuse(request)
-    if code and exchange.api_version >= _ERROR_FROM:  # before it the partitions tell
+    if code and context.api_version >= _ERROR_FROM:  # before it the partitions tell
         return ElectLeadersResponse(error_code=code)
     names_all = request.topic_partitions is None
     everything = [
         TopicPartitions(topic.name, list(range(len(topic.partitions))))
-        for topic in exchange.store.topics.values()
+        for topic in context.store.topics.values()
     ]
     results = []
     for asked in everything if request.topic_partitions is None else request.topic_partitions:
         partitions = [
-            _elect(asked.topic, index, request.election_type, exchange)
-            for index in asked.partitions
+            _elect(asked.topic, index, request.election_type, context) for index in asked.partitions
         ]
         if names_all:
             partitions = [
@@ -64,26 +65,26 @@ def _refuse(request: ElectLeadersRequest) -> ElectLeadersResponse:
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _elect(name: str, index: int, kind: int, exchange: Exchange) -> PartitionResult:
+def _elect(name: str, index: int, kind: int, context: RequestContext) -> PartitionResult:
     try:
-        if code := exchange.failure(name, index):
-            raise StoreError(code, code.description)
-        partition = exchange.store.get_partition(name, index)
-        exchange.store.move_leader(partition, _choose(partition, kind, exchange))
-    except StoreError as error:
+        if code := context.failure(name, index):
+            raise RequestError(code, code.description)
+        partition = context.store.get_partition(name, index)
+        context.store.move_leader(partition, _choose(partition, kind, context))
+    except RequestError as error:
         return PartitionResult(index, error.code, error.text)
     return PartitionResult(index, error_message=None)
 
 
-def _choose(partition: Partition, kind: int, exchange: Exchange) -> int:
+def _choose(partition: Partition, kind: int, context: RequestContext) -> int:
     """The node that is to lead."""
-    leadership, cluster = partition.leadership, exchange.store.cluster
+    leadership, cluster = partition.leadership, context.store.cluster
     preferred = leadership.replicas[0]
     if leadership.leader == preferred or (kind == _UNCLEAN and leadership.leader != NOBODY):
-        raise StoreError(ErrorCode.ELECTION_NOT_NEEDED, f"node {leadership.leader} leads already")
+        raise RequestError(ErrorCode.ELECTION_NOT_NEEDED, f"node {leadership.leader} leads already")
     if kind == _PREFERRED:
         if cluster.find_address(preferred) is None or preferred not in leadership.in_sync:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
                 f"node {preferred} is down or lacks records",
             )
@@ -92,5 +93,5 @@ def _choose(partition: Partition, kind: int, exchange: Exchange) -> int:
         node_id for node_id in leadership.replicas if cluster.find_address(node_id) is not None
     ]
     if not running:
-        raise StoreError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica runs")
+        raise RequestError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica runs")
     return running[0]

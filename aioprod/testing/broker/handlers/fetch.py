@@ -24,12 +24,14 @@ from aioprod.protocol.messages.fetch import (
     PartitionData,
 )
 from aioprod.protocol.record_batch import read_header
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import Place
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leader_epochs import EpochEnd
-from aioprod.testing.broker.leaders import judge_leader, leader_addresses
+from aioprod.testing.broker.leaders import leader_addresses, leader_error
 from aioprod.testing.broker.log import wait_for_append
-from aioprod.testing.broker.store import Partition, StoreError
+from aioprod.testing.broker.partition import Partition
+from aioprod.testing.broker.request_context import RequestContext
 
 _TOPIC_IDS_FROM = 13
 _LEADERS_FROM = 16  # KIP-951
@@ -54,7 +56,8 @@ class _Wanted:
     leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
 
 
-async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
+@handles(FetchRequest)
+async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Answer when min_bytes are there, max_wait_ms is over, a partition is in error or the client
     is gone.
     """
@@ -62,30 +65,30 @@ async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
     now = loop.time()
     deadline = now + max(request.max_wait_ms, 0) / 1000
     try:
-        context = exchange.store.fetch_sessions(exchange.node.node_id).begin(
-            request, exchange.api_version, now
+        fetch_context = context.store.fetch_sessions(context.node.node_id).begin(
+            request, context.api_version, now
         )
-    except StoreError as error:
+    except RequestError as error:
         return FetchResponse(error_code=error.code)
     while True:
         wanted = {
-            place: _look_up(place, asked, request, exchange)
-            for place, asked in context.asked.items()
+            place: _look_up(place, asked, request, context)
+            for place, asked in fetch_context.asked.items()
         }
         left = deadline - loop.time()
-        if left <= 0 or exchange.disconnected.done() or _is_enough(wanted.values(), request):
+        if left <= 0 or context.disconnected.done() or _is_enough(wanted.values(), request):
             break
         await wait_for_append(
             [each.partition.log for each in wanted.values() if each.partition is not None],
             left,
-            exchange.disconnected,
+            context.disconnected,
         )
     try:
-        session_id, answers = context.finish(_read_all(wanted, request), loop.time())
-    except StoreError as error:
+        session_id, answers = fetch_context.finish(_read_all(wanted, request), loop.time())
+    except RequestError as error:
         return FetchResponse(error_code=error.code, session_id=request.session_id)
     hints = leader_addresses(
-        (answer.current_leader.leader_id for answer in answers.values()), exchange
+        (answer.current_leader.leader_id for answer in answers.values()), context
     )
     endpoints = [NodeEndpoint(node.node_id, node.host, node.port) for node in hints]
     return FetchResponse(
@@ -94,23 +97,19 @@ async def handle(request: FetchRequest, exchange: Exchange) -> FetchResponse:
 
 
 def _look_up(
-    place: Place, asked: FetchPartition, request: FetchRequest, exchange: Exchange
+    place: Place, asked: FetchPartition, request: FetchRequest, context: RequestContext
 ) -> _Wanted:
-    topic = exchange.store.find_topic(place.topic, place.topic_id)
-    code = exchange.failure(place.topic if topic is None else topic.name, place.partition)
+    topic = context.store.find_topic(place.topic, place.topic_id)
+    code = context.failure(place.topic if topic is None else topic.name, place.partition)
     partition = topic.partition(place.partition) if topic is not None else None
     if code or partition is None:
-        by_id = topic is None and exchange.api_version >= _TOPIC_IDS_FROM
+        by_id = topic is None and context.api_version >= _TOPIC_IDS_FROM
         return _Wanted(
             asked,
             code or (ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         )
-    code = judge_leader(partition, asked.current_leader_epoch, exchange)
-    if (
-        code
-        and code is not ErrorCode.UNKNOWN_LEADER_EPOCH
-        and exchange.api_version >= _LEADERS_FROM
-    ):
+    code = leader_error(partition, asked.current_leader_epoch, context)
+    if code and code is not ErrorCode.UNKNOWN_LEADER_EPOCH and context.api_version >= _LEADERS_FROM:
         return _Wanted(
             asked,
             code,

@@ -8,28 +8,32 @@ from aioprod.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import create_for_coordinator
+from aioprod.testing.broker.request_context import RequestContext
 
 _SEVERAL_KEYS_FROM = 4
 _GROUP = 0
 _TRANSACTION = 1
 
 
-async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoordinatorResponse:
+@handles(FindCoordinatorRequest)
+async def handle(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
     """Name the coordinator of each key."""
-    code = exchange.failure()
+    code = context.failure()
     if not code and request.key_type not in (_GROUP, _TRANSACTION):
         code = ErrorCode.INVALID_REQUEST
     if not code:
-        create_for_coordinator(exchange.store, request.key_type)
-    if exchange.api_version >= _SEVERAL_KEYS_FROM:
+        create_for_coordinator(context.store, request.key_type)
+    if context.api_version >= _SEVERAL_KEYS_FROM:
         return FindCoordinatorResponse(
             coordinators=[
-                _find(request.key_type, key, code, exchange) for key in request.coordinator_keys
+                _find(request.key_type, key, code, context) for key in request.coordinator_keys
             ]
         )
-    found = _find(request.key_type, request.key, code, exchange)
+    found = _find(request.key_type, request.key, code, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -39,8 +43,8 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
     )
 
 
-def _find(kind: int, key: str, code: ErrorCode, exchange: Exchange) -> Coordinator:
-    store = exchange.store
+def _find(kind: int, key: str, code: ErrorCode, context: RequestContext) -> Coordinator:
+    store = context.store
     node = None if code else store.cluster.find_address(store.coordinator_node(kind, key))
     if node is None:
         code = code or ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 
-async def handle(request: HeartbeatRequest, exchange: Exchange) -> HeartbeatResponse:
+@handles(HeartbeatRequest)
+async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep the member's session."""
     try:
-        check_group(exchange, request.group_id)
-        return HeartbeatResponse(error_code=exchange.store.groups.heartbeat(request))
-    except StoreError as error:
+        check_group(context, request.group_id)
+        return HeartbeatResponse(error_code=context.store.groups.heartbeat(request))
+    except RequestError as error:
         return HeartbeatResponse(error_code=error.code)

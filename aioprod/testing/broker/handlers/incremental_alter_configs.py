@@ -12,34 +12,36 @@ from aioprod.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.config_resources import TOPIC, alter_each, current_overrides
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.settings.broker_settings import broker_settings
 from aioprod.testing.broker.settings.setting import SettingType
 from aioprod.testing.broker.settings.topic_settings import topic_settings
-from aioprod.testing.broker.store import StoreError
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
+@handles(IncrementalAlterConfigsRequest)
 async def handle(
-    request: IncrementalAlterConfigsRequest, exchange: Exchange
+    request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change what can be changed; each resource has its own result."""
     results = alter_each(
-        request.resources, _new_overrides, validate_only=request.validate_only, exchange=exchange
+        request.resources, _new_overrides, validate_only=request.validate_only, context=context
     )
     return IncrementalAlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(*result) for result in results]
     )
 
 
-def _new_overrides(asked: AlterConfigsResource, exchange: Exchange) -> dict[str, str]:
+def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict[str, str]:
     if len({config.name for config in asked.configs}) < len(asked.configs):
-        raise StoreError(ErrorCode.INVALID_REQUEST, "a setting may be named once")
+        raise RequestError(ErrorCode.INVALID_REQUEST, "a setting may be named once")
     if any(config.value is None and config.config_operation != _DELETE for config in asked.configs):
-        raise StoreError(ErrorCode.INVALID_REQUEST, "a value is wanted, not null")
-    overrides = current_overrides(asked.resource_type, asked.resource_name, exchange)
+        raise RequestError(ErrorCode.INVALID_REQUEST, "a value is wanted, not null")
+    overrides = current_overrides(asked.resource_type, asked.resource_name, context)
     for config in asked.configs:
         changed = _change(asked.resource_type, config, overrides.get(config.name))
         overrides.pop(config.name, None)
@@ -56,12 +58,12 @@ def _change(kind: int, config: AlterableConfig, current: str | None) -> str | No
         return None
     setting = (topic_settings() if kind == TOPIC else broker_settings()).get(config.name)
     if config.config_operation not in (_APPEND, _SUBTRACT):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REQUEST,
             f"{config.name}: there is no operation {config.config_operation}",
         )
     if setting is None or setting.type is not SettingType.LIST:
-        raise StoreError(ErrorCode.INVALID_CONFIG, f"{config.name}: is no list")
+        raise RequestError(ErrorCode.INVALID_CONFIG, f"{config.name}: is no list")
     items = [
         item for item in (setting.default or "" if current is None else current).split(",") if item
     ]

@@ -11,29 +11,31 @@ from aioprod.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _SEVERAL_FROM = 3
 
 
-async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
+@handles(LeaveGroupRequest)
+async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     """Remove members, each with its own result."""
     leaving = (
         request.members
-        if exchange.api_version >= _SEVERAL_FROM
+        if context.api_version >= _SEVERAL_FROM
         else [MemberIdentity(request.member_id)]
     )
     try:
-        check_group(exchange, request.group_id)
-        results = exchange.store.groups.leave(request.group_id, leaving)
-    except StoreError as error:
+        check_group(context, request.group_id)
+        results = context.store.groups.leave(request.group_id, leaving)
+    except RequestError as error:
         if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
             return LeaveGroupResponse(error_code=error.code)
         results = [
             MemberResponse(each.member_id, each.group_instance_id, error.code) for each in leaving
         ]
-    if exchange.api_version >= _SEVERAL_FROM:
+    if context.api_version >= _SEVERAL_FROM:
         return LeaveGroupResponse(members=results)
     return LeaveGroupResponse(error_code=results[0].error_code)

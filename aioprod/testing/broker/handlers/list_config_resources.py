@@ -10,8 +10,9 @@ from aioprod.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
 from aioprod.testing.broker.handlers.config_resources import BROKER, TOPIC
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _BROKER_LOGGER = 8
 _CLIENT_METRICS = 16
@@ -20,24 +21,25 @@ _KNOWN = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 _TYPES_FROM = 1
 
 
+@handles(ListConfigResourcesRequest)
 async def handle(
-    request: ListConfigResourcesRequest, exchange: Exchange
+    request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     """List the resources of the types that were asked for, or all."""
-    if code := exchange.failure():
+    if code := context.failure():
         return ListConfigResourcesResponse(error_code=code)
     wanted = (
         set(request.resource_types or _KNOWN)
-        if exchange.api_version >= _TYPES_FROM
+        if context.api_version >= _TYPES_FROM
         else {_CLIENT_METRICS}
     )
     if not wanted <= set(_KNOWN):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    found = [ConfigResource(name, TOPIC) for name in exchange.store.topics if TOPIC in wanted]
+    found = [ConfigResource(name, TOPIC) for name in context.store.topics if TOPIC in wanted]
     for kind in (BROKER, _BROKER_LOGGER):
         found += [
             ConfigResource(str(node.node_id), kind)
-            for node in exchange.store.cluster.running
+            for node in context.store.cluster.running
             if kind in wanted
         ]
     return ListConfigResourcesResponse(config_resources=found)

@@ -6,21 +6,23 @@ from __future__ import annotations
 
 from aioprod.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aioprod.testing.broker.cluster import GROUP
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _TYPE = "classic"
 
 
-async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsResponse:
+@handles(ListGroupsRequest)
+async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """List what fits."""
-    if code := exchange.failure():
+    if code := context.failure():
         return ListGroupsResponse(error_code=code)
     states = {state.lower() for state in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     listed = [
         ListedGroup(group.group_id, group.protocol_type or "", group.state, _TYPE)
-        for group in exchange.store.groups.groups.values()
-        if exchange.store.coordinator_node(GROUP, group.group_id) == exchange.node.node_id
+        for group in context.store.groups.groups.values()
+        if context.store.coordinator_node(GROUP, group.group_id) == context.node.node_id
         and (not states or group.state.lower() in states)
         and (not types or _TYPE in types)
     ]

@@ -15,9 +15,11 @@ from aioprod.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.leaders import judge_leader
-from aioprod.testing.broker.store import Partition, StoreError
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.leaders import leader_error
+from aioprod.testing.broker.partition import Partition
+from aioprod.testing.broker.request_context import RequestContext
 
 _LEADER_EPOCH_FROM = 4
 _NOT_AVAILABLE_FROM = 5  # KIP-207
@@ -36,7 +38,8 @@ class _Found(NamedTuple):
     leader_epoch: int = -1
 
 
-async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
+@handles(ListOffsetsRequest)
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Answer for every partition by itself."""
     counts = Counter(
         (topic.name, asked.partition_index)
@@ -48,7 +51,7 @@ async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsets
         ListOffsetsTopicResponse(
             name=topic.name,
             partitions=[
-                _answer(topic.name, asked, request, twice, exchange) for asked in topic.partitions
+                _answer(topic.name, asked, request, twice, context) for asked in topic.partitions
             ],
         )
         for topic in request.topics
@@ -61,17 +64,17 @@ def _answer(
     asked: ListOffsetsPartition,
     request: ListOffsetsRequest,
     twice: set[tuple[str, int]],
-    exchange: Exchange,
+    context: RequestContext,
 ) -> ListOffsetsPartitionResponse:
     try:
         if (name, asked.partition_index) in twice:
             raise _refusal(ErrorCode.INVALID_REQUEST)
-        offset, timestamp, epoch = _look_up(name, asked, request.isolation_level, exchange)
-    except StoreError as error:
+        offset, timestamp, epoch = _look_up(name, asked, request.isolation_level, context)
+    except RequestError as error:
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=error.code
         )
-    epoch = epoch if exchange.api_version >= _LEADER_EPOCH_FROM else -1
+    epoch = epoch if context.api_version >= _LEADER_EPOCH_FROM else -1
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         timestamp=timestamp,
@@ -81,15 +84,15 @@ def _answer(
 
 
 def _look_up(
-    name: str, asked: ListOffsetsPartition, isolation_level: int, exchange: Exchange
+    name: str, asked: ListOffsetsPartition, isolation_level: int, context: RequestContext
 ) -> _Found:
-    """Find what was asked for; raise StoreError where it can't be said."""
-    if code := exchange.failure(name, asked.partition_index):
+    """Find what was asked for; raise RequestError where it can't be said."""
+    if code := context.failure(name, asked.partition_index):
         raise _refusal(code)
-    partition = exchange.store.get_partition(name, asked.partition_index)
-    if code := judge_leader(partition, asked.current_leader_epoch, exchange):
+    partition = context.store.get_partition(name, asked.partition_index)
+    if code := leader_error(partition, asked.current_leader_epoch, context):
         raise _refusal(code)
-    if not _is_known(asked.timestamp, exchange.api_version):
+    if not _is_known(asked.timestamp, context.api_version):
         raise _refusal(ErrorCode.UNSUPPORTED_VERSION)
     if asked.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return _Found(
@@ -102,7 +105,7 @@ def _look_up(
     )
     found = _find(partition, asked.timestamp, end)
     if found.offset < 0 or asked.timestamp == _LATEST:
-        _check_new_leader(partition, exchange)
+        _check_new_leader(partition, context)
     return found
 
 
@@ -123,17 +126,17 @@ def _find(partition: Partition, timestamp: int, end: int) -> _Found:
     return _Found(record.offset, record.timestamp, log.epochs.find(record.offset))
 
 
-def _check_new_leader(partition: Partition, exchange: Exchange) -> None:
+def _check_new_leader(partition: Partition, context: RequestContext) -> None:
     """Refuse to name the end while the high watermark has not reached the records that the leader
     began with: it might go back (KIP-207).
     """
     if partition.high_watermark < partition.log.epochs.latest_start:
         raise _refusal(
             ErrorCode.OFFSET_NOT_AVAILABLE
-            if exchange.api_version >= _NOT_AVAILABLE_FROM
+            if context.api_version >= _NOT_AVAILABLE_FROM
             else ErrorCode.LEADER_NOT_AVAILABLE
         )
 
 
-def _refusal(code: ErrorCode) -> StoreError:
-    return StoreError(code, code.description)
+def _refusal(code: ErrorCode) -> RequestError:
+    return RequestError(code, code.description)

@@ -6,14 +6,16 @@ from aioprod.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 
+@handles(ListPartitionReassignmentsRequest)
 async def handle(
-    request: ListPartitionReassignmentsRequest, exchange: Exchange
+    request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     """Say that nothing moves."""
-    code = exchange.failure()
+    code = context.failure()
     return ListPartitionReassignmentsResponse(
         error_code=code, error_message=code.description if code else None
     )

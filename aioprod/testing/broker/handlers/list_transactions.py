@@ -11,17 +11,21 @@ from aioprod.protocol.messages.list_transactions import (
 )
 from aioprod.protocol.messages.list_transactions import TransactionState as Listed
 from aioprod.testing.broker.cluster import TRANSACTION
-from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.transactions import TransactionState
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.transactions.transaction import TransactionState
 
 _STATES = {state.value for state in TransactionState} | {"PrepareEpochFence", "Dead"}
 
 
-async def handle(request: ListTransactionsRequest, exchange: Exchange) -> ListTransactionsResponse:
+@handles(ListTransactionsRequest)
+async def handle(
+    request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
     """List those that all filters let through. A state that there is none of is named in the
     answer, and filters nothing.
     """
-    if code := exchange.failure():
+    if code := context.failure():
         return ListTransactionsResponse(error_code=code)
     try:
         pattern = re.compile(request.transactional_id_pattern or ".*", re.DOTALL)
@@ -30,11 +34,11 @@ async def handle(request: ListTransactionsRequest, exchange: Exchange) -> ListTr
     states = set(request.state_filters)
     if states and not states & _STATES:
         return ListTransactionsResponse(unknown_state_filters=sorted(states))
-    now_ms = exchange.store.now_ms()
+    now_ms = context.store.now_ms()
     listed = [
         Listed(name, transaction.producer_id, transaction.state.value)
-        for name, transaction in exchange.store.transactions.transactions.items()
-        if exchange.store.coordinator_node(TRANSACTION, name) == exchange.node.node_id
+        for name, transaction in context.store.transactions.transactions.items()
+        if context.store.coordinator_node(TRANSACTION, name) == context.node.node_id
         and pattern.fullmatch(name)
         and (not states or transaction.state.value in states)
         and (

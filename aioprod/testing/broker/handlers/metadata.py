@@ -13,43 +13,46 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.authorized_operations import (
     CLUSTER_OPERATIONS,
     TOPIC_OPERATIONS,
     operations,
 )
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import create_by_use, is_internal
 from aioprod.testing.broker.leaders import describe_partition
-from aioprod.testing.broker.store import StoreError, Topic
+from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.store import Topic
 
 _NULL_MEANS_ALL_FROM = 1  # before it, an empty list did
 _CREATION_FLAG_FROM = 4
 _NULL_NAME_FROM = 12
 
 
-async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
+@handles(MetadataRequest)
+async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics that were asked for, or all of them."""
     wants_all = request.topics is None or (
-        exchange.api_version < _NULL_MEANS_ALL_FROM and not request.topics
+        context.api_version < _NULL_MEANS_ALL_FROM and not request.topics
     )
     if wants_all:
-        topics = [_describe(topic, exchange) for topic in exchange.store.topics.values()]
+        topics = [_describe(topic, context) for topic in context.store.topics.values()]
     else:
-        create = request.allow_auto_topic_creation or exchange.api_version < _CREATION_FLAG_FROM
-        topics = [_answer(wanted, create, exchange) for wanted in request.topics or ()]
+        create = request.allow_auto_topic_creation or context.api_version < _CREATION_FLAG_FROM
+        topics = [_answer(wanted, create, context) for wanted in request.topics or ()]
     for topic in topics:
         topic.is_internal = is_internal(topic.name)
         topic.topic_authorized_operations = operations(
             TOPIC_OPERATIONS, wanted=request.include_topic_authorized_operations
         )
-    cluster = exchange.store.cluster
+    cluster = context.store.cluster
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
             for node in cluster.running
         ],
-        cluster_id=exchange.node.cluster_id,
+        cluster_id=context.node.cluster_id,
         controller_id=cluster.controller_id,
         topics=topics,
         cluster_authorized_operations=operations(
@@ -59,34 +62,34 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
 
 
 def _answer(
-    wanted: MetadataRequestTopic, create: bool, exchange: Exchange
+    wanted: MetadataRequestTopic, create: bool, context: RequestContext
 ) -> MetadataResponseTopic:
-    store = exchange.store
+    store = context.store
     by_id = wanted.topic_id.int != 0
     topic = store.find_topic(wanted.name or "", wanted.topic_id)
-    code = exchange.failure(wanted.name if topic is None else topic.name)
+    code = context.failure(wanted.name if topic is None else topic.name)
     if not code and topic is not None:
-        return _describe(topic, exchange)
+        return _describe(topic, context)
     if not code and by_id:
         code = ErrorCode.UNKNOWN_TOPIC_ID
     if not code:
         try:
             store.check_new_topic(wanted.name or "", store.num_partitions, {})
             if create and store.auto_create_topics:
-                return _describe(create_by_use(store, wanted.name or ""), exchange)
+                return _describe(create_by_use(store, wanted.name or ""), context)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except StoreError as error:
+        except RequestError as error:
             code = error.code
-    name = wanted.name if exchange.api_version >= _NULL_NAME_FROM else wanted.name or ""
+    name = wanted.name if context.api_version >= _NULL_NAME_FROM else wanted.name or ""
     return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id)
 
 
-def _describe(topic: Topic, exchange: Exchange) -> MetadataResponseTopic:
-    code = exchange.failure(topic.name)
+def _describe(topic: Topic, context: RequestContext) -> MetadataResponseTopic:
+    code = context.failure(topic.name)
     if code:
         return MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
     partitions = [
-        MetadataResponsePartition(**describe_partition(topic, index, exchange))
+        MetadataResponsePartition(**describe_partition(topic, index, context))
         for index in range(len(topic.partitions))
     ]
     return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)

@@ -12,24 +12,26 @@ from aioprod.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import Committer
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.types import TopicPartition
 
 _UNKNOWN_GROUP_FROM = 9  # older clients take ILLEGAL_GENERATION for it
 
 
-async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
+@handles(OffsetCommitRequest)
+async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     """Commit what can be committed; each partition has its own result."""
-    refusal = exchange.failure() or _refusal(request, exchange)
+    refusal = context.failure() or _refusal(request, context)
     topics = [
         OffsetCommitResponseTopic(
             topic.name,
             [
                 OffsetCommitResponsePartition(
-                    asked.partition_index, _commit(topic.name, asked, refusal, request, exchange)
+                    asked.partition_index, _commit(topic.name, asked, refusal, request, context)
                 )
                 for asked in topic.partitions
             ],
@@ -39,21 +41,21 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
     return OffsetCommitResponse(topics=topics)
 
 
-def _refusal(request: OffsetCommitRequest, exchange: Exchange) -> ErrorCode:
+def _refusal(request: OffsetCommitRequest, context: RequestContext) -> ErrorCode:
     committer = Committer(
         request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
     )
     try:
-        check_group_coordinator(exchange, request.group_id)
-        exchange.store.groups.check_commit(request.group_id, committer, in_transaction=False)
-    except StoreError as error:
+        check_group_coordinator(context, request.group_id)
+        context.store.groups.check_commit(request.group_id, committer, in_transaction=False)
+    except RequestError as error:
         is_unknown = (
-            request.group_id not in exchange.store.groups.groups
+            request.group_id not in context.store.groups.groups
             and error.code is ErrorCode.ILLEGAL_GENERATION
         )
         return (
             ErrorCode.GROUP_ID_NOT_FOUND
-            if is_unknown and exchange.api_version >= _UNKNOWN_GROUP_FROM
+            if is_unknown and context.api_version >= _UNKNOWN_GROUP_FROM
             else error.code
         )
     return ErrorCode.NONE
@@ -64,20 +66,20 @@ def _commit(
     asked: OffsetCommitRequestPartition,
     refusal: ErrorCode,
     request: OffsetCommitRequest,
-    exchange: Exchange,
+    context: RequestContext,
 ) -> ErrorCode:
     place = TopicPartition(topic_name, asked.partition_index)
-    code = check_place(exchange, place, refusal)
+    code = check_place(context, place, refusal)
     if code:
         return code
     try:
-        exchange.store.offsets.commit(
+        context.store.offsets.commit(
             request.group_id,
             place,
             asked.committed_offset,
             asked.committed_leader_epoch,
             asked.committed_metadata,
         )
-    except StoreError as error:
+    except RequestError as error:
         return error.code
     return ErrorCode.NONE

@@ -9,19 +9,21 @@ from aioprod.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import CONSUMER, Group, GroupState
 from aioprod.testing.broker.handlers.coordination import check_group, check_place
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.types import TopicPartition
 
 
-async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
+@handles(OffsetDeleteRequest)
+async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     """Refuse as a whole, or answer for each partition."""
     try:
-        check_group(exchange, request.group_id)
-        read = _topics_in_use(exchange.store.groups.groups.get(request.group_id))
-    except StoreError as error:
+        check_group(context, request.group_id)
+        read = _topics_in_use(context.store.groups.groups.get(request.group_id))
+    except RequestError as error:
         return OffsetDeleteResponse(error_code=error.code)
     topics = [
         OffsetDeleteResponseTopic(
@@ -33,7 +35,7 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
                         request.group_id,
                         TopicPartition(topic.name, asked.partition_index),
                         read,
-                        exchange,
+                        context,
                     ),
                 )
                 for asked in topic.partitions
@@ -46,17 +48,17 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
 
 def _topics_in_use(group: Group | None) -> frozenset[str]:
     if group is None:
-        raise StoreError(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
+        raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-        raise StoreError(ErrorCode.NON_EMPTY_GROUP, "nobody knows what its members read")
+        raise RequestError(ErrorCode.NON_EMPTY_GROUP, "nobody knows what its members read")
     return group.subscribed_topics
 
 
 def _delete(
-    group_id: str, place: TopicPartition, read: frozenset[str], exchange: Exchange
+    group_id: str, place: TopicPartition, read: frozenset[str], context: RequestContext
 ) -> ErrorCode:
     refusal = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place.topic in read else ErrorCode.NONE
-    code = check_place(exchange, place, refusal)
+    code = check_place(context, place, refusal)
     if not code:
-        exchange.store.offsets.delete_one(group_id, place)
+        context.store.offsets.delete_one(group_id, place)
     return code

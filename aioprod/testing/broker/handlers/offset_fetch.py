@@ -18,39 +18,41 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import GroupOffsets
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.request_context import RequestContext
 from aioprod.types import TopicPartition
 
 _GROUP_CODE_FROM = 2
 _SEVERAL_FROM = 8
 
 
-async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
+@handles(OffsetFetchRequest)
+async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Answer for every group by itself."""
-    if exchange.api_version >= _SEVERAL_FROM:
+    if context.api_version >= _SEVERAL_FROM:
         return OffsetFetchResponse(
             groups=[
-                _answer_group(group, request.require_stable, exchange) for group in request.groups
+                _answer_group(group, request.require_stable, context) for group in request.groups
             ]
         )
-    code = _refusal(request.group_id, exchange)
-    if code and exchange.api_version >= _GROUP_CODE_FROM:
+    code = _refusal(request.group_id, context)
+    if code and context.api_version >= _GROUP_CODE_FROM:
         return OffsetFetchResponse(error_code=code)
     wanted = (
         None
         if request.topics is None
         else [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     )
-    by_topic = _by_topic(_places(request.group_id, wanted, exchange))
+    by_topic = _by_topic(_places(request.group_id, wanted, context))
     topics = [
         OffsetFetchResponseTopic(
             name,
             [
                 OffsetFetchResponsePartition(
-                    *_position(request.group_id, place, code, request.require_stable, exchange)
+                    *_position(request.group_id, place, code, request.require_stable, context)
                 )
                 for place in places
             ],
@@ -61,9 +63,9 @@ async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetch
 
 
 def _answer_group(
-    asked: OffsetFetchRequestGroup, require_stable: bool, exchange: Exchange
+    asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    code = _refusal(asked.group_id, exchange)
+    code = _refusal(asked.group_id, context)
     if code:
         return OffsetFetchResponseGroup(asked.group_id, error_code=code)
     wanted = (
@@ -76,32 +78,32 @@ def _answer_group(
             name,
             [
                 OffsetFetchResponsePartitions(
-                    *_position(asked.group_id, place, ErrorCode.NONE, require_stable, exchange)
+                    *_position(asked.group_id, place, ErrorCode.NONE, require_stable, context)
                 )
                 for place in places
             ],
         )
-        for name, places in _by_topic(_places(asked.group_id, wanted, exchange)).items()
+        for name, places in _by_topic(_places(asked.group_id, wanted, context)).items()
     ]
     return OffsetFetchResponseGroup(asked.group_id, topics)
 
 
-def _refusal(group_id: str, exchange: Exchange) -> ErrorCode:
+def _refusal(group_id: str, context: RequestContext) -> ErrorCode:
     try:
-        check_group_coordinator(exchange, group_id)
-    except StoreError as error:
-        return exchange.failure() or error.code
-    return exchange.failure()
+        check_group_coordinator(context, group_id)
+    except RequestError as error:
+        return context.failure() or error.code
+    return context.failure()
 
 
 def _places(
-    group_id: str, wanted: Iterable[tuple[str, int]] | None, exchange: Exchange
+    group_id: str, wanted: Iterable[tuple[str, int]] | None, context: RequestContext
 ) -> Iterable[TopicPartition]:
     """The partitions that were asked for; all that the group has an offset of where none were
     named.
     """
     if wanted is None:
-        return _group(group_id, exchange).committed
+        return _group(group_id, context).committed
     return [TopicPartition(*each) for each in wanted]
 
 
@@ -113,11 +115,15 @@ def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition
 
 
 def _position(
-    group_id: str, place: TopicPartition, code: ErrorCode, require_stable: bool, exchange: Exchange
+    group_id: str,
+    place: TopicPartition,
+    code: ErrorCode,
+    require_stable: bool,
+    context: RequestContext,
 ) -> tuple[int, int, int, str, int]:
     """The fields of a partition's answer: number, offset, leader epoch, note, error code."""
-    group = _group(group_id, exchange)
-    code = code or exchange.failure(*place)
+    group = _group(group_id, context)
+    code = code or context.failure(*place)
     if not code and require_stable and group.is_unstable(place):
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT
     committed = group.committed.get(place)
@@ -132,5 +138,5 @@ def _position(
     )
 
 
-def _group(group_id: str, exchange: Exchange) -> GroupOffsets:
-    return exchange.store.offsets.groups.get(group_id) or GroupOffsets()
+def _group(group_id: str, context: RequestContext) -> GroupOffsets:
+    return context.store.offsets.groups.get(group_id) or GroupOffsets()

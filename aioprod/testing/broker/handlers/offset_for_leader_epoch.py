@@ -12,32 +12,34 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from aioprod.testing.broker.exchange import Exchange
-from aioprod.testing.broker.leaders import judge_leader
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.leaders import leader_error
+from aioprod.testing.broker.request_context import RequestContext
 
 
+@handles(OffsetForLeaderEpochRequest)
 async def handle(
-    request: OffsetForLeaderEpochRequest, exchange: Exchange
+    request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Answer for every partition by itself."""
     topics = [
         OffsetForLeaderTopicResult(
             topic=topic.topic,
-            partitions=[_answer(topic.topic, asked, exchange) for asked in topic.partitions],
+            partitions=[_answer(topic.topic, asked, context) for asked in topic.partitions],
         )
         for topic in request.topics
     ]
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _answer(name: str, asked: OffsetForLeaderPartition, exchange: Exchange) -> EpochEndOffset:
-    topic = exchange.store.find_topic(name)
+def _answer(name: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+    topic = context.store.find_topic(name)
     partition = topic.partition(asked.partition) if topic is not None else None
-    code = exchange.failure(name, asked.partition)
+    code = context.failure(name, asked.partition)
     if not code and partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not code and partition is not None:
-        code = judge_leader(partition, asked.current_leader_epoch, exchange)
+        code = leader_error(partition, asked.current_leader_epoch, context)
     if code or partition is None:
         return EpochEndOffset(error_code=code, partition=asked.partition)
     return EpochEndOffset(

@@ -22,14 +22,17 @@ from aioprod.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, check_crc, read_header
-from aioprod.testing.broker.enlistment import Support, enlist_partition
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import NotLeaderError, check_leader, leader_addresses
 from aioprod.testing.broker.log import wait_for_append
+from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.record_rules import RecordsRefusedError, check_records
-from aioprod.testing.broker.store import Appended, Partition, StoreError, Topic
-from aioprod.testing.broker.transactions import Identity
+from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.store import Appended, Topic
+from aioprod.testing.broker.transactions.enlistment import Support, enlist_partition
+from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 _MAGIC_AT = 16
@@ -50,7 +53,7 @@ class _Pending:
     leader_epoch: int
     answer: PartitionProduceResponse
 
-    def judge(self) -> ErrorCode | None:
+    def outcome(self) -> ErrorCode | None:
         """What has become of it; None while it is open."""
         if self.partition.log.leader_epoch != self.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -63,14 +66,15 @@ class _Pending:
         )
 
 
-async def handle(request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
+@handles(ProduceRequest)
+async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Append the batches; None (no answer) for acks=0."""
     pending: list[_Pending] = []
     responses = [
-        _append_topic(topic_data, request, exchange, pending) for topic_data in request.topic_data
+        _append_topic(topic_data, request, context, pending) for topic_data in request.topic_data
     ]
     if pending:
-        await _wait_for_replicas(pending, request.timeout_ms, exchange)
+        await _wait_for_replicas(pending, request.timeout_ms, context)
     if request.acks:
         hints = leader_addresses(
             (
@@ -78,49 +82,51 @@ async def handle(request: ProduceRequest, exchange: Exchange) -> ProduceResponse
                 for topic in responses
                 for part in topic.partition_responses
             ),
-            exchange,
+            context,
         )
         return ProduceResponse(
             responses=responses,
             node_endpoints=[NodeEndpoint(node.node_id, node.host, node.port) for node in hints],
         )
     if any(partition.error_code for topic in responses for partition in topic.partition_responses):
-        raise exchange.drop_connection()  # the only way to tell a client that does not read answers
+        raise context.drop_connection()  # the only way to tell a client that does not read answers
     return None
 
 
-async def _wait_for_replicas(pending: list[_Pending], timeout_ms: int, exchange: Exchange) -> None:
+async def _wait_for_replicas(
+    pending: list[_Pending], timeout_ms: int, context: RequestContext
+) -> None:
     """Return when all is decided, at the time-out, or when the client is gone."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     while True:
-        verdicts = [(each, each.judge()) for each in pending]
-        for each, code in verdicts:
+        outcomes = [(each, each.outcome()) for each in pending]
+        for each, code in outcomes:
             if code is not None:
-                _settle(each, code, exchange)
-        pending = [each for each, code in verdicts if code is None]
+                _settle(each, code, context)
+        pending = [each for each, code in outcomes if code is None]
         left = deadline - loop.time()
-        if not pending or left <= 0 or exchange.disconnected.done():
+        if not pending or left <= 0 or context.disconnected.done():
             break
-        await wait_for_append([each.partition.log for each in pending], left, exchange.disconnected)
+        await wait_for_append([each.partition.log for each in pending], left, context.disconnected)
     for each in pending:
         each.answer.error_code = (
             ErrorCode.REQUEST_TIMED_OUT
         )  # it is stored, and its offset stays in the answer, as in Kafka
 
 
-def _settle(pending: _Pending, code: ErrorCode, exchange: Exchange) -> None:
+def _settle(pending: _Pending, code: ErrorCode, context: RequestContext) -> None:
     pending.answer.error_code = code
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         pending.answer.current_leader = _leader_hint(
-            pending.partition.leadership.leader, pending.partition.log.leader_epoch, exchange
+            pending.partition.leadership.leader, pending.partition.log.leader_epoch, context
         )
 
 
-def _leader_hint(leader: int, epoch: int, exchange: Exchange) -> LeaderIdAndEpoch:
+def _leader_hint(leader: int, epoch: int, context: RequestContext) -> LeaderIdAndEpoch:
     return (
         LeaderIdAndEpoch(leader, epoch)
-        if exchange.api_version >= _LEADERS_FROM
+        if context.api_version >= _LEADERS_FROM
         else LeaderIdAndEpoch()
     )
 
@@ -128,12 +134,12 @@ def _leader_hint(leader: int, epoch: int, exchange: Exchange) -> LeaderIdAndEpoc
 def _append_topic(
     topic_data: TopicProduceData,
     request: ProduceRequest,
-    exchange: Exchange,
+    context: RequestContext,
     pending: list[_Pending],
 ) -> TopicProduceResponse:
-    topic = exchange.store.find_topic(topic_data.name, topic_data.topic_id)
+    topic = context.store.find_topic(topic_data.name, topic_data.topic_id)
     partitions = [
-        _append_or_refuse(topic, topic_data, data, request, exchange, pending)
+        _append_or_refuse(topic, topic_data, data, request, context, pending)
         for data in topic_data.partition_data
     ]
     return TopicProduceResponse(
@@ -146,16 +152,16 @@ def _append_or_refuse(
     topic_data: TopicProduceData,
     data: PartitionProduceData,
     request: ProduceRequest,
-    exchange: Exchange,
+    context: RequestContext,
     pending: list[_Pending],
 ) -> PartitionProduceResponse:
-    code = exchange.failure(topic_data.name if topic is None else topic.name, data.index)
+    code = context.failure(topic_data.name if topic is None else topic.name, data.index)
     if code:
         return PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
     try:
-        partition, appended = _append(topic, data, request, exchange)
+        partition, appended = _append(topic, data, request, context)
     except NotLeaderError as error:
-        leader = _leader_hint(error.leader, error.epoch, exchange)
+        leader = _leader_hint(error.leader, error.epoch, context)
         return PartitionProduceResponse(
             index=data.index,
             error_code=error.code,
@@ -175,7 +181,7 @@ def _append_or_refuse(
             record_errors=errors,
             error_message=error.text,
         )
-    except StoreError as error:
+    except RequestError as error:
         return PartitionProduceResponse(
             index=data.index, error_code=error.code, base_offset=-1, error_message=error.text
         )
@@ -199,29 +205,32 @@ def _append_or_refuse(
 
 
 def _append(
-    topic: Topic | None, data: PartitionProduceData, request: ProduceRequest, exchange: Exchange
+    topic: Topic | None,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    context: RequestContext,
 ) -> tuple[Partition, Appended]:
     if request.acks not in (-1, 0, 1):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: must be -1, 0 or 1"
         )
     partition = topic.partition(data.index) if topic is not None else None
     if topic is None or partition is None:
-        by_id = exchange.api_version >= _TOPIC_IDS_FROM and topic is None
+        by_id = context.api_version >= _TOPIC_IDS_FROM and topic is None
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise StoreError(code, code.description)
+        raise RequestError(code, code.description)
     if is_internal(topic.name):
         text = f"Cannot append to internal topic {topic.name}"
-        raise StoreError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
-    check_leader(partition, exchange)
+        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    check_leader(partition, context)
     if request.acks == -1:
         _check_in_sync(partition)
     records = data.records or b""
-    header = _check_batch(records, topic, exchange)
+    header = _check_batch(records, topic, context)
     if header.is_transactional:
-        _enlist(topic, data.index, partition, header, request.transactional_id, exchange)
-    begins_at_zero = header.is_transactional and exchange.api_version >= _ADDS_FROM
-    return partition, exchange.store.append(
+        _enlist(topic, data.index, partition, header, request.transactional_id, context)
+    begins_at_zero = header.is_transactional and context.api_version >= _ADDS_FROM
+    return partition, context.store.append(
         topic, partition, header, records, begins_at_zero=begins_at_zero
     )
 
@@ -232,28 +241,28 @@ def _enlist(
     partition: Partition,
     header: BatchHeader,
     name: str | None,
-    exchange: Exchange,
+    context: RequestContext,
 ) -> None:
     """Make sure that the partition is part of the producer's transaction; nobody is asked where it
     is known to be.
     """
     if name is None:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch in a request without a transactional id",
         )
-    identity = Identity(header.producer_id, header.producer_epoch)
+    identity = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     if identity.epoch < partition.producers.epoch(identity.producer_id):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"epoch {identity.epoch} of producer {identity.producer_id} is over",
         )
     if not partition.has_open_transaction(*identity):
         support = Support.of(
-            exchange.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM
+            context.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM
         )
         enlist_partition(
-            exchange.store.transactions, support, name, identity, TopicPartition(topic.name, index)
+            context.store.transactions, support, name, identity, TopicPartition(topic.name, index)
         )
 
 
@@ -261,13 +270,13 @@ def _check_in_sync(partition: Partition) -> None:
     """Refuse acks=all while too few replicas are in sync."""
     if partition.is_short_of_replicas:
         wanted, present = partition.config.min_insync_replicas, list(partition.leadership.in_sync)
-        raise StoreError(
+        raise RequestError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"min.insync.replicas={wanted}, and in sync are {present}",
         )
 
 
-def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeader:
+def _check_batch(records: bytes, topic: Topic, context: RequestContext) -> BatchHeader:
     """Make sure that ``records`` is one whole and sound batch that this topic takes."""
     if not records:
         raise _invalid("a produce request needs a record batch for each partition")
@@ -282,7 +291,7 @@ def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeade
             "record batch per partition is taken"
         )
     if len(records) > topic.config.max_message_bytes:
-        raise StoreError(
+        raise RequestError(
             ErrorCode.MESSAGE_TOO_LARGE,
             (
                 f"The record batch size is {len(records)} bytes which exceeds the maximum of "
@@ -290,12 +299,12 @@ def _check_batch(records: bytes, topic: Topic, exchange: Exchange) -> BatchHeade
             ),
         )
     check_crc(records, 0, header)
-    _check_header(header, exchange)
-    check_records(records, header, topic.config, exchange.store.now_ms())
+    _check_header(header, context)
+    check_records(records, header, topic.config, context.store.now_ms())
     return header
 
 
-def _check_header(header: BatchHeader, exchange: Exchange) -> None:
+def _check_header(header: BatchHeader, context: RequestContext) -> None:
     if header.base_offset != 0:
         raise _invalid(f"the batch's base offset is {header.base_offset}: a client has to send 0")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
@@ -310,11 +319,11 @@ def _check_header(header: BatchHeader, exchange: Exchange) -> None:
             f"producer {header.producer_id} sends epoch {header.producer_epoch} and sequence "
             f"{header.base_sequence}"
         )
-    if header.codec is Codec.ZSTD and exchange.api_version < _ZSTD_FROM:
-        raise StoreError(
+    if header.codec is Codec.ZSTD and context.api_version < _ZSTD_FROM:
+        raise RequestError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"
         )
 
 
-def _invalid(text: str) -> StoreError:
-    return StoreError(ErrorCode.INVALID_RECORD, text)
+def _invalid(text: str) -> RequestError:
+    return RequestError(ErrorCode.INVALID_RECORD, text)

@@ -8,13 +8,17 @@ from aioprod.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 
-async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAuthenticateResponse:
+@handles(SaslAuthenticateRequest)
+async def handle(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
     """Go on with the login; the last answer tells how long the session lasts."""
-    session = exchange.session
-    code = exchange.failure()
+    session = context.session
+    code = context.failure()
     if code:
         if session is not None:
             session.refused = True

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group
-from aioprod.testing.broker.store import StoreError
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
 
 _PROTOCOL_FROM = 5
 
 
-async def handle(request: SyncGroupRequest, exchange: Exchange) -> SyncGroupResponse:
+@handles(SyncGroupRequest)
+async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Sync, and wait for the leader."""
-    if exchange.api_version >= _PROTOCOL_FROM and (
+    if context.api_version >= _PROTOCOL_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        check_group(exchange, request.group_id)
-        answer = exchange.store.groups.sync(request)
-    except StoreError as error:
+        check_group(context, request.group_id)
+        answer = context.store.groups.sync(request)
+    except RequestError as error:
         return SyncGroupResponse(error_code=error.code)
-    return await exchange.wait_for(answer)
+    return await context.wait_for(answer)

@@ -12,29 +12,33 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from aioprod.testing.broker.enlistment import Support, enlist_group
-from aioprod.testing.broker.exchange import Exchange
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
+from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import Committer
-from aioprod.testing.broker.store import StoreError
-from aioprod.testing.broker.transactions import Identity
+from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.transactions.enlistment import Support, enlist_group
+from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 _ABORTABLE_FROM = 4
 _ADDS_FROM = 5
 
 
-async def handle(request: TxnOffsetCommitRequest, exchange: Exchange) -> TxnOffsetCommitResponse:
+@handles(TxnOffsetCommitRequest)
+async def handle(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
     """Check once for all partitions, then keep each offset for the end of the transaction."""
     # A request of which a test lets some partitions fail is applied elsewhere; one that fails as a
     # whole changes nothing.
-    refusal = exchange.failure() or _refusal(request, exchange)
+    refusal = context.failure() or _refusal(request, context)
     topics = [
         TxnOffsetCommitResponseTopic(
             topic.name,
             [
                 TxnOffsetCommitResponsePartition(
-                    asked.partition_index, _commit(topic.name, asked, refusal, request, exchange)
+                    asked.partition_index, _commit(topic.name, asked, refusal, request, context)
                 )
                 for asked in topic.partitions
             ],
@@ -44,21 +48,21 @@ async def handle(request: TxnOffsetCommitRequest, exchange: Exchange) -> TxnOffs
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def _refusal(request: TxnOffsetCommitRequest, exchange: Exchange) -> ErrorCode:
+def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
     try:
         if not request.group_id:
-            raise StoreError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-        check_group_coordinator(exchange, request.group_id)
+            raise RequestError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        check_group_coordinator(context, request.group_id)
         enlist_group(
-            exchange.store.transactions,
-            Support.of(exchange.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM),
+            context.store.transactions,
+            Support.of(context.api_version, abortable_from=_ABORTABLE_FROM, adds_from=_ADDS_FROM),
             request.transactional_id,
-            Identity(request.producer_id, request.producer_epoch),
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             request.group_id,
         )
         committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
-        exchange.store.groups.check_commit(request.group_id, committer, in_transaction=True)
-    except StoreError as error:
+        context.store.groups.check_commit(request.group_id, committer, in_transaction=True)
+    except RequestError as error:
         return error.code
     return ErrorCode.NONE
 
@@ -68,14 +72,14 @@ def _commit(
     asked: TxnOffsetCommitRequestPartition,
     refusal: ErrorCode,
     request: TxnOffsetCommitRequest,
-    exchange: Exchange,
+    context: RequestContext,
 ) -> ErrorCode:
     place = TopicPartition(topic_name, asked.partition_index)
-    code = check_place(exchange, place, refusal)
+    code = check_place(context, place, refusal)
     if code:
         return code
     try:
-        exchange.store.offsets.commit_in_transaction(
+        context.store.offsets.commit_in_transaction(
             request.group_id,
             request.producer_id,
             place,
@@ -83,6 +87,6 @@ def _commit(
             asked.committed_leader_epoch,
             asked.committed_metadata,
         )
-    except StoreError as error:
+    except RequestError as error:
         return error.code
     return ErrorCode.NONE

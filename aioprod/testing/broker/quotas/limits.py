@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.store_error import StoreError
+from aioprod.testing.broker.errors import RequestError
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
@@ -85,7 +85,7 @@ class Limits:
     def alter(
         self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
     ) -> None:
-        """Set limits, or remove them (None); raise StoreError (INVALID_REQUEST) for what
+        """Set limits, or remove them (None); raise RequestError (INVALID_REQUEST) for what
         can't be.
         """
         _check_entity(entity)
@@ -167,5 +167,5 @@ def _text(entity: Entity) -> str:
     )
 
 
-def _invalid(text: str) -> StoreError:
-    return StoreError(ErrorCode.INVALID_REQUEST, text)
+def _invalid(text: str) -> RequestError:
+    return RequestError(ErrorCode.INVALID_REQUEST, text)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.cluster import NodeAddress
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.broker_settings import broker_settings
 from aioprod.testing.broker.settings.setting import Setting, SettingType, Source
 from aioprod.testing.broker.settings.topic_settings import (
@@ -18,7 +19,6 @@ from aioprod.testing.broker.settings.topic_settings import (
     check_values,
     topic_settings,
 )
-from aioprod.testing.broker.store_error import StoreError
 
 ALL_BROKERS = ""
 _OF_ONE_BROKER = (
@@ -99,8 +99,8 @@ class Configs:
         return self._config_without_overrides
 
     def parse_topic(self, overrides: Mapping[str, str | None]) -> TopicConfig:
-        """The same for settings that somebody wants; raise StoreError (INVALID_CONFIG) where one is
-        not allowed.
+        """The same for settings that somebody wants; raise RequestError (INVALID_CONFIG) where one
+        is not allowed.
         """
         if overrides:
             check_values(overrides)
@@ -158,25 +158,27 @@ class Configs:
         return dict(self._dynamic.get(broker, {}))
 
     def check_broker(self, overrides: Mapping[str, str], broker: str) -> None:
-        """Raise StoreError (INVALID_REQUEST) where a broker that runs can't take these settings."""
+        """Raise RequestError (INVALID_REQUEST) where a broker that runs can't take these
+        settings.
+        """
         for name, text in overrides.items():
             setting = broker_settings().get(name)
             if setting is None:
                 continue  # as Kafka does: it may be meant for a plugin
             if not setting.dynamic:
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.INVALID_REQUEST, f"{name}: can't be changed while the broker runs"
                 )
             if broker == ALL_BROKERS and name.startswith(_OF_ONE_BROKER):
-                raise StoreError(
+                raise RequestError(
                     ErrorCode.INVALID_REQUEST, f"{name}: is set for each broker by itself"
                 )
             try:
                 setting.check(text)
                 if name in _CHECKED_AS:
                     _CHECKED_AS[name].check(text)
-            except StoreError as error:
-                raise StoreError(ErrorCode.INVALID_REQUEST, error.text) from None
+            except RequestError as error:
+                raise RequestError(ErrorCode.INVALID_REQUEST, error.text) from None
 
     def set_broker(self, overrides: Mapping[str, str], broker: str) -> None:
         """Replace what was set for a broker, or for all ("")."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.store_error import StoreError
+from aioprod.testing.broker.errors import RequestError
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -67,7 +67,7 @@ class Setting:
         return self.type in (SettingType.PASSWORD, SettingType.UNKNOWN)
 
     def check(self, text: str) -> None:
-        """Raise StoreError (INVALID_CONFIG) for a value that it can't have."""
+        """Raise RequestError (INVALID_CONFIG) for a value that it can't have."""
         if self.type is SettingType.LIST:
             self._check_items([item.strip() for item in text.split(",")] if text.strip() else [])
         elif self.type is SettingType.BOOLEAN:
@@ -80,8 +80,8 @@ class Setting:
             )
 
     def parse_number(self, text: str) -> float:
-        """The number that a text stands for; raise StoreError (INVALID_CONFIG) where it is none of
-        this type.
+        """The number that a text stands for; raise RequestError (INVALID_CONFIG) where it is none
+        of this type.
         """
         text = text.strip()
         if self.type is SettingType.DOUBLE:
@@ -119,4 +119,4 @@ class Setting:
 
     def _check_that(self, is_right: bool, text: str, wanted: str) -> None:
         if not is_right:
-            raise StoreError(ErrorCode.INVALID_CONFIG, f"{self.name}={text}: must be {wanted}")
+            raise RequestError(ErrorCode.INVALID_CONFIG, f"{self.name}={text}: must be {wanted}")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.setting import Setting, SettingType
-from aioprod.testing.broker.store_error import StoreError
 
 # Name, type, default, the broker's setting behind it, values allowed: words, or ranges low..high. A
 # dash stands for none.
@@ -104,29 +104,29 @@ class TopicConfig:
 
 
 def check_values(overrides: Mapping[str, str | None]) -> None:
-    """Raise StoreError (INVALID_CONFIG) for settings that a topic does not have, and for values
+    """Raise RequestError (INVALID_CONFIG) for settings that a topic does not have, and for values
     that they can't have.
     """
     for name, text in overrides.items():
         setting = topic_settings().get(name)
         if setting is None:
-            raise StoreError(
+            raise RequestError(
                 ErrorCode.INVALID_CONFIG, f"{name}: there is no topic setting of that name"
             )
         if text is None:
-            raise StoreError(ErrorCode.INVALID_CONFIG, f"{name}: a value is wanted, not null")
+            raise RequestError(ErrorCode.INVALID_CONFIG, f"{name}: a value is wanted, not null")
         setting.check(text)
 
 
 def check_together(values: Mapping[str, str]) -> None:
-    """Raise StoreError (INVALID_CONFIG) for values that contradict each other or the broker."""
+    """Raise RequestError (INVALID_CONFIG) for values that contradict each other or the broker."""
     if int(values["min.compaction.lag.ms"]) > int(values["max.compaction.lag.ms"]):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_CONFIG,
             "min.compaction.lag.ms must not be above max.compaction.lag.ms",
         )
     if _is_true(values["remote.storage.enable"]):
-        raise StoreError(
+        raise RequestError(
             ErrorCode.INVALID_CONFIG, "remote.storage.enable: this broker has no remote storage"
         )
 

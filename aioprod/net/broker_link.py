@@ -1,0 +1,49 @@
+"""What a client knows of the way to one broker, and when it may connect again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from aioprod.config import ClientConfig
+from aioprod.errors import AuthenticationError, KafkaError
+from aioprod.net.backoff import Backoff
+from aioprod.net.connection import Connection
+
+
+@dataclass(slots=True)
+class BrokerLink:
+    """The connection to one address, or why there is none.
+
+    Attributes:
+        connecting: the task that opens the connection.
+        failures: attempts that failed since the last success.
+        retry_at: loop time before which no attempt is made.
+    """
+
+    connection: Connection | None = None
+    connecting: asyncio.Task[Connection] | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    last_error: KafkaError | None = None
+
+
+class ReconnectBackoff:
+    """Pauses between attempts to connect (reconnect.backoff.ms)."""
+
+    def __init__(self, config: ClientConfig, rng: random.Random) -> None:
+        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
+        self._max_s = config.reconnect_backoff_max_ms / 1000
+
+    def seconds(self, error: KafkaError | None, failures: int) -> float:
+        """Return the pause after so many failures, of which ``error`` is the last."""
+        if isinstance(error, AuthenticationError):
+            return self._max_s  # frequent attempts with wrong credentials may lock the account
+        return self._backoff.seconds(failures)
+
+    def note_failure(self, link: BrokerLink, failures: int, error: KafkaError | None) -> None:
+        """Let the next attempt wait for the backoff."""
+        link.failures = failures
+        link.last_error = error
+        link.retry_at = asyncio.get_running_loop().time() + self.seconds(error, failures)

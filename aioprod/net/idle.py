@@ -1,0 +1,44 @@
+"""Closing connections that are not used (connections.max.idle.ms)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+# A timer may ring a little early.
+_MIN_PAUSE_S = 0.001
+
+
+class IdleTimer:
+    """Calls back once nothing was sent or received for a while.
+
+    Args:
+        busy: returns whether requests are under way, so that the connection is not idle.
+        on_idle: called with the limit, in milliseconds.
+
+    Attributes:
+        used_at: loop time at which something was sent or received last.
+    """
+
+    __slots__ = ("_busy", "_loop", "_on_idle", "_timer", "used_at")
+
+    def __init__(self, busy: Callable[[], bool], on_idle: Callable[[int], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.used_at = self._loop.time()
+        self._busy = busy
+        self._on_idle = on_idle
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, idle_ms: int) -> None:
+        """Call back once ``idle_ms`` have passed since the last use."""
+        now = self._loop.time()
+        due = self.used_at + idle_ms / 1000
+        if now >= due and not self._busy():
+            self._on_idle(idle_ms)
+        else:
+            self._timer = self._loop.call_at(max(due, now + _MIN_PAUSE_S), self.start, idle_ms)
+
+    def stop(self) -> None:
+        """Do not call back."""
+        if self._timer is not None:
+            self._timer.cancel()

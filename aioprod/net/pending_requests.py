@@ -1,0 +1,150 @@
+"""The requests that wait for a reply, their timeouts, and the silence of the broker meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aioprod.errors import KafkaError
+from aioprod.net.silence import SilenceWatch
+from aioprod.protocol.in_flight import InFlightRequest, InFlightRequests
+from aioprod.protocol.message import Message
+from aioprod.protocol.primitives import BytesLike
+
+_NEVER = float("inf")
+
+PendingRequest = InFlightRequest[asyncio.Future[Message]]
+
+
+class PendingRequests:
+    """The requests of a connection that were sent and not answered.
+
+    Args:
+        on_timeout: called with the first request whose timeout has ended.
+        on_silence: called each second in which the broker owes a reply and sends nothing.
+        blocked_since: returns the loop time since when the socket takes no bytes, or None.
+
+    Attributes:
+        replied: how many replies were received.
+    """
+
+    def __init__(
+        self,
+        on_timeout: Callable[[PendingRequest], None],
+        on_silence: Callable[[], object],
+        blocked_since: Callable[[], float | None],
+    ) -> None:
+        self.replied = 0
+        self._loop = asyncio.get_running_loop()
+        self._on_timeout = on_timeout
+        self._blocked_since = blocked_since
+        self._in_flight: InFlightRequests[asyncio.Future[Message]] = InFlightRequests()
+        self._replied_at = 0.0
+        self._silence = SilenceWatch(self._waiting_since, on_silence)
+        # One timer for all requests, as almost none of them needs it. It is set for no later than
+        # the first timeout.
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = _NEVER
+        self._all_replied: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._in_flight)
+
+    def next_correlation_id(self) -> int:
+        """Return an id for a request that will be sent."""
+        return self._in_flight.next_correlation_id()
+
+    def sent(self, request: PendingRequest, now: float) -> None:
+        """Add a request that is sent now; its timeout begins."""
+        self._in_flight.sent(request, now)
+        if request.expires_at < self._timer_due:
+            self._set_timer(request.expires_at)
+        self._silence.begin()
+
+    def receive(self, frame: BytesLike, now: float) -> Message:
+        """Give a reply to the request that it belongs to, and return it.
+
+        Raises:
+            ProtocolError: if it belongs to no request, or is not valid.
+        """
+        request, reply = self._in_flight.receive(frame)
+        self.replied += 1
+        self._replied_at = now
+        if not request.waiter.done():
+            request.waiter.set_result(reply)
+        if self._all_replied is not None and not self._in_flight:
+            _settle(self._all_replied)
+            self._all_replied = None
+        return reply
+
+    async def all_replied(self) -> None:
+        """Wait until no request is in flight; for one task at a time.
+
+        Raises:
+            KafkaError: if the connection ends first.
+        """
+        if self._in_flight:
+            self._all_replied = self._loop.create_future()
+            await self._all_replied
+
+    def fail(self, error: KafkaError) -> None:
+        """Fail all requests, and stop the timers: the connection is over."""
+        self._silence.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        for request in self._in_flight.take_all():
+            fail_request(request, error)
+        if self._all_replied is not None:
+            _settle(self._all_replied, error)
+
+    def watch_blocked(self) -> None:
+        """Watch for silence while the socket takes no bytes, as while requests are in flight."""
+        self._silence.begin()
+
+    @property
+    def silent(self) -> bool:
+        """Whether the broker owes a reply and has sent nothing for a second."""
+        return self._silence.silent
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds for which the broker owes a reply and has sent nothing."""
+        return self._silence.waited_s
+
+    def _waiting_since(self) -> float | None:
+        first = self._in_flight.first
+        if first is not None:
+            return max(first.sent_at, self._replied_at)
+        return self._blocked_since()
+
+    def _set_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._loop.call_at(due, self._timer_rings)
+
+    def _timer_rings(self) -> None:
+        due, self._timer_due, self._timer = self._timer_due, _NEVER, None
+        first = self._in_flight.first_to_expire
+        if first is None:
+            return
+        if first.expires_at > due:
+            self._set_timer(first.expires_at)
+        else:
+            self._on_timeout(first)
+
+
+def fail_request(request: PendingRequest, error: KafkaError) -> None:
+    """Fail one request."""
+    if not request.waiter.done():
+        request.waiter.set_exception(error)
+        request.waiter.exception()  # asyncio would log it if no task waits any more
+
+
+def _settle(future: asyncio.Future[None], error: KafkaError | None = None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

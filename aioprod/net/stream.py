@@ -1,0 +1,144 @@
+"""The socket of a connection: received frames go to a callback, written bytes to the transport."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from aioprod.protocol.frame_reader import FrameReader
+from aioprod.protocol.primitives import BytesLike
+
+_CLOSE_TIMEOUT_S = 1.0
+
+
+class Stream(asyncio.BufferedProtocol):
+    """An asyncio protocol. A transport for buffered protocols writes large replies to where they
+    are read, without copying them.
+
+    Args:
+        max_frame_bytes: the largest reply to accept.
+        on_frame: called with each reply.
+        on_end: called with the reason when the stream is over: None for its regular end, OSError,
+            or any error that ``on_frame`` raises. May be called several times.
+
+    Attributes:
+        blocked_since: loop time since when a task waits for the socket to take more bytes, or None.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        on_frame: Callable[[BytesLike], None],
+        on_end: Callable[[Exception | None], None],
+    ) -> None:
+        self.blocked_since: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameReader(max_frame_bytes)
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._lost = asyncio.Event()
+
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Connect to the first address of ``host`` that answers.
+
+        Raises:
+            OSError: if no address answers, or the TLS handshake fails.
+        """
+        await self._loop.create_connection(lambda: self, host, port, ssl=tls)
+
+    # -- what the transport calls ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return memory for the next bytes."""
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on the frames that are complete now."""
+        try:
+            for frame in self._frames.received(nbytes):
+                self._on_frame(frame)
+        except Exception as error:
+            self._on_end(error)
+
+    def eof_received(self) -> None:
+        """The peer sends no more."""
+        self._on_end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._lost.set()
+        self._writable.set()
+        self._on_end(exc)
+
+    def pause_writing(self) -> None:
+        """The transport has enough to write."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The transport takes more."""
+        self._writable.set()
+
+    # -- what the connection calls -----------------------------------------------------------------
+
+    def accept(self, max_frame_bytes: int) -> None:
+        """Accept replies of up to this many bytes from now on."""
+        self._frames.max_frame_bytes = max_frame_bytes
+
+    def info(self, name: str) -> Any:
+        """Return what ``asyncio.BaseTransport.get_extra_info`` does."""
+        return self.transport.get_extra_info(name)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the stream uses TLS."""
+        return self.info("sslcontext") is not None
+
+    @property
+    def closing(self) -> bool:
+        """Whether the socket is closed, or about to be."""
+        return self.transport.is_closing()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    def write(self, buffers: Sequence[bytes]) -> None:
+        """Write bytes, or let them wait in memory if the socket takes no more."""
+        self.transport.writelines(buffers)
+
+    async def writable(self) -> None:
+        """Wait until the socket takes more bytes, or is closed."""
+        self.blocked_since = self._loop.time()
+        try:
+            if self.closing:
+                await asyncio.sleep(0)  # the transport reports it in the next turn of the loop
+            await self._writable.wait()
+        finally:
+            self.blocked_since = None
+
+    async def flush(self) -> None:
+        """Wait until the socket has taken all bytes, or is closed."""
+        self.transport.set_write_buffer_limits(0)
+        await self._writable.wait()
+
+    def abort(self) -> None:
+        """Close the socket; bytes that it has not taken are lost."""
+        self.transport.abort()
+
+    async def closed(self) -> None:
+        """Wait until the socket is closed, for a second at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._lost.wait()

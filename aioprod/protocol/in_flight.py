@@ -1,0 +1,100 @@
+"""Requests in flight on one connection, and the replies that belong to them.
+
+Objects in, objects out: no socket, clock or event loop. A broker answers the requests of a
+connection in their order, so a reply belongs to the first request in flight; the correlation id
+only confirms that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from aioprod.errors import ProtocolError
+from aioprod.protocol.message import Message, Request
+from aioprod.protocol.primitives import BytesLike
+
+WaiterT = TypeVar("WaiterT")
+Decoder = Callable[[type[Request[Any]], int, BytesLike], tuple[int, Message]]
+"""Decodes a reply, as :func:`aioprod.protocol.framing.decode_response` does."""
+
+
+@dataclass(slots=True)
+class InFlightRequest(Generic[WaiterT]):
+    """A request that waits for its reply.
+
+    Attributes:
+        waiter: whom to give the reply to; only the caller uses it.
+        timeout_s: seconds in which the reply must arrive.
+        sent_at, expires_at: seconds of the caller's clock; set when the request is sent.
+    """
+
+    correlation_id: int
+    request_type: type[Request[Any]]
+    version: int
+    decode: Decoder
+    waiter: WaiterT
+    timeout_s: float
+    sent_at: float = 0.0
+    expires_at: float = 0.0
+
+
+class InFlightRequests(Generic[WaiterT]):
+    """The requests that were sent and not answered, in their order."""
+
+    __slots__ = ("_next_correlation_id", "_requests")
+
+    def __init__(self) -> None:
+        self._next_correlation_id = 0
+        self._requests: deque[InFlightRequest[WaiterT]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @property
+    def first(self) -> InFlightRequest[WaiterT] | None:
+        """The request that the broker answers next, if any."""
+        return self._requests[0] if self._requests else None
+
+    @property
+    def first_to_expire(self) -> InFlightRequest[WaiterT] | None:
+        """The request whose timeout ends first, if any."""
+        return min(self._requests, key=lambda request: request.expires_at, default=None)
+
+    def next_correlation_id(self) -> int:
+        """Return an id for a request that will be sent."""
+        number = self._next_correlation_id
+        self._next_correlation_id = (number + 1) & 0x7FFFFFFF
+        return number
+
+    def sent(self, request: InFlightRequest[WaiterT], now: float) -> None:
+        """Add a request that is sent now."""
+        request.sent_at = now
+        request.expires_at = now + request.timeout_s
+        self._requests.append(request)
+
+    def receive(self, frame: BytesLike) -> tuple[InFlightRequest[WaiterT], Message]:
+        """Remove the first request, and return it with its reply.
+
+        Raises:
+            ProtocolError: if no request is in flight, the frame does not have its correlation id,
+                or is not a valid reply to it.
+        """
+        if not self._requests:
+            raise ProtocolError("received a reply, but no request is in flight")
+        request = self._requests[0]
+        correlation_id, reply = request.decode(request.request_type, request.version, frame)
+        if correlation_id != request.correlation_id:
+            raise ProtocolError(
+                f"received a reply with correlation id {correlation_id}, expected "
+                f"{request.correlation_id}"
+            )
+        self._requests.popleft()
+        return request, reply
+
+    def take_all(self) -> deque[InFlightRequest[WaiterT]]:
+        """Remove all requests, and return them."""
+        requests, self._requests = self._requests, deque()
+        return requests

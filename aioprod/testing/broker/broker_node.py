@@ -1,0 +1,155 @@
+"""One node of the embedded broker: its port, the connections to it, and whether it runs, is frozen
+or is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Any
+
+from aioprod.testing.broker.actions import Answer
+from aioprod.testing.broker.cluster import NodeAddress
+from aioprod.testing.broker.connection import Connection, Service
+from aioprod.testing.broker.dispatcher import Dispatcher
+from aioprod.testing.broker.security import BrokerSecurity, Guard, Session
+
+_STOP_LIMIT_SECONDS = 5.0
+
+
+class BrokerNode(Service):
+    """Listens, and hands what comes to the dispatcher that all nodes share.
+
+    Attributes:
+        port: 0 until it is known; kept when the node is stopped and started again.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        host: str,
+        port: int,
+        dispatcher: Dispatcher,
+        security: BrokerSecurity | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self._dispatcher = dispatcher
+        self._security = security
+        self._connections: dict[
+            Connection, None
+        ] = {}  # in their order, so that a simulation goes the same way each time
+        self._server: asyncio.Server | None = None
+        self._accepting = False
+        self._kept_port: socket.socket | None = None
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+
+    @property
+    def running(self) -> bool:
+        """Whether it listens."""
+        return self._server is not None
+
+    @property
+    def address(self) -> NodeAddress:
+        """How answers name it."""
+        return NodeAddress(self.node_id, self.host, self.port)
+
+    @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where the port can't be had."""
+        self._release_port()
+        self._thawed.set()
+        self._accepting = True
+        tls = None if self._security is None else self._security.ssl_context
+        self._server = await asyncio.get_running_loop().create_server(
+            self._connection, self.host, self.port, ssl=tls
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def _connection(self) -> Connection:
+        if self._security is None or not self._security.offered:
+            return Connection(self)
+        return Connection(Guard(self, self.answer, Session(self._security)))
+
+    async def stop(self, *, keep_port: bool = False) -> None:
+        """Close the port and all connections, also those that wait on a hook, within five seconds.
+
+        With ``keep_port`` nobody else gets the port until the next start or stop: it is bound, and
+        refuses connections.
+        """
+        self._accepting = False
+        server, self._server = self._server, None
+        if server is not None:
+            listener = server.sockets[0]
+            family, address = listener.family, listener.getsockname()
+            server.close()
+            if keep_port:
+                self._kept_port = _bind(family, address)
+            tasks = [connection.abort() for connection in self._connections]
+            if tasks:
+                await asyncio.wait(tasks, timeout=_STOP_LIMIT_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.wait_closed(), _STOP_LIMIT_SECONDS)
+        if not keep_port:
+            self._release_port()
+
+    def _release_port(self) -> None:
+        if self._kept_port is not None:
+            self._kept_port.close()
+            self._kept_port = None
+
+    def freeze(self) -> None:
+        """Take connections and requests, but handle and answer none, as a process does that was
+        sent SIGSTOP.
+        """
+        self._thawed.clear()
+
+    def unfreeze(self) -> None:
+        """Handle what came meanwhile, and go on."""
+        self._thawed.set()
+
+    # -- what connections ask for ------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> None:
+        """Keep it, so that it can be closed with the node."""
+        self._connections[connection] = None
+        if not self._accepting:
+            connection.abort()  # accepted by the listener while the node stopped
+
+    def closed(self, connection: Connection) -> None:
+        """Forget it."""
+        self._connections.pop(connection, None)
+
+    async def answer(
+        self, frame: bytes, disconnected: asyncio.Future[None], session: Session | None = None
+    ) -> Answer:
+        """Have a request handled."""
+        await self._thawed.wait()
+        answer = await self._dispatcher.answer(frame, disconnected, self.address, session)
+        await self._thawed.wait()
+        return answer
+
+
+def _bind(family: socket.AddressFamily, address: Any) -> socket.socket | None:
+    """Hold an address without listening; None where somebody else was faster, or where nobody else
+    can be: in a simulated network.
+    """
+    if family == socket.AF_UNSPEC:
+        return None
+    holder = socket.socket(family)
+    try:
+        if os.name == "posix":  # connections of before may linger in TIME_WAIT
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(address)
+    except OSError:
+        holder.close()
+        return None
+    return holder

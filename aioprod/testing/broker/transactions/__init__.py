@@ -1,0 +1,1 @@
+"""Transactions: their coordinator, and how writes become part of them."""

@@ -1,0 +1,83 @@
+"""How writes become part of a transaction: added before by the producer and verified here, or added
+by the write itself (KIP-890).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Self
+
+from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
+from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
+from aioprod.types import TopicPartition
+
+
+class Support(Enum):
+    """What the version of a request says about its client."""
+
+    OLD = "adds partitions by AddPartitionsToTxn and takes INVALID_TXN_STATE for an answer"
+    ABORTABLE = "knows TRANSACTION_ABORTABLE as well"
+    ADDS = "has partitions added by writing to them: transaction protocol v2"
+
+    @classmethod
+    def of(cls, version: int, *, abortable_from: int, adds_from: int) -> Self:
+        """Read it from a request's version."""
+        return cls(
+            cls.ADDS
+            if version >= adds_from
+            else cls.ABORTABLE
+            if version >= abortable_from
+            else cls.OLD
+        )
+
+
+def enlist_partition(
+    coordinator: TransactionCoordinator,
+    support: Support,
+    name: str,
+    identity: ProducerIdAndEpoch,
+    partition: TopicPartition,
+) -> None:
+    """Make sure that a partition is part of the producer's transaction; raise RequestError with the
+    code that its client understands.
+    """
+    try:
+        if support is Support.ADDS:
+            coordinator.add(name, identity, [partition])
+        else:
+            coordinator.verify(name, identity, partition)
+    except RequestError as error:
+        raise RequestError(_known_code(error.code, support), error.text) from None
+
+
+def enlist_group(
+    coordinator: TransactionCoordinator,
+    support: Support,
+    name: str,
+    identity: ProducerIdAndEpoch,
+    group: str,
+) -> None:
+    """The same for the offsets of a consumer group."""
+    try:
+        if support is Support.ADDS:
+            coordinator.add(name, identity, group=group)
+        else:
+            coordinator.verify(name, identity, group=group)
+    except RequestError as error:
+        code = _known_code(error.code, support)
+        raise RequestError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_ENOUGH_REPLICAS else code,
+            error.text,
+        ) from None
+
+
+def _known_code(code: ErrorCode, support: Support) -> ErrorCode:
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH  # what writes have always said
+    if support is Support.OLD and code is ErrorCode.TRANSACTION_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if support is not Support.ADDS and code is ErrorCode.CONCURRENT_TRANSACTIONS:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # older clients know it as an error to try again after
+    return code

@@ -1,0 +1,171 @@
+"""Replies arrive whole from a real socket, on asyncio and uvloop, whatever pieces they come in and
+however the stream ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from aioprod.errors import ProtocolError
+from aioprod.net.stream import Stream
+from aioprod.protocol.frame_reader import FrameSizeError
+from aioprod.protocol.primitives import BytesLike
+
+MAX_BYTES = 400_000
+LARGE = 300_000
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run on either loop: each decides differently which protocols lend buffers."""
+
+    def run(work: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(work)
+
+    return run
+
+
+class Received:
+    """What a stream has passed on."""
+
+    def __init__(self) -> None:
+        self.frames: list[BytesLike] = []
+        self.ends: list[Exception | None] = []
+        self.ended = asyncio.Event()
+        self.stream = Stream(MAX_BYTES, self.on_frame, self.on_end)
+
+    def on_frame(self, frame: BytesLike) -> None:
+        if frame == b"invalid":
+            raise ProtocolError("an invalid frame")
+        self.frames.append(frame)
+
+    def on_end(self, reason: Exception | None) -> None:
+        self.ends.append(reason)
+        self.ended.set()
+
+
+@asynccontextmanager
+async def stream_from(talk: Talk) -> AsyncIterator[Received]:
+    """A stream from a server that behaves like this."""
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    received = Received()
+    async with server, asyncio.timeout(10):
+        await received.stream.open(host, port, None)
+        try:
+            yield received
+        finally:
+            received.stream.abort()
+            await received.stream.closed()
+
+
+def framed(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_frames_of_all_sizes_in_pieces_of_all_sizes(run: Run, seed: int) -> None:
+    run(receive_frames(seed))
+
+
+async def receive_frames(seed: int) -> None:
+    rng = random.Random(seed)
+    frames = [
+        rng.randbytes(rng.choice([4, 100, 65_535, 65_536, 65_537, 70_000, LARGE]))
+        for _ in range(12)
+    ]
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data = b"".join(map(framed, frames))
+        while data:
+            size = rng.choice([1, 10, 50_000, 100_000, 500_000])
+            writer.write(data[:size])
+            await writer.drain()
+            await asyncio.sleep(0)
+            data = data[size:]
+        writer.close()
+
+    async with stream_from(talk) as received:
+        await received.ended.wait()
+        assert received.frames == frames
+        assert received.ends[0] is None
+
+
+@pytest.mark.parametrize("sent", [0, 100, 70_000, LARGE - 1])
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_a_frame_that_breaks_off_is_reported_at_once(run: Run, sent: int, reset: bool) -> None:
+    run(receive_part(sent, reset))
+
+
+async def receive_part(sent: int, reset: bool) -> None:
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(LARGE.to_bytes(4, "big") + bytes(sent))
+        await writer.drain()
+        if reset:
+            writer.transport.abort()
+        else:
+            writer.close()
+
+    async with stream_from(talk) as received:
+        await received.ended.wait()
+        assert received.ends[0] is None or isinstance(received.ends[0], OSError)
+        assert received.frames == []
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [(b"\x7f\xff\xff\xff", FrameSizeError), (framed(b"invalid"), ProtocolError)],
+    ids=["size", "frame"],
+)
+def test_an_error_is_the_reason_for_the_end(
+    run: Run, data: bytes, error: type[ProtocolError]
+) -> None:
+    run(receive_error(data, error))
+
+
+async def receive_error(data: bytes, error: type[ProtocolError]) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(framed(b"good") + data + framed(b"late"))
+        await reader.read()
+        writer.close()
+
+    async with stream_from(talk) as received:
+        await received.ended.wait()
+        assert type(received.ends[0]) is error
+        assert received.frames == [b"good"]
+
+
+def test_a_task_that_waits_for_a_full_socket_continues_when_it_is_closed(run: Run) -> None:
+    run(write_to_a_full_socket())
+
+
+async def write_to_a_full_socket() -> None:
+    done = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await done.wait()
+        writer.close()
+
+    async with stream_from(talk) as received:
+        stream = received.stream
+        stream.write([bytes(20_000_000)])
+        assert stream.unsent_bytes
+        waiting = asyncio.create_task(stream.writable())
+        await asyncio.sleep(0)
+        assert stream.blocked_since is not None
+        stream.abort()
+        await waiting
+        assert stream.blocked_since is None
+        assert stream.closing
+        done.set()
+        await asyncio.sleep(0)

@@ -1,0 +1,89 @@
+"""The command line of the simulation. Separate from ``__main__.py``, which worker processes can't
+import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from tests.simulation.simulator import simulate
+
+_SEEDS_PER_CHUNK = 10
+
+
+class SeedReport(NamedTuple):
+    """The report of a seed; ``report`` is empty if there are no findings."""
+
+    seed: int
+    virtual_seconds: float
+    report: str
+    trace: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run seeds; return 1 if any of them has findings."""
+    options = _parse(arguments)
+    seeds = range(options.seed, options.seed + 1) if options.seed is not None else options.seeds
+    begun = time.perf_counter()
+    virtual_seconds, failed = 0.0, []
+    for result in _run_all(seeds, options):
+        virtual_seconds += result.virtual_seconds
+        if result.trace:
+            print(result.trace)
+        if result.report:
+            failed.append(result.seed)
+            print(result.report, flush=True)
+    took = time.perf_counter() - begun
+    outcome = f"findings in the seeds {', '.join(map(str, failed))}" if failed else "no findings"
+    print(f"{len(seeds)} seeds, {virtual_seconds:.0f} virtual seconds in {took:.1f} s: {outcome}")
+    return 1 if failed else 0
+
+
+def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[SeedReport]:
+    run = partial(_run_one, hostile=options.hostile, trace=options.trace)
+    if options.processes == 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(run, seeds, chunksize=_SEEDS_PER_CHUNK)
+
+
+def _run_one(seed: int, *, hostile: bool, trace: bool) -> SeedReport:
+    result = simulate(seed, hostile=hostile)
+    return SeedReport(
+        seed,
+        result.virtual_seconds,
+        result.report() if result.findings else "",
+        result.full_trace() if trace else "",
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description="Test the clients against the embedded cluster and injected faults, in virtual "
+        "time.",
+    )
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--seed", type=int, help="run this seed")
+    group.add_argument(
+        "--seeds",
+        type=_seeds,
+        metavar="N or A-B",
+        help="run the first N seeds, or those from A to B",
+    )
+    parser.add_argument("--hostile", action="store_true", help="run ready tasks in random order")
+    parser.add_argument("--trace", action="store_true", help="print all events")
+    parser.add_argument("--processes", type=int, default=1, help="number of worker processes")
+    return parser.parse_args(arguments)
+
+
+def _seeds(text: str) -> range:
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last) + 1) if dash else range(int(first))
