@@ -1,5 +1,5 @@
-"""Renders docstrings, which are written for `help()`, as Markdown, and the methods that a class takes
-from another one with their signatures.
+"""Renders docstrings, which are written for `help()`, as Markdown, and methods that a class takes from
+another one with their signatures.
 """
 
 from __future__ import annotations
