@@ -1,4 +1,4 @@
-"""docs/architecture.md names the files that exist, and all modules of the rooms that it describes."""
+"""The files that docs/architecture.md names exist, and it names all modules of the clients."""
 
 from __future__ import annotations
 

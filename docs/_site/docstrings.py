@@ -1,5 +1,5 @@
-"""Renders docstrings, which are written for `help()`, as Markdown, and methods that a class takes from
-another one with their signatures.
+"""Renders docstrings, which are written for `help()`, as Markdown, and the methods of other classes
+that a class forwards to.
 """
 
 from __future__ import annotations
