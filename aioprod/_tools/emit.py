@@ -1,54 +1,14 @@
-"""Writes the Python modules for parsed definitions.
-
-What a field looks like depends on the version. So each field's versions are cut into spans of the
-same code, newest first, and the spans become one ``if``-chain (for writing) or one conditional
-expression (for reading).
-"""
+"""Write the Python modules for parsed definitions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 
-from aioprod._tools.schema import Api, Field, Message, SchemaError, Struct, Versions
+from aioprod._tools.field_code import annotation, declared_default, snake_case
+from aioprod._tools.method_code import read_method, write_method
+from aioprod._tools.schema import ApiDefinition, Message, Struct
 
-LINE_LENGTH = 150
-
-_RESERVED = frozenset(
-    {
-        "cls",
-        "self",
-        "version",
-        "reader",
-        "writer",
-        "flexible",
-        "length",
-        "tag",
-        "tags",
-        "part",
-        "uuid",
-        "field",
-    }
-)
-_METHODS = {"bool": "boolean", "bytes": "bytes_"}
-_PYTHON_TYPES = {
-    "bool": "bool",
-    "float64": "float",
-    "uuid": "uuid.UUID",
-    "string": "str",
-    "bytes": "bytes",
-    "records": "bytes",
-}
-_ITEM_NAMES = {"string": "text", "bytes": "data", "uuid": "identifier"}
-_ZEROS = {
-    "bool": "False",
-    "float64": "0.0",
-    "uuid": "ZERO_UUID",
-    "string": '""',
-    "bytes": 'b""',
-    "records": 'b""',
-}
 _IMPORTS = {
     "dataclasses": ["dataclass", "field"],
     "typing": ["ClassVar", "Self"],
@@ -57,7 +17,7 @@ _IMPORTS = {
 }
 
 
-def emit_api(api: Api) -> str:
+def emit_api(api: ApiDefinition) -> str:
     """The module for one API."""
     body: list[str] = []
     for message in (api.response, api.request):  # the request names its response
@@ -72,7 +32,7 @@ def emit_api(api: Api) -> str:
     return "\n".join([docstring, "", *_imports(text), text, ""])
 
 
-def emit_registry(apis: Iterable[Api]) -> str:
+def emit_registry(apis: Iterable[ApiDefinition]) -> str:
     """The module that finds a request's class by its API key."""
     by_key = sorted(apis, key=lambda api: api.key)
     lines = [
@@ -95,12 +55,8 @@ def emit_registry(apis: Iterable[Api]) -> str:
     return "\n".join([*lines, ""])
 
 
-def module_name(api: Api) -> str:
-    return _snake_case(api.name)
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+def module_name(api: ApiDefinition) -> str:
+    return snake_case(api.name)
 
 
 def _imports(text: str) -> list[str]:
@@ -136,12 +92,12 @@ def _class(message: Message, struct: Struct) -> list[str]:
             "",
         ]
     lines += [
-        f"    {field.name}: {_annotation(field)} = {_declared_default(field)}"
+        f"    {field.name}: {annotation(field)} = {declared_default(field)}"
         for field in struct.fields
     ]
     if struct.fields:
         lines.append("")
-    return [*lines, *_writer(message, struct), "", *_reader(message, struct)]
+    return [*lines, *write_method(message, struct), "", *read_method(message, struct)]
 
 
 def _constants(message: Message) -> Iterator[str]:
@@ -156,308 +112,3 @@ def _constants(message: Message) -> Iterator[str]:
         yield f"    {name}: ClassVar[int] = {value}"
     if message.kind == "request":
         yield f"    RESPONSE: ClassVar[type[Message]] = {message.api_name}Response"
-
-
-# --- fields ---------------------------------------------------------------------------------------
-
-
-def _annotation(field: Field) -> str:
-    name = field.type if field.is_struct else _PYTHON_TYPES.get(field.type, "int")
-    if field.is_array:
-        name = f"list[{name}]"
-    return name if field.nullable_from is None else f"{name} | None"
-
-
-def _default(field: Field) -> str:
-    """The default as an expression that makes a new object."""
-    if field.default == "null" or (field.type == "records" and field.nullable_from is not None):
-        if field.nullable_from is None:
-            raise SchemaError(f"{field.name} is never null, but its default is")
-        return "None"
-    if field.is_array:
-        return "[]"
-    if field.is_struct:
-        return f"{field.type}()"
-    if field.type == "bool" and field.default:
-        return field.default.capitalize()
-    return field.default or _ZEROS.get(field.type, "0")
-
-
-def _declared_default(field: Field) -> str:
-    default = _default(field)
-    if default == "[]":
-        return "field(default_factory=list)"
-    return f"field(default_factory={field.type})" if default.endswith("()") else default
-
-
-def _is_set(field: Field) -> str:
-    """A condition that is true where the field has another value than its default."""
-    value, default = f"self.{field.name}", _default(field)
-    if default == "None":
-        return f"{value} is not None"
-    if default == "False" or (default == "[]" and field.nullable_from is None):
-        return value
-    return f"not {value}" if default == "True" else f"{value} != {default}"
-
-
-def _method(field: Field, compact: bool, nullable: bool) -> str:
-    if field.type not in ("string", "bytes", "records"):
-        return _METHODS.get(field.type, field.type)
-    kind = "string" if field.type == "string" else "bytes"
-    name = f"{'compact_' if compact else ''}{'nullable_' if nullable else ''}{kind}"
-    return "bytes_" if name == "bytes" else name
-
-
-# --- versions -------------------------------------------------------------------------------------
-
-
-class _Forms:
-    """What depends on the version in one struct of a message."""
-
-    def __init__(self, message: Message, struct: Struct) -> None:
-        self.struct = struct
-        self.flexible_from = (
-            message.versions.last + 1 if message.flexible_from is None else message.flexible_from
-        )
-        if clashes := _RESERVED & {field.name for field in struct.fields}:
-            raise SchemaError(
-                f"{struct.name}: {', '.join(sorted(clashes))} can't be used as the name of a field"
-            )
-
-    @property
-    def flexible(self) -> str:
-        """Whether a version is flexible, as an expression."""
-        if self.flexible_from <= self.struct.versions.first:
-            return "True"
-        return "False" if self.flexible_from > self.struct.versions.last else "flexible"
-
-    def compact(self, version: int) -> bool:
-        return version >= self.flexible_from
-
-    def spans(self, form: Callable[[int], str]) -> list[tuple[Versions, str]]:
-        """The struct's versions, newest first, in spans for which ``form`` gives the same code."""
-        spans: list[tuple[Versions, str]] = []
-        for version in range(self.struct.versions.first, self.struct.versions.last + 1):
-            code = form(version)
-            if spans and spans[-1][1] == code:
-                spans[-1] = (Versions(spans[-1][0].first, version), code)
-            else:
-                spans.append((Versions(version, version), code))
-        return spans[::-1]
-
-    def prologue(self, code: list[str]) -> list[str]:
-        uses = any(re.search(r"\bflexible\b", line) for line in code)
-        return [f"flexible = version >= {self.flexible_from}", *code] if uses else code
-
-
-def _indented(lines: Iterable[str], steps: int = 1) -> list[str]:
-    return ["    " * steps + line for line in lines]
-
-
-def _guarded(condition: str, lines: list[str]) -> list[str]:
-    """``lines`` under a condition, which is joined to the condition of a lone ``if`` of theirs."""
-    if len(lines) == 2 and lines[0].startswith("if "):
-        return [f"if {condition} and {lines[0].removeprefix('if ')}", lines[1]]
-    return [f"if {condition}:", *_indented(lines)] if lines else []
-
-
-def _chain(spans: list[tuple[Versions, str]]) -> list[str]:
-    """An ``if``-chain that runs each span's code in its versions. No code, no branch."""
-    (newest, code), *older = spans
-    if not older:
-        return code.split("\n") if code else []
-    rest = _chain(older)
-    if not code:
-        return _guarded(f"version <= {older[0][0].last}", rest)
-    if not rest:
-        return _guarded(f"version >= {newest.first}", code.split("\n"))
-    lines = [f"if version >= {newest.first}:", *_indented(code.split("\n"))]
-    if rest[0].startswith("if ") and not any(line.startswith("if ") for line in rest[1:]):
-        return [*lines, f"el{rest[0]}", *rest[1:]]
-    return [*lines, "else:", *_indented(rest)]
-
-
-# --- writing --------------------------------------------------------------------------------------
-
-
-def _writer(message: Message, struct: Struct) -> list[str]:
-    forms = _Forms(message, struct)
-    code: list[str] = []
-    for field in struct.fields:
-        code += _chain(forms.spans(partial(_write_form, forms, field)))
-    code += _chain(forms.spans(partial(_write_tags, forms)))
-    head = "    def write(self, writer: Writer, version: int) -> None:"
-    return [head, *_indented(forms.prologue(code) or ["pass"], 2)]
-
-
-def _write_form(forms: _Forms, field: Field, version: int) -> str:
-    if version not in field.versions:
-        if field.ignorable:
-            return ""
-        return (
-            f'if {_is_set(field)}:\n    raise absent("{forms.struct.name}.{field.name}", version)'
-        )
-    return "" if field.tag is not None else _write_value(forms, field, version, "writer")
-
-
-def _write_value(forms: _Forms, field: Field, version: int, writer: str) -> str:
-    value = f"self.{field.name}"
-    nullable = field.nullable_in(version)
-    if field.nullable_from is not None and not nullable:
-        value = f'not_null({value}, "{forms.struct.name}.{field.name}", version)'
-    if not field.is_array:
-        if field.is_struct:
-            write = f"{value}.write({writer}, version)"
-            return (
-                f"{writer}.int8(-1 if {value} is None else 1)\nif {value} is not None:\n    {write}"
-                if nullable
-                else write
-            )
-        return f"{writer}.{_method(field, forms.compact(version), nullable)}({value})"
-    flexible = forms.flexible if writer == "writer" else "True"
-    item = _snake_case(field.type) if field.is_struct else _ITEM_NAMES.get(field.type, "number")
-    write = (
-        f"{item}.write({writer}, version)"
-        if field.is_struct
-        else f"{writer}.{_method(field, forms.compact(version), False)}({item})"
-    )
-    lines = []
-    if nullable:
-        length, items = f"-1 if {value} is None else len({value})", f"{value} or ()"
-    elif field.nullable_from is not None:
-        lines.append(f"{field.name} = {value}")
-        length, items = f"len({field.name})", field.name
-    else:
-        length, items = f"len({value})", value
-    return "\n".join(
-        [
-            *lines,
-            f"{writer}.array_length({length}, {flexible})",
-            f"for {item} in {items}:",
-            f"    {write}",
-        ]
-    )
-
-
-def _tagged(forms: _Forms) -> list[tuple[Field, str]]:
-    """The tagged fields by tag, each with a condition on the version, which is empty where the
-    first flexible version has the field.
-    """
-    fields = sorted(
-        (field for field in forms.struct.fields if field.tag is not None),
-        key=lambda field: field.tag or 0,
-    )
-    first = max(forms.flexible_from, forms.struct.versions.first)
-    return [
-        (field, f"version >= {field.versions.first}" if field.versions.first > first else "")
-        for field in fields
-    ]
-
-
-def _write_tags(forms: _Forms, version: int) -> str:
-    if not forms.compact(version):
-        return ""
-    tagged = _tagged(forms)
-    if not tagged:
-        return "writer.no_tagged_fields()"
-    lines = ["tags: dict[int, Writer] = {}"]
-    for field, condition in tagged:
-        lines += [
-            f"if {condition and condition + ' and '}{_is_set(field)}:",
-            f"    tags[{field.tag}] = part = Writer()",
-        ]
-        lines += _indented(_write_value(forms, field, field.versions.last, "part").split("\n"))
-    return "\n".join([*lines, "writer.tagged_fields(tags)"])
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-def _reader(message: Message, struct: Struct) -> list[str]:
-    forms = _Forms(message, struct)
-    code: list[str] = []
-    for field in struct.fields:
-        if field.is_array and field.nullable_from is not None:
-            code += _assignment("length", forms.spans(partial(_read_length, forms, field)))
-        name = field.name if field.tag is None else f"{field.name}: {_annotation(field)}"
-        code += _assignment(name, forms.spans(partial(_read_form, forms, field)))
-    code += _chain(forms.spans(partial(_read_tags, forms)))
-    code = [*forms.prologue(code), *_construction(struct)]
-    return [
-        "    @classmethod",
-        "    def read(cls, reader: Reader, version: int) -> Self:",
-        *_indented(code, 2),
-    ]
-
-
-def _construction(struct: Struct) -> list[str]:
-    line = f"return cls({', '.join(field.name for field in struct.fields)})"
-    if len(line) + 8 <= LINE_LENGTH:
-        return [line]
-    return ["return cls(", *(f"    {field.name}," for field in struct.fields), ")"]
-
-
-def _assignment(name: str, spans: list[tuple[Versions, str]]) -> list[str]:
-    parts = [f"{code} if version >= {versions.first} else" for versions, code in spans[:-1]] + [
-        spans[-1][1]
-    ]
-    line = f"{name} = {' '.join(parts)}"
-    if len(line) + 8 <= LINE_LENGTH:
-        return [line]
-    return [f"{name} = (", *_indented(parts), ")"]
-
-
-def _read_length(forms: _Forms, field: Field, version: int) -> str:
-    if version not in field.versions:
-        return "-1" if _default(field) == "None" else "0"
-    return (
-        f"reader.{'nullable_' if field.nullable_in(version) else ''}array_length({forms.flexible})"
-    )
-
-
-def _read_form(forms: _Forms, field: Field, version: int) -> str:
-    if field.is_array and field.nullable_from is not None:
-        return (
-            f"None if length < 0 else [{_read_item(forms, field, version, 'reader')} for _ in "
-            "range(length)]"
-        )
-    if version not in field.versions or field.tag is not None:
-        return _default(field)
-    return _read_value(forms, field, version, "reader")
-
-
-def _read_item(forms: _Forms, field: Field, version: int, reader: str) -> str:
-    if field.is_struct:
-        return f"{field.type}.read({reader}, version)"
-    nullable = field.nullable_in(version) and not field.is_array
-    return f"{reader}.{_method(field, forms.compact(version), nullable)}()"
-
-
-def _read_value(forms: _Forms, field: Field, version: int, reader: str) -> str:
-    item = _read_item(forms, field, version, reader)
-    if not field.is_array:
-        return (
-            f"{item} if {reader}.int8() >= 0 else None"
-            if field.is_struct and field.nullable_in(version)
-            else item
-        )
-    flexible = forms.flexible if reader == "reader" else "True"
-    return f"[{item} for _ in range({reader}.array_length({flexible}))]"
-
-
-def _read_tags(forms: _Forms, version: int) -> str:
-    if not forms.compact(version):
-        return ""
-    tagged = _tagged(forms)
-    if not tagged:
-        return "reader.skip_tagged_fields()"
-    lines = ["for tag, part in reader.tagged_fields():"]
-    for index, (field, condition) in enumerate(tagged):
-        lines.append(
-            f"    {'if' if index == 0 else 'elif'} tag == "
-            f"{field.tag}{condition and ' and ' + condition}:"
-        )
-        lines.append(
-            f"        {field.name} = {_read_value(forms, field, field.versions.last, 'part')}"
-        )
-    return "\n".join(lines)

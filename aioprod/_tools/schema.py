@@ -129,7 +129,7 @@ class Message:
 
 
 @dataclass
-class Api:
+class ApiDefinition:
     name: str
     key: int
     request: Message
@@ -143,7 +143,7 @@ class _Line:
     children: list[_Line] = field(default_factory=list)
 
 
-def parse_api(text: str) -> Api:
+def parse_api(text: str) -> ApiDefinition:
     """The API that a definition describes.
 
     Raises:
@@ -170,7 +170,7 @@ def parse_api(text: str) -> Api:
         raise SchemaError(
             f"{match['name']}: more than one struct is called {', '.join(sorted(clashes))}"
         )
-    return Api(match["name"], int(match["key"]), request, response)
+    return ApiDefinition(match["name"], int(match["key"]), request, response)
 
 
 def _tree(text: str) -> list[_Line]:

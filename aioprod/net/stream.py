@@ -52,6 +52,17 @@ class Stream(asyncio.BufferedProtocol):
             OSError: if no address answers, or the TLS handshake fails.
         """
         await self._loop.create_connection(lambda: self, host, port, ssl=tls)
+        self._closer = self._loop.create_task(self._close_with_loop(), name="aioprod-connection")
+
+    async def _close_with_loop(self) -> None:
+        """Close the socket when all tasks are cancelled, as ``asyncio.run`` does at its end: in a
+        closed loop the transport would keep it open.
+        """
+        try:
+            await self._lost.wait()
+        except asyncio.CancelledError:
+            self._on_end(ConnectionAbortedError("the connection's task was cancelled"))
+            raise
 
     # -- what the transport calls ------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from aioprod.producer.partitioner import partition_for_key
+from aioprod.protocol.arrow_buffers import lengths, padded_words
 from aioprod.protocol.arrow_reader import numbers_column
 from aioprod.protocol.arrow_records import EncodedRecords, encode
-from aioprod.protocol.arrow_words import lengths, padded_words
 
 _Numbers = npt.NDArray[np.uint32]
 

@@ -192,7 +192,7 @@ class ProducerBatch:
 
     def fold(self) -> None:
         """Encode what is not encoded yet, and see how much room is left."""
-        self.writer.fold()
+        self.writer.encode_pending()
         self.open_until = min(self.limit, self.writer.size + ENCODE_EVERY)
 
     def metadata(self, index: int) -> RecordMetadata:

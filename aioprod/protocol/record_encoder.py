@@ -217,55 +217,44 @@ def encode_records(
     pieces: list[bytes] = []
     for start, end, stamps, width in _segments(first, len(values), starts, timestamp_deltas):
         part = slice(start, end)
-        bodies = values[part]
-        lengths = list(map(len, bodies))
         offsets = (
             _VARINTS[first + start : first + end]
             if first + end <= _TABLE_SIZE
             else map(_varint, range(first + start, first + end))
         )
-        if not keys and not headers:
-            leads = map(_keyless_lead_codes(width).__getitem__, lengths)
-            rest: tuple[Iterable[bytes], ...] = (
-                map(_null_key_and_length_codes.__getitem__, lengths),
-                bodies,
-            )
-        elif not headers:
-            key_lengths = list(map(len, keys[part]))
-            leads = map(
-                _lead_codes(width).__getitem__,
-                map(
-                    add,
-                    map(_field_sizes.__getitem__, key_lengths),
-                    map(_field_sizes.__getitem__, lengths),
-                ),
-            )
-            codes = map(_length_codes.__getitem__, key_lengths)
-            rest = (codes, keys[part], map(_length_codes.__getitem__, lengths), bodies)
-        else:
-            sizes = map(add, map(_field_sizes.__getitem__, lengths), map(len, headers[part]))
-            if keys:
-                key_lengths = list(map(len, keys[part]))
-                leads = map(
-                    _headed_lead_codes(width).__getitem__,
-                    map(add, sizes, map(_field_sizes.__getitem__, key_lengths)),
-                )
-                codes = map(_length_codes.__getitem__, key_lengths)
-                rest = (
-                    codes,
-                    keys[part],
-                    map(_length_codes.__getitem__, lengths),
-                    bodies,
-                    headers[part],
-                )
-            else:
-                leads = map(_headed_lead_codes(width + 1).__getitem__, sizes)
-                rest = (map(_null_key_and_length_codes.__getitem__, lengths), bodies, headers[part])
+        leads, *rest = _columns(width, keys[part], values[part], headers[part])
         pieces.extend(chain.from_iterable(zip(leads, stamps, offsets, *rest, strict=False)))
     if not headers:
         pieces[0] = pieces[0][1:]
         pieces.append(NO_HEADERS)
     return _join(pieces)
+
+
+def _columns(
+    width: int, keys: Sequence[bytes], values: Sequence[bytes], headers: Sequence[bytes]
+) -> tuple[Iterable[bytes], ...]:
+    """Return what each record begins with, as of :func:`_lead_codes`, and what follows its deltas.
+
+    ``width``: bytes of attributes, timestamp delta and offset delta.
+    """
+    lengths = list(map(len, values))
+    if not keys and not headers:
+        leads = map(_keyless_lead_codes(width).__getitem__, lengths)
+        return leads, map(_null_key_and_length_codes.__getitem__, lengths), values
+    sizes = map(_field_sizes.__getitem__, lengths)
+    if headers:
+        sizes = map(add, sizes, map(len, headers))
+    if not keys:
+        leads = map(_headed_lead_codes(width + 1).__getitem__, sizes)
+        return leads, map(_null_key_and_length_codes.__getitem__, lengths), values, headers
+    key_lengths = list(map(len, keys))
+    sizes = map(add, sizes, map(_field_sizes.__getitem__, key_lengths))
+    codes = map(_length_codes.__getitem__, key_lengths), keys
+    value_codes = map(_length_codes.__getitem__, lengths)
+    if headers:
+        leads = map(_headed_lead_codes(width).__getitem__, sizes)
+        return leads, *codes, value_codes, values, headers
+    return map(_lead_codes(width).__getitem__, sizes), *codes, value_codes, values
 
 
 def _segments(

@@ -12,21 +12,21 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from aioprod.errors import CorruptRecordError
-from aioprod.protocol.alike_records import AlikeRecords
 from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
+from aioprod.protocol.fixed_width_records import FixedWidthReader
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from aioprod.protocol.record_batch import check_crc as check_batch_crc
 from aioprod.protocol.record_headers import LIMIT, Header, HeaderBlocks, rest_of_varint, unsigned
-from aioprod.protocol.steady_records import SteadyRecords
+from aioprod.protocol.variable_width_records import VariableWidthReader
 
-# : Length, attributes, timestamp delta, offset delta, key length, value length and header count: a
-# byte each at least.
+# Length, attributes, timestamp delta, offset delta, key length, value length and header count: at
+# least a byte each.
 _SMALLEST_RECORD: Final = 7
-# So many steady records in a row repay the try to find them; where there are none, so many records
-# are read before the next try.
-_WORTH_IT, _MOST_ANY = 4, 64
-# How many steady records are prepared for, at first; four times as many after each full stretch.
-_STEADY: Final = 64
+# VariableWidthReader pays off if it reads this many records. If it does not, up to so many are read
+# one by one before the next attempt.
+_WORTHWHILE_COUNT, _MAX_ANY = 4, 64
+# How many records VariableWidthReader prepares for at first; four times as many after a full run.
+_VARIABLE_WIDTH_COUNT: Final = 64
 
 _Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
 
@@ -191,112 +191,119 @@ def plain_body(
 def _parse(
     body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> RecordColumns:
-    # The columns start out as what most records have, so that only what differs is stored.
+    # The columns start as what most records have, so that only differences are stored.
     timestamps = [base_timestamp] * count
     keys: list[bytes | None] = [None] * count
     values: list[bytes | None] = [None] * count
     headers: list[tuple[Header, ...]] = [()] * count
     columns = timestamps, keys, values, headers
     blocks = HeaderBlocks()
-    gaps: list[tuple[int, int]] = []
-    # Three ways, from the fastest to the one that reads all there is: records alike all at once,
-    # steady ones, and any, one number after the other.
-    index, position = AlikeRecords(body, base_timestamp, blocks).fill(*columns)
-    steady = SteadyRecords(body, base_timestamp, columns, blocks)
-    delta, any_records, most = index, 1, _STEADY
+    # Three readers, from the fastest to the one that reads any records.
+    index, position = FixedWidthReader(body, base_timestamp, blocks).fill(*columns)
+    variable_width = VariableWidthReader(body, base_timestamp, columns, blocks)
+    any_records = _AnyRecordReader(body, base_timestamp, columns, blocks)
+    delta, any_count, most = index, 1, _VARIABLE_WIDTH_COUNT
     while index < count:
-        following, position = steady.fill(index, position, delta, most)
-        most = 4 * most if following - index == most else _STEADY
+        following, position = variable_width.fill(index, position, delta, most)
+        most = 4 * most if following - index == most else _VARIABLE_WIDTH_COUNT
         delta += following - index
-        any_records = 1 if following - index >= _WORTH_IT else min(2 * any_records, _MOST_ANY)
-        index = min(following + any_records, count)
-        position, delta = _read_any(
-            body, position, range(following, index), delta, base_timestamp, columns, blocks, gaps
-        )
+        any_count = 1 if following - index >= _WORTHWHILE_COUNT else min(2 * any_count, _MAX_ANY)
+        index = min(following + any_count, count)
+        position, delta = any_records.fill(range(following, index), position, delta)
     if position != len(body):
         raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
     return RecordColumns(
-        _offsets(base_offset, last_offset_delta, count, gaps), timestamps, keys, values, headers
+        _offsets(base_offset, last_offset_delta, count, any_records.gaps),
+        timestamps,
+        keys,
+        values,
+        headers,
     )
 
 
-# Varints of one and two bytes are read in place: a call costs more than the reading. Nothing is
-# checked on the way but signs: every step goes forwards, so a record that ends where its length
-# says and a last record that ends with the body prove the rest.
-def _read_any(
-    body: bytes,
-    position: int,
-    indexes: range,
-    delta: int,
-    base_timestamp: int,
-    columns: _Columns,
-    blocks: HeaderBlocks,
-    gaps: list[tuple[int, int]],
-) -> tuple[int, int]:
-    """Store some records; where the next begins, and which offset delta it should have."""
-    timestamps, keys, values, headers = columns
-    expected = 2 * delta
-    for index in indexes:
-        length = body[position]
-        position += 1
-        if length > 127:
-            if (byte := body[position]) < 128:
-                length, position = length + (byte << 7) - 128, position + 1
-            else:
-                length, position = rest_of_varint(body, position, length)
-        start = position
-        number = body[position + 1]  # behind the attributes, which no version uses
-        position += 2
-        if number:
+# Varints of one and two bytes are read in place: a call costs more than the reading. Only signs are
+# checked on the way: positions only grow, so a record that ends where its length says, and a last
+# record that ends with the body, prove the rest.
+class _AnyRecordReader:
+    """Reads any records, one number after the other.
+
+    Attributes:
+        gaps: index and offset delta of each record whose offset does not follow the one before.
+    """
+
+    def __init__(
+        self, body: bytes, base_timestamp: int, columns: _Columns, blocks: HeaderBlocks
+    ) -> None:
+        self._body = body
+        self._base = base_timestamp
+        self._columns = columns
+        self._blocks = blocks
+        self.gaps: list[tuple[int, int]] = []
+
+    def fill(self, indexes: range, position: int, delta: int) -> tuple[int, int]:
+        """Store records; return where the next begins, and which offset delta it should have."""
+        body, base, expected = self._body, self._base, 2 * delta
+        timestamps, keys, values, headers = self._columns
+        for index in indexes:
+            length, position = body[position], position + 1
+            if length > 127:
+                if (byte := body[position]) < 128:
+                    length, position = length + (byte << 7) - 128, position + 1
+                else:
+                    length, position = rest_of_varint(body, position, length)
+            start = position
+            number = body[position + 1]  # behind the attributes, which no version uses
+            position += 2
+            if number:
+                if number > 127:
+                    if (byte := body[position]) < 128:
+                        number, position = number + (byte << 7) - 128, position + 1
+                    else:
+                        number, position = rest_of_varint(body, position, number)
+                timestamps[index] = base + ((number >> 1) ^ -(number & 1))
+            number, position = body[position], position + 1
             if number > 127:
                 if (byte := body[position]) < 128:
                     number, position = number + (byte << 7) - 128, position + 1
                 else:
                     number, position = rest_of_varint(body, position, number)
-            timestamps[index] = base_timestamp + ((number >> 1) ^ -(number & 1))
-        number = body[position]
-        position += 1
-        if number > 127:
-            if (byte := body[position]) < 128:
-                number, position = number + (byte << 7) - 128, position + 1
-            else:
-                number, position = rest_of_varint(body, position, number)
-        if number != expected:
-            gaps.append((index, unsigned(number, "offset delta")))
-            if number < expected:
-                delta = number >> 1
-                raise CorruptRecordError(f"offset delta {delta} of record {index} does not ascend")
-        expected = number + 2
-        number = body[position]
-        position += 1
-        if number != 1:
-            if number > 127:
-                number, position = rest_of_varint(body, position, number)
-            following = position + unsigned(number, "length")
-            keys[index] = body[position:following]
-            position = following
-        number = body[position]
-        position += 1
-        if number != 1:
-            if number > 127:
-                if (byte := body[position]) < 128:
-                    number, position = number + (byte << 7) - 128, position + 1
-                else:
+            if number != expected:
+                self._add_gap(index, number, expected)
+            expected = number + 2
+            number, position = body[position], position + 1
+            if number != 1:
+                if number > 127:
                     number, position = rest_of_varint(body, position, number)
-            following = position + unsigned(number, "length")
-            values[index] = body[position:following]
-            position = following
-        if body[position]:
-            end = start + (length >> 1)
-            headers[index] = blocks[body[position:end]]
-            position = end
-        else:
-            position += 1
-        if (position - start) << 1 != length:
-            raise CorruptRecordError(
-                f"record {index} ends at byte {position} and not where its length says"
-            )
-    return position, expected >> 1
+                following = position + unsigned(number, "length")
+                keys[index] = body[position:following]
+                position = following
+            number, position = body[position], position + 1
+            if number != 1:
+                if number > 127:
+                    if (byte := body[position]) < 128:
+                        number, position = number + (byte << 7) - 128, position + 1
+                    else:
+                        number, position = rest_of_varint(body, position, number)
+                following = position + unsigned(number, "length")
+                values[index] = body[position:following]
+                position = following
+            if body[position]:
+                end = start + (length >> 1)
+                headers[index] = self._blocks[body[position:end]]
+                position = end
+            else:
+                position += 1
+            if (position - start) << 1 != length:
+                raise CorruptRecordError(
+                    f"record {index} ends at byte {position} and not where its length says"
+                )
+        return position, expected >> 1
+
+    def _add_gap(self, index: int, number: int, expected: int) -> None:
+        delta = unsigned(number, "offset delta")
+        if number < expected:
+            raise CorruptRecordError(f"offset delta {delta} of record {index} does not ascend")
+        self.gaps.append((index, delta))
 
 
 def _offsets(

@@ -49,7 +49,7 @@ class RecordBatchWriter:
             record.
         count: records so far; stays known after :meth:`release`.
         size: bytes of all records, encoded but not compressed, the batch's header not included: at
-            most, and exactly after :meth:`fold`.
+            most, and exactly after :meth:`encode_pending`.
         values, keys, headers: records that are not encoded yet, all of one kind: either all have
             keys or none has, then ``keys`` is empty, and so for headers (encoded ones). The
             producer's fast path adds to them, and to ``count`` and ``size``, by itself.
@@ -163,7 +163,7 @@ class RecordBatchWriter:
         if type(value) is not bytes or not (key is None or type(key) is bytes):
             kind, singly = NOTHING, encode_record(delta, self.count, key, value, block)
         if kind != self.kind:
-            self.fold()
+            self.encode_pending()
         if timestamp != self._timestamp:
             self._start_run(timestamp)
             self.until_s = 0.0
@@ -210,7 +210,7 @@ class RecordBatchWriter:
             else self.timestamps[index]
         )
 
-    def fold(self) -> None:
+    def encode_pending(self) -> None:
         """Encode what is not encoded yet. It takes less memory then, and ``size`` is exact."""
         if not self.values:
             return
@@ -252,7 +252,7 @@ class RecordBatchWriter:
 
     def body(self) -> bytes:
         """All records, encoded but not compressed."""
-        self.fold()
+        self.encode_pending()
         if len(self._encoded) != 1:
             self._encoded = [b"".join(self._encoded)]
         return self._encoded[0]
@@ -294,7 +294,7 @@ class RecordBatchWriter:
         """The whole batch, compressed, with header and checksum. The records stay, so that it can
         be built again with another sequence.
         """
-        self.fold()
+        self.encode_pending()
         body = self._encoded
         if codec is not Codec.NONE:
             if self.compressed is None:

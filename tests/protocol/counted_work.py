@@ -23,7 +23,13 @@ import pytest
 import zstandard
 
 import aioprod
-from aioprod.protocol import alike_records, arrow_reader, compression, record_reader, steady_records
+from aioprod.protocol import (
+    arrow_reader,
+    compression,
+    fixed_width_records,
+    record_reader,
+    variable_width_records,
+)
 from aioprod.protocol.codecs import cramjam_frames, lz4_frames, zstd_frames
 
 _HERE = str(Path(aioprod.__file__).parent)
@@ -220,15 +226,15 @@ def _decompress_into(
 
 def _stand_ins(patch: pytest.MonkeyPatch) -> None:
     counting_struct = SimpleNamespace(Struct=_Struct, error=struct.error)
-    for module in (alike_records, steady_records):
+    for module in (fixed_width_records, variable_width_records):
         patch.setattr(module, "struct", counting_struct)
-        module._layout.cache_clear()
-    for module in (record_reader, alike_records):
+    _forget_layouts()
+    for module in (record_reader, fixed_width_records):
         patch.setattr(module, "bytes", _bytes, raising=False)
-    lowest = {flag: CountedBytes(row) for flag, row in alike_records._LOWEST_BYTES.items()}
-    patch.setattr(alike_records, "_LOWEST_BYTES", lowest)
-    encoded = _CountedNumbers(steady_records._encoded())
-    patch.setattr(steady_records, "_encoded", lambda: encoded)
+    lowest = {flag: CountedBytes(row) for flag, row in fixed_width_records._LOWEST_BYTES.items()}
+    patch.setattr(fixed_width_records, "_LOWEST_BYTES", lowest)
+    encoded = _CountedNumbers(variable_width_records._encoded())
+    patch.setattr(variable_width_records, "_encoded", lambda: encoded)
     patch.setattr(arrow_reader, "np", _Numpy())
     patch.setattr(compression, "zlib", SimpleNamespace(decompressobj=_GzipMember, error=zlib.error))
     frame = SimpleNamespace(frame=SimpleNamespace(LZ4FrameDecompressor=_Lz4Frame))
@@ -241,6 +247,11 @@ def _stand_ins(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(codec, "decompress_into", partial(_decompress_into, codec.decompress_into))
 
 
+def _forget_layouts() -> None:
+    fixed_width_records._struct_of.cache_clear()
+    variable_width_records._layout.cache_clear()
+
+
 def _bytes(data: Any) -> CountedBytes:
     return _counted(bytes(data))
 
@@ -249,8 +260,8 @@ def counted(read: Callable[[], object]) -> int:
     """What a call costs."""
     global _work
     before = sys.gettrace()
-    steady_records._sizes()  # a table that is made once
-    steady_records._encoded()
+    variable_width_records._sizes()  # a table that is made once
+    variable_width_records._encoded()
     with pytest.MonkeyPatch.context() as patch:
         _stand_ins(patch)
         _work = Work()
@@ -259,6 +270,5 @@ def counted(read: Callable[[], object]) -> int:
             read()
         finally:
             sys.settrace(before)
-    for module in (alike_records, steady_records):
-        module._layout.cache_clear()
+    _forget_layouts()
     return _work.total

@@ -26,7 +26,7 @@ from kio.static.constants import EntityType
 
 from aioprod._tools.emit import module_name
 from aioprod._tools.generate import load_apis
-from aioprod._tools.schema import Api, Field, Struct
+from aioprod._tools.schema import ApiDefinition, Field, Struct
 from aioprod._tools.schema import Message as Definition
 from aioprod.errors import ProtocolError, UnsupportedVersionError
 from aioprod.protocol.api_keys import ApiKey
@@ -275,7 +275,7 @@ def test_truncated_and_overlong_bytes_are_refused(definition: Definition, versio
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-def test_class_constants(api: Api) -> None:
+def test_class_constants(api: ApiDefinition) -> None:
     request = REQUESTS[api.key]
     assert request.__name__ == f"{api.name}Request"
     assert request.RESPONSE.__name__ == f"{api.name}Response"

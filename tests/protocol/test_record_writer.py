@@ -195,7 +195,7 @@ def test_size_is_an_upper_bound_and_exact_after_a_fold(
         writer.append(*record)
         if index in folds:
             before = writer.size
-            writer.fold()
+            writer.encode_pending()
             assert (
                 writer.size == len(writer.build()) - HEADER_SIZE <= before + 20
             )  # timestamps far away take more than is assumed
@@ -210,7 +210,7 @@ def test_what_is_assumed_of_a_records_size_is_enough() -> None:
             for index in range(70):
                 writer.append(BASE + index * 10, key, b"v" * size)
             assumed = writer.size
-            writer.fold()
+            writer.encode_pending()
             assert assumed - 70 * 8 <= writer.size <= assumed
 
 

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from aioprod.protocol.arrow_buffers import is_null, lengths, padded_words
 from aioprod.protocol.arrow_columns import name_and_value
 from aioprod.protocol.arrow_reader import numbers_column
-from aioprod.protocol.arrow_words import is_null, lengths, padded_words
 
 MODULUS: Final = 1 << 64
 _STEP: Final = 0x9E3779B97F4A7C15

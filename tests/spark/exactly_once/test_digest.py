@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from aioprod.protocol.arrow_words import padded_words
+from aioprod.protocol.arrow_buffers import padded_words
 from aioprod.spark.exactly_once import digest
 from aioprod.spark.exactly_once.digest import MODULUS, RowDigest
 

@@ -1,9 +1,9 @@
-"""Records that are alike, many at once.
+"""Reads many records of the same length at once.
 
-Most batches hold long stretches of records whose fields have the same lengths: then each field
-stands at the same distance from the one of the record before, and a slice with that step is the
-column of all of them. What is checked of every record by ``record_reader`` is checked here of
-columns, by comparisons of bytes; what is not as expected ends the stretch.
+Most batches have long runs of records whose fields have the same lengths. In such a run each field
+is at the same distance from that of the record before, so a slice with that step is the column of
+all records. What ``record_reader`` checks of each record is checked here of columns, by comparing
+bytes. The first difference ends the run.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 
 from aioprod.protocol.record_headers import Header, HeaderBlocks
 
-#: Stretches shorter than this are read faster one by one.
+#: Shorter runs are read faster one by one.
 SHORTEST: Final = 16
 
-# How many records are looked at for being alike, at first; eight times as many after each full
-# stretch, so that most batches are two stretches: one of offset deltas of a byte, one of two. All
-# that are left would be looked at again and again in a batch of short stretches.
+# How many records are compared at first; eight times as many after each full run, so that most
+# batches are two runs: with offset deltas of one byte and of two. Comparing all the rest would take
+# quadratic time in a batch of short runs.
 _WINDOW: Final = 256
 _BLOCK: Final = 64
 _LOWEST_BYTES: Final = {
@@ -30,15 +30,15 @@ _LOWEST_BYTES: Final = {
 _LARGEST_OFFSET_BYTES: Final = 4  # of a varint: 134 million records
 
 
-class _Shape(NamedTuple):
-    """Where the fields of a record are, counted from its first byte; a key or value that is null
-    has length -1.
+class _RecordLayout(NamedTuple):
+    """Where the fields of a record are, counted from its first byte.
 
     Attributes:
-        size: bytes of the record, its length included.
-        timestamp, offset: where the two deltas begin; ``key_length`` follows the offset's.
-        headers_size: bytes behind the value; 0 where there are no headers.
-        fixed: places of bytes that are the same in all records alike.
+        size: bytes of the record, including its length.
+        timestamp, offset: where the two deltas begin; ``key_length`` follows that of the offset.
+        key_size, value_size: in bytes; -1 for null.
+        headers_size: bytes behind the value; 0 if there are no headers.
+        fixed: places of bytes that are the same in all records of this layout.
     """
 
     size: int
@@ -53,12 +53,12 @@ class _Shape(NamedTuple):
     fixed: tuple[int, ...]
 
 
-class AlikeRecords:
-    """Reads the records alike at the beginning of a batch.
+class FixedWidthReader:
+    """Reads the records of equal layout at the start of a batch.
 
     Args:
         body: the batch's records, decompressed.
-        base_timestamp: what timestamp deltas count from.
+        base_timestamp: timestamp deltas count from it; in milliseconds.
         blocks: headers that were read already.
     """
 
@@ -66,7 +66,7 @@ class AlikeRecords:
         self._body = body
         self._blocks = blocks
         self._base = base_timestamp
-        self._by_byte: list[int] | None = None  # timestamps by a delta of one byte
+        self._by_byte: list[int] | None = None  # timestamps by their delta, if it has one byte
 
     def fill(
         self,
@@ -75,69 +75,70 @@ class AlikeRecords:
         values: list[bytes | None],
         headers: list[tuple[Header, ...]],
     ) -> tuple[int, int]:
-        """Store the columns of one stretch after another, until one is too short or is not of the
-        plain kind: no gaps in the offsets.
+        """Store the columns of one run after another, until one is too short, or its offsets have
+        gaps.
 
         Args:
-            timestamps, keys, values, headers: as long as the batch has records; keys and values are
-                None, headers are empty.
+            timestamps, keys, values, headers: lists with an element for each record of the batch:
+                None, or no headers.
 
         Returns:
             How many records were read, and the byte behind them.
 
         Raises:
-            CorruptRecordError, UnicodeDecodeError, IndexError: there are headers that can't be
-            read.
+            CorruptRecordError, UnicodeDecodeError, IndexError: if headers can't be read.
         """
         index, position, window = 0, 0, _WINDOW
         while (left := len(timestamps) - index) >= SHORTEST:
-            shape = _shape(self._body, position)
-            if shape is None:
+            layout = _layout_at(self._body, position)
+            if layout is None:
                 break
-            left = min(left, _same_offset_length(shape, index))
+            left = min(left, _same_offset_length(layout, index))
             most = left if left < window + SHORTEST else window
-            count = self._count_alike(shape, position, index, most)
+            count = self._count_same_layout(layout, position, index, most)
             if count < SHORTEST:
                 break
-            stretch = self._timestamps(position, count, shape)
-            if len(stretch) < SHORTEST:
+            run = self._timestamps(position, count, layout)
+            if len(run) < SHORTEST:
                 break
-            window = 8 * window if len(stretch) == most else _WINDOW
-            following, end = index + len(stretch), position + len(stretch) * shape.size
-            timestamps[index:following] = stretch
-            fields = _fields(self._body, position, end, shape)
-            if shape.key_size >= 0:
+            window = 8 * window if len(run) == most else _WINDOW
+            following, end = index + len(run), position + len(run) * layout.size
+            timestamps[index:following] = run
+            fields = _fields(self._body, position, end, layout)
+            if layout.key_size >= 0:
                 keys[index:following] = next(fields)
-            if shape.value_size >= 0:
+            if layout.value_size >= 0:
                 values[index:following] = next(fields)
-            if shape.headers_size:
+            if layout.headers_size:
                 headers[index:following] = map(self._blocks.__getitem__, next(fields))
             index, position = following, end
         return index, position
 
-    def _count_alike(self, shape: _Shape, position: int, index: int, most: int) -> int:
-        """How many records from record ``index`` at byte ``position`` on have this shape."""
+    def _count_same_layout(
+        self, layout: _RecordLayout, position: int, index: int, most: int
+    ) -> int:
+        """Return how many records have this layout, from record ``index`` at ``position`` on."""
         body = self._body
-        count = min(most, (len(body) - position) // shape.size)
-        end = position + count * shape.size
-        for place in shape.fixed:
+        count = min(most, (len(body) - position) // layout.size)
+        end = position + count * layout.size
+        for place in layout.fixed:
             if count < SHORTEST:
                 return 0
-            column = body[position + place : end : shape.size]
+            column = body[position + place : end : layout.size]
             first = column[:1]
             if column.count(first) != count:
                 count -= len(column.lstrip(first))
-                end = position + count * shape.size
+                end = position + count * layout.size
         return (
             count
-            if count >= SHORTEST and _offsets_follow(body, position, count, index, shape)
+            if count >= SHORTEST and _offsets_follow(body, position, count, index, layout)
             else 0
         )
 
-    def _timestamps(self, position: int, count: int, shape: _Shape) -> list[int]:
-        """The timestamps of those records whose delta has as many bytes as the first's."""
-        start, end, step = position + shape.timestamp, position + count * shape.size, shape.size
-        length = shape.offset - shape.timestamp
+    def _timestamps(self, position: int, count: int, layout: _RecordLayout) -> list[int]:
+        """Return the timestamps, up to the first record whose delta has another length."""
+        start, end, step = position + layout.timestamp, position + count * layout.size, layout.size
+        length = layout.offset - layout.timestamp
         columns = [self._body[start + number : end : step] for number in range(length)]
         if all(column.count(column[:1]) == count for column in columns):
             number, _ = _varint(self._body, start)
@@ -172,9 +173,9 @@ class AlikeRecords:
         return self._by_byte
 
 
-def _shape(body: bytes, position: int) -> _Shape | None:
-    """How the record at ``position`` is laid out; None where it is not of the plain kind, or its
-    end is not where its length says.
+def _layout_at(body: bytes, position: int) -> _RecordLayout | None:
+    """Return the layout of the record at ``position``; None if it is not valid, or its numbers have
+    more than 5 bytes.
     """
     try:
         length, place = _varint(body, position)
@@ -205,7 +206,7 @@ def _shape(body: bytes, position: int) -> _Shape | None:
         *range(value_length, value),
         *(() if has_headers else (end,)),
     )
-    return _Shape(
+    return _RecordLayout(
         end + behind - position,
         attributes + 1 - position,
         offset - position,
@@ -220,7 +221,7 @@ def _shape(body: bytes, position: int) -> _Shape | None:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """An unsigned number of up to 5 bytes, and where it ends; IndexError for anything else."""
+    """Return an unsigned number of up to 5 bytes, and where it ends; else raise IndexError."""
     number = 0
     for shift in range(0, 35, 7):
         byte = body[position]
@@ -231,27 +232,27 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
     raise IndexError
 
 
-def _same_offset_length(shape: _Shape, index: int) -> int:
-    """How many records have an offset delta of as many bytes."""
-    length = shape.key_length - shape.offset
+def _same_offset_length(layout: _RecordLayout, index: int) -> int:
+    """Return how many records have an offset delta of this length."""
+    length = layout.key_length - layout.offset
     return 0 if length > _LARGEST_OFFSET_BYTES else (1 << 7 * length - 1) - index
 
 
-def _offsets_follow(body: bytes, position: int, count: int, index: int, shape: _Shape) -> bool:
-    """Whether each record has the offset delta that follows that of the one before; compaction
-    leaves gaps.
-    """
-    end = position + count * shape.size
-    last = shape.key_length - shape.offset - 1
+def _offsets_follow(
+    body: bytes, position: int, count: int, index: int, layout: _RecordLayout
+) -> bool:
+    """Return whether the offset deltas are consecutive; compaction leaves gaps."""
+    end = position + count * layout.size
+    last = layout.key_length - layout.offset - 1
     for number in range(last + 1):
         expected = _offset_bytes(number, 128 if number < last else 0, index, count)
-        if body[position + shape.offset + number : end : shape.size] != expected:
+        if body[position + layout.offset + number : end : layout.size] != expected:
             return False
     return True
 
 
 def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
-    """The byte ``number`` of the offset deltas of ``count`` records from ``index`` on."""
+    """Return byte ``number`` of the offset deltas of ``count`` records from ``index`` on."""
     if number == 0:
         pattern = _LOWEST_BYTES[flag]
         first = index & 63
@@ -267,26 +268,26 @@ def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
     return b"".join((begin, *whole, bytes((last & 127 | flag,)) * ((end & width - 1) + 1)))
 
 
-def _fields(body: bytes, position: int, end: int, shape: _Shape) -> Iterator[list[Any]]:
-    """The keys, the values and the bytes of the headers of all records from ``position`` to
-    ``end``: what there is of these.
+def _fields(body: bytes, position: int, end: int, layout: _RecordLayout) -> Iterator[list[Any]]:
+    """Return the keys, the values and the encoded headers of all records from ``position`` to
+    ``end``; without those that the layout does not have.
     """
     placed = (
-        (shape.key, shape.key_size),
-        (shape.value, shape.value_size),
-        (shape.size - shape.headers_size, shape.headers_size or -1),
+        (layout.key, layout.key_size),
+        (layout.value, layout.value_size),
+        (layout.size - layout.headers_size, layout.headers_size or -1),
     )
     places = tuple([(place, size) for place, size in placed if size >= 0])
     if not places:
         return
     fields: list[Any] = []
-    # A block at a time makes no tuple for each record.
-    block = _layout(places, shape.size, _BLOCK)
+    # One call for a block of records: no tuple for each record.
+    block = _struct_of(places, layout.size, _BLOCK)
     while end - position >= block.size:
         fields += block.unpack_from(body, position)
         position += block.size
     if position < end:
-        one = _layout(places, shape.size, 1)
+        one = _struct_of(places, layout.size, 1)
         with memoryview(body) as whole, whole[position:end] as part:
             fields += chain.from_iterable(one.iter_unpack(part))
     for number in range(len(places)):
@@ -294,7 +295,7 @@ def _fields(body: bytes, position: int, end: int, shape: _Shape) -> Iterator[lis
 
 
 @lru_cache(maxsize=256)
-def _layout(places: tuple[tuple[int, int], ...], size: int, count: int) -> struct.Struct:
+def _struct_of(places: tuple[tuple[int, int], ...], size: int, count: int) -> struct.Struct:
     one, at = "", 0
     for place, length in places:
         one += f"{place - at}x{length}s"

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioprod.errors import CorruptRecordError, ProtocolError
-from aioprod.protocol.alike_records import SHORTEST, AlikeRecords
+from aioprod.protocol.fixed_width_records import SHORTEST, FixedWidthReader
 from aioprod.protocol.record_batch import build_batch, read_header
 from aioprod.protocol.record_headers import Header, HeaderBlocks
 from aioprod.protocol.record_reader import RecordColumns, read_columns
-from aioprod.protocol.steady_records import SteadyRecords
+from aioprod.protocol.variable_width_records import VariableWidthReader
 
 BASE = 1_700_000_000_000
 Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
@@ -69,9 +69,11 @@ def empty(count: int) -> Columns:
 
 def one_by_one(data: bytes, monkeypatch: pytest.MonkeyPatch) -> RecordColumns:
     with monkeypatch.context() as patch:
-        patch.setattr(AlikeRecords, "fill", lambda self, *columns: (0, 0))
+        patch.setattr(FixedWidthReader, "fill", lambda self, *columns: (0, 0))
         patch.setattr(
-            SteadyRecords, "fill", lambda self, index, position, delta, most: (index, position)
+            VariableWidthReader,
+            "fill",
+            lambda self, index, position, delta, most: (index, position),
         )
         return read_columns(data, 0, read_header(data))
 
@@ -155,7 +157,7 @@ def test_offset_deltas_of_two_and_three_bytes_are_read_in_stretches() -> None:
     data = batch(rows)
     body = data[61:]
     timestamps, _, values, _ = columns = empty(len(rows))
-    assert AlikeRecords(body, BASE, HeaderBlocks()).fill(*columns) == (len(rows), len(body))
+    assert FixedWidthReader(body, BASE, HeaderBlocks()).fill(*columns) == (len(rows), len(body))
     assert values == [row[3] for row in rows]
     assert timestamps == [BASE + row[1] for row in rows]
 
@@ -163,7 +165,7 @@ def test_offset_deltas_of_two_and_three_bytes_are_read_in_stretches() -> None:
 def test_headers_of_one_size_are_read_in_stretches_and_equal_ones_are_shared() -> None:
     body = b"".join(record((number, 0, b"key", b"%06d" % number, 2)) for number in range(100))
     *_, headers = columns = empty(100)
-    assert AlikeRecords(body, BASE, HeaderBlocks()).fill(*columns) == (100, len(body))
+    assert FixedWidthReader(body, BASE, HeaderBlocks()).fill(*columns) == (100, len(body))
     assert headers == [(("h", b"x"), ("h", b"x"))] * 100
     assert headers[0] is headers[99]
 
@@ -173,7 +175,7 @@ def test_records_of_all_sizes_are_left_to_the_other_ways() -> None:
     body = b"".join(
         record((number, 0, None, rng.randbytes(rng.randint(0, 90)), 0)) for number in range(500)
     )
-    index, _ = AlikeRecords(body, BASE, HeaderBlocks()).fill(*empty(500))
+    index, _ = FixedWidthReader(body, BASE, HeaderBlocks()).fill(*empty(500))
     assert index < SHORTEST
 
 
@@ -207,7 +209,9 @@ def test_records_whose_numbers_take_as_many_bytes_are_steady(
         )
     body = b"".join(map(record, rows))
     columns = empty(count)
-    index, position = SteadyRecords(body, BASE, columns, HeaderBlocks()).fill(0, 0, first, 1_000)
+    index, position = VariableWidthReader(body, BASE, columns, HeaderBlocks()).fill(
+        0, 0, first, 1_000
+    )
     assert count - 1 <= index <= count, "the last one may be too short for what is read at once"
     assert position == len(b"".join(map(record, rows[:index])))
     stamps, keys, values, headers = (
