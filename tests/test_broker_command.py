@@ -93,7 +93,7 @@ async def test_tls_and_sasl(tmp_path: Path) -> None:
         (["--users", "nowhere"], "can't read --users nowhere: No such file"),
         (["--users", "users"], "line 2 of --users users is not NAME:PASSWORD"),
         (["--users", "empty"], "--users empty has no users"),
-        (["--users", "good", "--mechanism", "GSSAPI"], "must be of PLAIN"),
+        (["--users", "good", "--mechanism", "GSSAPI"], "must be among PLAIN"),
     ],
 )
 def test_what_can_not_be_had_is_one_line(

@@ -1,79 +1,88 @@
-"""Runs what decides about requests whenever there is news: callbacks of the event loop, no task
-that anybody could cancel.
-"""
+"""What a consumer does in the background, from its start to its end."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
 
-from aioprod.errors import KafkaError
+from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.commit_queue import CommitQueue
+from aioprod.consumer.connections import Connections
+from aioprod.consumer.fetcher import Fetcher
+from aioprod.consumer.membership import Membership
+from aioprod.consumer.metadata_updates import MetadataUpdates
+from aioprod.consumer.positions import PositionFinder
+from aioprod.consumer.ready_records import ReadyRecords
+from aioprod.consumer.scheduler import Scheduler
 
-log = logging.getLogger(__name__)
-
-_NEVER = float("inf")
+# How long close() waits for brokers to confirm the end of their fetch sessions.
+_END_SESSIONS_S = 0.5
 
 
 class Background:
-    """Calls each of ``steps`` soon after :meth:`wake`, and at the loop time that they name.
-
-    Args:
-        steps: functions of the loop time that return when they want to be called again, news or
-            not.
-        on_fault: called with the error when a step fails, which is a bug; nothing is called any
-            more then.
-    """
+    """Connections, group membership, and looking for positions and records."""
 
     def __init__(
-        self, steps: Sequence[Callable[[float], float]], on_fault: Callable[[KafkaError], None]
+        self,
+        guard: CallGuard,
+        ready: ReadyRecords,
+        connections: Connections,
+        membership: Membership,
+        commits: CommitQueue,
+        positions: PositionFinder,
+        fetcher: Fetcher,
+        updates: MetadataUpdates,
+        scheduler: Scheduler,
     ) -> None:
-        self._steps = steps
-        self._on_fault = on_fault
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._soon: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._guard = guard
+        self._ready = ready
+        self._connections = connections
+        self._membership = membership
+        self._commits = commits
+        self._positions = positions
+        self._fetcher = fetcher
+        self._updates = updates
+        self._scheduler = scheduler
+        self._started = False
+
+    async def open(self) -> None:
+        """Connect and get the metadata. :meth:`undo_open` follows if that fails."""
+        await self._connections.open(self._updates.topics())
+
+    async def undo_open(self) -> None:
+        """Close what :meth:`open` has opened."""
+        await self._connections.undo_open()
 
     def start(self) -> None:
-        """Begin, in the running event loop."""
-        self._loop = asyncio.get_running_loop()
-        self.wake()
+        """Begin to work, once the consumer is connected."""
+        self._started = True
+        self._connections.start(self._updates.apply, self._scheduler.fail)
+        self._membership.start()
+        self._updates.apply(self._connections.metadata.snapshot)
+        self._membership.subscription_changed()
+        self._scheduler.start((self._positions.step, self._fetcher.step))
 
-    def stop(self) -> None:
-        """Call nothing any more."""
-        self._loop = None
-        for handle in (self._soon, self._timer):
-            if handle is not None:
-                handle.cancel()
-        self._soon = self._timer = None
+    async def finish(self, deadline: float, timeout: asyncio.Timeout) -> None:
+        """Commit, and leave the group and the fetch sessions.
 
-    def wake(self) -> None:
-        """There is news."""
-        if self._soon is None and self._loop is not None:
-            self._soon = self._loop.call_soon(self._run)
+        Args:
+            deadline: loop time by which it should be done.
+            timeout: ends all of it.
+        """
+        self._ready.settle()
+        await self._commits.finish(deadline)
+        sessions = self._fetcher.end(self._connections.requests)
+        with self._guard.closing_call(timeout):
+            await self._membership.close(deadline, leave=True)
+        if sessions:
+            await asyncio.wait(sessions, timeout=_END_SESSIONS_S)
 
-    def _run(self) -> None:
-        self._soon = None
-        if self._loop is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        now = self._loop.time()
-        try:
-            again_at = min(step(now) for step in self._steps)
-        except Exception as error:
-            log.exception("the consumer's background failed")
-            self.stop()
-            self._on_fault(
-                KafkaError(
-                    f"the consumer's background failed: {error!r}; close it and make a new one"
-                )
-            )
-            return
-        if again_at < _NEVER and self._loop is not None:
-            self._timer = self._loop.call_at(max(again_at, now + 0.001), self._timer_rings)
-
-    def _timer_rings(self) -> None:
-        self._timer = None
-        self.wake()
+    async def close(self) -> None:
+        """End all tasks and close all connections."""
+        self._ready.close()
+        await self._commits.close()
+        if self._started:
+            # With this deadline its tasks end, and nothing is sent.
+            await self._membership.close(asyncio.get_running_loop().time(), leave=False)
+        self._scheduler.stop()
+        await self._positions.close()
+        await self._connections.close()

@@ -5,20 +5,17 @@ time, when somebody wants them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
-from aioprod.consumer.finishing import Unread
+from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.records import BatchRecords, Records
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import RecordColumns, read_columns
 from aioprod.types import ConsumerRecord
-
-Finish = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], Unread | None]]
-"""Makes what the application gets of stored records, up to the first that can't be read."""
 
 
 class FetchedData:
@@ -29,7 +26,7 @@ class FetchedData:
         data: whole batches, the last one may be cut off.
         start: the offset that was asked for: records before it are left out.
         aborted: what to leave out where only committed records are wanted.
-        finish: what is done to records before they are handed out; None for nothing.
+        converter: converts records before they are returned, if not None.
 
     Attributes:
         size: bytes that are held.
@@ -40,9 +37,9 @@ class FetchedData:
     __slots__ = (
         "_aborted",
         "_batches",
+        "_converter",
         "_data",
         "_failure",
-        "_finish",
         "_given_back",
         "_left",
         "_open",
@@ -61,7 +58,7 @@ class FetchedData:
         data: bytes,
         start: Position,
         aborted: AbortedBatches | None,
-        finish: Finish | None,
+        converter: RecordConverter | None,
         *,
         check_crcs: bool,
     ) -> None:
@@ -74,7 +71,7 @@ class FetchedData:
             data, start.offset, check_crcs=check_crcs
         )
         self._aborted = aborted
-        self._finish = finish
+        self._converter = converter
         self._open: tuple[BatchHeader, RecordColumns] | None = None
         self._left = 0  # records of the open batch that were not taken
         self._open_end = start  # where the open batch ends
@@ -95,14 +92,14 @@ class FetchedData:
             self._behind(taken[-1])
             return taken
         while raw := self._take_raw(limit):
-            if self._finish is None:
+            if not self._converter:
                 return raw
-            finished, unread = self._finish(list(raw))
+            converted, unread = self._converter.convert(list(raw))
             if unread is not None:
                 self._stop(unread.error)
                 self.position = Position(unread.record.offset, unread.record.leader_epoch)
-            if finished:
-                return finished
+            if converted:
+                return converted
         if self._failure is not None:
             raise self._failure
         return raw

@@ -27,8 +27,6 @@ class Membership(Protocol):
     Attributes:
         needs_attention: the next poll has to call :meth:`ensure_active`; set by heartbeats, by new
             metadata and by the subscription.
-        on_attention: set by the consumer: to be called whenever ``needs_attention`` becomes true,
-            or ``failure`` is set. It wakes a poll.
         rebalancing: whether the group is being put together at this moment, for ``consumer.state``.
         problem: why the group can't be reached or joined now, although it is tried on; None where
             all is well.
@@ -36,7 +34,6 @@ class Membership(Protocol):
     """
 
     needs_attention: bool
-    on_attention: Callable[[], None]
 
     @property
     def rebalancing(self) -> bool: ...
@@ -130,14 +127,19 @@ class NoGroup:
     failure: KafkaError | None = None
 
     def __init__(
-        self, config: ConsumerConfig, subscription: SubscriptionState, metadata: Metadata
+        self,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        metadata: Metadata,
+        partitions: GroupPartitions,
+        on_attention: Callable[[], None],
     ) -> None:
         self._config = config
         self._subscription = subscription
         self._metadata = metadata
-        self._partitions = GroupPartitions(subscription)
+        self._partitions = partitions
+        self._on_attention = on_attention
         self.needs_attention = False
-        self.on_attention: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Nothing runs."""
@@ -157,7 +159,7 @@ class NoGroup:
             self._subscription.partitions
         ):
             self.needs_attention = True
-            self.on_attention()
+            self._on_attention()
 
     async def ensure_active(self, deadline: float) -> None:
         """Read all partitions that there are now; the listener is told."""
@@ -167,7 +169,7 @@ class NoGroup:
             return
         wanted, present = self._wanted(self._metadata.snapshot), set(subscription.partitions)
         if subscription.mode is Mode.PATTERN:
-            subscription.topics = frozenset(tp.topic for tp in wanted)
+            subscription.set_matching_topics(tp.topic for tp in wanted)
         try:
             if present - wanted:
                 await self._partitions.lose(present - wanted)

@@ -36,6 +36,7 @@ from aioprod.consumer.offset_lookup import (
 )
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.requests import Requests
+from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
@@ -53,6 +54,7 @@ class PositionFinder:
         config, metadata, subscription, requests, problems, backoff: as everywhere.
         membership: knows the committed offsets, where there is a group.
         clock: seconds since 1970, for resets by duration.
+        scheduler: woken after each answer.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class PositionFinder:
         backoff: Backoff,
         membership: Membership,
         clock: Callable[[], float],
+        scheduler: Scheduler,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -79,7 +82,7 @@ class PositionFinder:
             TopicPartition, tuple[int, int]
         ] = {}  # node id and version of the question under way
         self._committed: asyncio.Task[None] | None = None
-        self.on_change: Callable[[], None] = lambda: None
+        self._scheduler = scheduler
 
     def step(self, now: float) -> float:
         """Ask what is due; returns the loop time at which to look again without any news."""
@@ -162,7 +165,7 @@ class PositionFinder:
             )
             for state in self._subscription.in_phase(Phase.INITIALIZING):
                 self._pause(state, now)
-        self.on_change()
+        self._scheduler.wake_all()
 
     def _without_committed(self, states: Iterable[PartitionState], now: float) -> None:
         for state in states:
@@ -324,7 +327,7 @@ class PositionFinder:
             assert isinstance(error, KafkaError), error
             for phase in (Phase.AWAIT_RESET, Phase.AWAIT_VALIDATION):
                 self._all_failed(current, phase, error, now)
-        self.on_change()
+        self._scheduler.wake_all()
 
     def _all_failed(self, asked: _Asked, phase: Phase, error: KafkaError, now: float) -> None:
         for state in _present(self._subscription, asked, phase):

@@ -22,14 +22,14 @@ _MOST_UNTOLD = 100
 class Problems:
     """Errors by what they befall: a partition, a node, an API.
 
-    Attributes:
-        on_untold: called when there is an error that the reader has to be told of.
+    Args:
+        on_untold: called when there is an error that the application has to be told of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_untold: Callable[[], None]) -> None:
         self._present: dict[Hashable, tuple[KafkaError, float]] = {}
         self._untold: dict[Hashable, KafkaError] = {}
-        self.on_untold: Callable[[], None] = lambda: None
+        self._on_untold = on_untold
 
     @property
     def latest(self) -> tuple[KafkaError, float] | None:
@@ -52,7 +52,7 @@ class Problems:
         self.note(what, error, now)
         if len(self._untold) < _MOST_UNTOLD:
             self._untold[what] = error
-        self.on_untold()
+        self._on_untold()
 
     def add(self, what: Hashable, error: KafkaError, now: float) -> None:
         """The one or the other, as the error is."""

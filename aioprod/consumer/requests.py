@@ -37,15 +37,18 @@ class Requests:
     Args:
         config: time-outs.
         brokers: the connections; their ``on_change`` calls :meth:`brokers_changed`.
+        on_change: called after a connection has opened or closed.
     """
 
-    def __init__(self, config: ClientConfig, brokers: Brokers) -> None:
+    def __init__(
+        self, config: ClientConfig, brokers: Brokers, on_change: Callable[[], None] = lambda: None
+    ) -> None:
         self._limit_s = config.request_timeout_ms / 1000
         self._brokers = brokers
         self._unsent: dict[int, deque[_Unsent]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     @property
     def unsent(self) -> int:
@@ -109,7 +112,7 @@ class Requests:
     def brokers_changed(self) -> None:
         """Look again at the queues: a connection is open, closed or could not be opened."""
         self._look()
-        self.on_change()
+        self._on_change()
 
     def _look(self) -> None:
         """Send what can be sent, fail what can't."""

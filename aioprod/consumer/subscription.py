@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -161,28 +160,37 @@ class RebalanceListener:
         return self.on_partitions_revoked(partitions)
 
 
-@dataclass(slots=True)
 class SubscriptionState:
     """Topics, partitions and positions of one consumer.
 
+    Args:
+        on_change: called after the partitions, a position or a pause has changed.
+        on_pause: called with a partition whose records must not be returned now.
+        on_drop: called with a partition whose fetched records are void: it was taken away, or its
+            position has changed.
+
     Attributes:
-        on_change: called after the set of partitions, a position or a pause has changed in a way
-            that gives others work.
-        on_drop: called with a partition whose buffered records are void: it was taken away, or its
-            position has jumped.
-        on_pause: called with a partition that was paused.
-        telling: entered around each call of the listener.
+        mode: how partitions are chosen.
+        topics: the subscribed topics; with a pattern those that match so far.
+        pattern: the subscribed pattern.
+        listener: told of partitions that the group gives and takes.
+        partitions: the assigned partitions.
     """
 
-    mode: Mode = Mode.NONE
-    topics: frozenset[str] = frozenset()
-    pattern: re.Pattern[str] | SubscriptionPattern | None = None
-    listener: RebalanceListener | None = None
-    partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
-    on_change: Callable[[], None] = field(default=lambda: None)
-    on_drop: Callable[[TopicPartition], None] = field(default=lambda tp: None)
-    on_pause: Callable[[TopicPartition], None] = field(default=lambda tp: None)
-    telling: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
+    def __init__(
+        self,
+        on_change: Callable[[], None] = lambda: None,
+        on_pause: Callable[[TopicPartition], None] = lambda tp: None,
+        on_drop: Callable[[TopicPartition], None] = lambda tp: None,
+    ) -> None:
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | SubscriptionPattern | None = None
+        self.listener: RebalanceListener | None = None
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self._on_change = on_change
+        self._on_pause = on_pause
+        self._on_drop = on_drop
 
     # -- what is read ------------------------------------------------------------------------------
 
@@ -196,7 +204,7 @@ class SubscriptionState:
         self._enter(Mode.TOPICS)
         self.topics = frozenset(topics)
         self.listener = listener
-        self.on_change()
+        self._on_change()
 
     def subscribe_pattern(
         self,
@@ -212,7 +220,15 @@ class SubscriptionState:
         self.topics = frozenset()
         self.pattern = pattern
         self.listener = listener
-        self.on_change()
+        self._on_change()
+
+    def set_matching_topics(self, topics: Iterable[str]) -> None:
+        """Take over which topics match the pattern now."""
+        self.topics = frozenset(topics)
+
+    def all_topics(self) -> frozenset[str]:
+        """Return the subscribed topics and those of assigned partitions."""
+        return self.topics | {tp.topic for tp in self.partitions}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions; those that stay keep their positions.
@@ -247,7 +263,7 @@ class SubscriptionState:
         for tp in partitions:
             if tp in self.partitions:
                 self.partitions[tp].awaiting_callback = False
-        self.on_change()
+        self._on_change()
 
     def begin_revoking(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch and hand out nothing more of these; they stay assigned, so that they can be
@@ -281,8 +297,8 @@ class SubscriptionState:
             state.revoking = False
             self.partitions[tp] = state
         for tp in before:
-            self.on_drop(tp)
-        self.on_change()
+            self._on_drop(tp)
+        self._on_change()
 
     # -- one partition -----------------------------------------------------------------------------
 
@@ -304,27 +320,37 @@ class SubscriptionState:
     def seek(self, tp: TopicPartition, position: Position) -> None:
         """Read on from there; what is buffered of the partition is void."""
         self[tp].jump(position)
-        self.on_drop(tp)
-        self.on_change()
+        self._on_drop(tp)
+        self._on_change()
 
     def seek_by(self, partitions: Iterable[TopicPartition], strategy: OffsetReset) -> None:
         """Read on from where the strategy leads, such as the end."""
         for state in [self[tp] for tp in partitions]:
             state.look_up(strategy)
-            self.on_drop(state.tp)
-        self.on_change()
+            self._on_drop(state.tp)
+        self._on_change()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out no records of these; what is buffered stays."""
         for state in [self[tp] for tp in partitions]:
             state.paused = True
-            self.on_pause(state.tp)
+            self._on_pause(state.tp)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out records of these again."""
         for state in [self[tp] for tp in partitions]:
             state.paused = False
-        self.on_change()
+        self._on_change()
+
+    def revalidate(self, tp: TopicPartition) -> None:
+        """Return and fetch no records of a partition before its new leader has confirmed the
+        position: fetched records may be missing from its log.
+        """
+        state = self[tp]
+        self._on_pause(tp)
+        self._on_drop(tp)
+        state.validate()
+        self._on_change()
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""

@@ -1,7 +1,7 @@
-"""Tools for testing applications that use Kafka: a broker in the same process, and hooks that make
-it misbehave.
+"""Tools for testing applications that use Kafka: a broker in the same process that can be made to
+misbehave.
 
-``RealKafka`` (a real broker) is in ``aioprod.testing.real_kafka``.
+``RealKafka``, a real broker, is in ``aioprod.testing.real_kafka``.
 """
 
 from __future__ import annotations

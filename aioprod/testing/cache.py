@@ -1,4 +1,6 @@
-"""The user's cache directory: what was fetched or made once, and is the same for every run."""
+"""The user's cache directory, for files that are fetched or made once and are the same for every
+run.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,17 @@ if sys.platform != "win32":
 
 
 class SetupError(RuntimeError):
-    """Java, jars or a real broker can't be had here; the message says what was tried and what to
+    """Java, jars or a real broker is not available; the message says what was tried and what to
     install.
     """
 
 
 def cache_dir() -> Path:
-    """The directory ``aioprod`` in ``XDG_CACHE_HOME`` (else in ``~/.cache``), made if it is
-    missing.
+    """Return the directory ``aioprod`` in ``XDG_CACHE_HOME`` or in ``~/.cache``, and create it if
+    it is missing.
 
-    Raises SetupError where it can't be made or written.
+    Raises:
+        SetupError: if it can't be created or written.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says to ignore relative paths.
@@ -45,18 +48,22 @@ def cache_dir() -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 sum of a file's content, in hexadecimal. Raises FileNotFoundError."""
+    """Return the SHA-256 sum of a file's content in hexadecimal. Raise FileNotFoundError if it is
+    missing.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock file ``path`` against other processes and threads; a holder that dies lets it
-    go.
+    """Hold the lock file ``path`` against other processes and threads. The lock is released when
+    its holder dies.
 
-    Raises SetupError when it is not free within ``timeout_s`` seconds. No lock is taken on Windows:
-    what it guards must be atomic anyway.
+    On Windows nothing is locked: what the lock protects must be atomic anyway.
+
+    Raises:
+        SetupError: if the lock is not free within ``timeout_s`` seconds.
     """
     with path.open("ab") as file:
         if sys.platform != "win32":
@@ -75,6 +82,6 @@ def _acquire(descriptor: int, path: Path, timeout_s: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise SetupError(
-                    f"another process has held {path} for more than {timeout_s:g} s"
+                    f"another process has held the lock {path} for more than {timeout_s:g} s"
                 ) from None
             time.sleep(0.1)

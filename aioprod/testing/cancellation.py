@@ -1,4 +1,4 @@
-"""Cancel a coroutine at each of its suspensions, one after another, and check what is left."""
+"""Cancels a coroutine at each of its suspensions in turn, and checks the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RUN_LIMIT_S = 30
 
 
 class _CancelledAt(Generic[T]):
-    """Runs a coroutine; cancels the task that runs it as soon as it is suspended for the n-th time.
+    """Runs a coroutine, and cancels its task when it is suspended for the n-th time.
 
     Attributes:
         reached: whether it was suspended that often.
@@ -50,20 +50,23 @@ async def cancel_at_each_point(
     scenario: Callable[[int], Coroutine[Any, Any, object]],
     check: Callable[[int, bool], Coroutine[Any, Any, None]],
 ) -> int:
-    """Run ``scenario(n)`` with a cancellation at its n-th suspension, for n = 1, 2, ... until it
-    has no n-th.
+    """Run ``scenario(n)`` and cancel it at its n-th suspension, for n = 1, 2, ... until it ends
+    before its n-th suspension.
 
-    For code that has to survive cancellation wherever it waits. ``check(n, cancelled)`` runs after
-    each; ``cancelled`` says whether the scenario ended by the cancellation.
+    Use it for code that must survive cancellation at any point.
+
+    Args:
+        scenario: the coroutine function to run.
+        check: a coroutine function that is called after each run as ``check(n, cancelled)``;
+            ``cancelled`` tells whether the scenario ended by the cancellation.
 
     Returns:
-        How many suspensions there were.
+        The number of suspensions.
 
     Raises:
-        TimeoutError: a run, or what was left of it after its cancellation, did not end within 30
-            seconds.
-        AssertionError: there are more than 500 suspensions.
-        Exception: whatever the scenario or the check raises.
+        TimeoutError: if a run, or its end after the cancellation, takes longer than 30 seconds.
+        AssertionError: if there are more than 500 suspensions.
+        Exception: if the scenario or the check raises it.
     """
     for number in range(1, _MOST_POINTS):
         run = _CancelledAt(scenario(number), number)
@@ -74,7 +77,7 @@ async def cancel_at_each_point(
                 await asyncio.wait([task])
             task.result()
         except asyncio.CancelledError:
-            if not task.cancelled():  # it is this one that was cancelled
+            if not task.cancelled():  # the cancellation came from here
                 task.cancel()
                 raise
             cancelled = True
@@ -84,7 +87,7 @@ async def cancel_at_each_point(
         await check(number, cancelled)
         if not run.reached:
             return number - 1
-    raise AssertionError(f"more than {_MOST_POINTS} suspensions")
+    raise AssertionError(f"the scenario has more than {_MOST_POINTS} suspensions")
 
 
 async def _await(run: _CancelledAt[T]) -> T:

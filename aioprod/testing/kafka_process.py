@@ -1,5 +1,5 @@
-"""One Java process that is a Kafka node: its settings and data in a directory, started, signalled,
-and gone when our own process is.
+"""One Java process that is a Kafka node. Its settings and data are in a directory, and it ends when
+our process ends.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from aioprod.testing.jars import KAFKA_VERSIONS, kafka_jars
 from aioprod.testing.java import find_java
 from aioprod.testing.kafka_listener import SCRAM_MECHANISMS, Listener, properties_text
 
-#: For tests: up in half the time, at half the speed afterwards.
+#: For tests: starts in half the time, but runs at half the speed.
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _FORMAT_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 10
 _RECORD_TIMEOUT_S = 60
 _STARTED = (
-    "Kafka Server started"  # logged once the broker is unfenced, so clients find leaders at once
+    "Kafka Server started"  # logged when the broker is unfenced: from then on clients find leaders
 )
 
-# Java takes the shell's place, so its process id is the one we started. Beside it a watcher waits
-# on a pipe whose other end only our process holds: a line means "stopped in order"; end of file
-# means our process has died, and then it removes the data and kills its own process group. (Linux's
-# parent-death signal would fire already when the thread that started the broker ends.)
+# Java replaces the shell, so its process id is the one we started. A watcher beside it waits on a
+# pipe whose other end only our process has. A line means a clean stop. End of file means that our
+# process has died; the watcher then removes the data and kills its own process group. (Linux's
+# parent-death signal would already fire when the thread that started the broker ends.)
 _WATCHED = (
     'exec 3<&0; dir=$1; shift; (read -r _ <&3 || { rm -rf "$dir"; kill -9 0; }) >/dev/null 2>&1 '
     '& exec 3<&- </dev/null; exec "$@"'
@@ -41,18 +41,19 @@ _WATCHED = (
 
 
 class KafkaProcess:
-    """A node's Java process; one at a time, any number after one another, all on the same data.
+    """The Java process of a node. It can be started again any number of times, always with the same
+    data.
 
     Args:
-        directory: settings, data and logs; exists already.
+        directory: the existing directory for settings, data and logs.
         settings: ``server.properties``, by Kafka's names.
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
-        heap_mb: the JVM's largest heap, in MiB.
-        remove: the directory to remove should our process die.
-        java_options: how the JVM works. With :data:`QUICK_START` it also maps an archive of its
-            classes, where that can be had.
-        record_classes: the file in which the JVM shall list the classes that it loads; it maps no
-            archive then.
+        heap_mb: the JVM's largest heap in MiB.
+        remove: the directory to remove if our process dies.
+        java_options: options of the JVM. With :data:`QUICK_START` it also maps an archive of its
+            classes, if there is one.
+        record_classes: the file in which the JVM lists the classes that it loads; it then maps no
+            archive.
     """
 
     def __init__(
@@ -95,14 +96,14 @@ class KafkaProcess:
 
     @property
     def pid(self) -> int | None:
-        """The JVM's process id; None while none runs."""
+        """The JVM's process id; None if it is not running."""
         return self._process.pid if self._process else None
 
     def format(self, cluster_id: str, scram_users: Mapping[str, str]) -> None:
-        """Make the data directory.
+        """Create the data directory.
 
         Raises:
-            SetupError: Kafka's storage tool fails; with its own words.
+            SetupError: if Kafka's storage tool fails; with its output.
         """
         tool = [
             "kafka.tools.StorageTool",
@@ -137,7 +138,7 @@ class KafkaProcess:
             )
 
     def launch(self) -> None:
-        """Start the JVM; :meth:`wait_until_started` tells when it serves."""
+        """Start the JVM. :meth:`wait_until_started` waits until it is ready."""
         self._log.unlink(missing_ok=True)
         command = [
             self._java[0],
@@ -147,8 +148,8 @@ class KafkaProcess:
             str(self._properties),
         ]
         with (self._directory / "output.log").open("wb") as output:
-            # A session of its own: the terminal's Ctrl-C is for our process, which then stops the
-            # broker.
+            # A separate session: Ctrl-C in the terminal reaches only our process, which then stops
+            # the broker.
             self._process = subprocess.Popen(
                 ["sh", "-c", _WATCHED, "sh", str(self._remove), *command],
                 stdin=subprocess.PIPE,
@@ -158,11 +159,11 @@ class KafkaProcess:
             )
 
     def wait_until_started(self, timeout_s: float) -> None:
-        """Return when the node serves.
+        """Wait until the node is ready for clients.
 
         Raises:
-            SetupError: it ended, or does not serve within ``timeout_s`` seconds; with the end of
-                its log.
+            SetupError: if it ends, or is not ready after ``timeout_s`` seconds; with the end of its
+                log.
         """
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
@@ -180,7 +181,7 @@ class KafkaProcess:
             time.sleep(0.05)
 
     def log_tail(self, lines: int = 25) -> str:
-        """The last lines of the node's log."""
+        """Return the last lines of the node's log."""
         texts = []
         for path in (self._directory / "output.log", self._log):
             try:
@@ -193,17 +194,17 @@ class KafkaProcess:
         """Send the JVM a signal.
 
         Raises:
-            RuntimeError: none runs.
+            RuntimeError: if it is not running.
         """
         if self._process is None or self._process.poll() is not None:
-            raise RuntimeError("this Kafka node does not run")
+            raise RuntimeError("this Kafka node is not running")
         self._process.send_signal(number)
 
     def terminate(self, timeout_s: float) -> None:
-        """Have the node shut down in order (SIGTERM): it hands over what it leads first.
+        """Shut the node down cleanly (SIGTERM): it hands over its partitions first.
 
         Raises:
-            TimeoutError: it still runs after ``timeout_s`` seconds.
+            TimeoutError: if it is still running after ``timeout_s`` seconds.
         """
         self.signal(signal.SIGTERM)
         assert self._process is not None
@@ -217,8 +218,8 @@ class KafkaProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the JVM at once, also a stopped one, and wait until it is gone; does nothing where
-        none runs. The data stays.
+        """Kill the JVM at once, even if it is frozen, and wait until it has ended. Do nothing if it
+        is not running. The data is kept.
         """
         process, self._process = self._process, None
         if process is None:
@@ -234,11 +235,14 @@ class KafkaProcess:
 
 
 def kafka_class_archive(version: str, jars: Sequence[Path]) -> Path | None:
-    """The archive of the classes that a node of that version loads from its jars (`kafka_jars`).
-    Making it takes some 12 s, once on a machine.
+    """Return the archive of the classes that a node of this version loads from its jars
+    (`kafka_jars`). Making it takes 12 s, once on a machine.
 
-    None where it can't be had, and for other versions than the usual one, which are started too
-    seldom: a node does without. Raises SetupError where there is no Java or no cache directory.
+    Return None if it can't be made, and for other versions than the default, which are rarely
+    started.
+
+    Raises:
+        SetupError: if Java or the cache directory is not available.
     """
     if version != KAFKA_VERSIONS[0]:
         return None
@@ -246,7 +250,7 @@ def kafka_class_archive(version: str, jars: Sequence[Path]) -> Path | None:
 
 
 def _record_classes(version: str, classes: Path) -> None:
-    """List the classes of a node that is started and shut down."""
+    """List the classes of a node by starting and stopping it."""
     directory, listener = classes.parent, Listener(name="PLAINTEXT")
     controller_port, port = free_ports(2)
     settings = node_settings(
@@ -261,7 +265,7 @@ def _record_classes(version: str, classes: Path) -> None:
         node.launch()
         node.wait_until_started(_RECORD_TIMEOUT_S)
         node.terminate(_RECORD_TIMEOUT_S)
-    except RuntimeError as error:  # it has ended by itself
+    except RuntimeError as error:  # it has already ended
         raise SetupError(str(error)) from error
     finally:
         node.kill()
@@ -275,12 +279,13 @@ def node_settings(
     ports: Mapping[str, int],
     listeners: Sequence[Listener],
 ) -> dict[str, str]:
-    """The part of ``server.properties`` that every KRaft node (broker and controller in one) on
-    this machine has.
+    """Return the part of ``server.properties`` that all KRaft nodes (broker and controller in one)
+    on this machine share.
 
     Args:
-        voters: the controllers' ports by node id, this node's among them.
-        ports: by name of listener. Brokers talk among themselves on the first of ``listeners``.
+        voters: the controllers' ports by node id, including this node's.
+        ports: the ports by name of listener. Brokers use the first of ``listeners`` among
+            themselves.
     """
     addresses = ",".join(
         f"{listener.name}://127.0.0.1:{ports[listener.name]}" for listener in listeners
@@ -303,10 +308,10 @@ def node_settings(
         "inter.broker.listener.name": listeners[0].name,
         "log.dirs": str(directory / "data"),
         "log.segment.bytes": str(64 << 20),
-        "log.cleaner.enable": "false",  # its buffer alone is 128 MiB
+        "log.cleaner.enable": "false",  # its buffer takes 128 MiB
         "offsets.topic.num.partitions": "5",
         "transaction.state.log.num.partitions": "5",
-        # as quick as tests are
+        # tests should not wait for it
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
         "share.coordinator.state.topic.num.partitions": "5",
         "group.initial.rebalance.delay.ms": "0",
@@ -319,7 +324,7 @@ def node_settings(
 
 
 def replica_settings(replication_factor: int, min_insync_replicas: int) -> dict[str, str]:
-    """How many replicas topics have by default, Kafka's own topics too."""
+    """Return the settings for the number of replicas, also of Kafka's internal topics."""
     factor, least = str(replication_factor), str(min_insync_replicas)
     return {
         "default.replication.factor": factor,
@@ -333,13 +338,13 @@ def replica_settings(replication_factor: int, min_insync_replicas: int) -> dict[
 
 
 def new_cluster_id() -> str:
-    """A name for a new cluster, of the form that Kafka wants."""
+    """Return a random cluster id in Kafka's format."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free now, all different; another process may still take one
-    before the broker does.
+    """Return different free ports of 127.0.0.1. Another process may take one before the broker
+    does.
     """
     sockets = [socket.socket() for _ in range(count)]
     try:

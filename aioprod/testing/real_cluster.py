@@ -1,5 +1,5 @@
 """A real Apache Kafka cluster (KRaft) on this machine, whose nodes can be killed, frozen, shut down
-and started again.
+and restarted.
 """
 
 from __future__ import annotations
@@ -35,27 +35,30 @@ _NEAREST_REPLICA = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class RealCluster:
-    """Kafka nodes, each broker and controller in one, in processes of their own on free ports of
-    127.0.0.1; data in a temporary directory.
+    """Kafka nodes in separate processes, each broker and controller in one, on free ports of
+    127.0.0.1 and with their data in a temporary directory.
 
-    Synchronous, and blocking: in asyncio code call what waits by ``asyncio.to_thread``. All is gone
-        when the ``with`` block or the process ends,
-    however it ends.
+    Its calls block; in asyncio code use ``asyncio.to_thread``. The processes and their data are
+    gone when the ``with`` block or this process ends, even if it is killed.
 
-    ``nodes``: how many; their ids are 1, 2, 3 and so on. Topics have three replicas, or as many as
-        there are nodes, and
-    ``min.insync.replicas=2`` (1 on a single node). ``heap_mb``: each JVM's largest heap, in MiB.
-    ``session_timeout_ms``: Kafka's ``broker.session.timeout.ms``: who is silent for so long loses
-        what it leads. (Kafka's own default is 9 s.)
-    ``listeners``: gives, for a node's id, its listeners beside the plain one. ``scram_users``: name
-        to password, for both SCRAM mechanisms; seen in
-    the process list while the data directories are formatted. ``settings``: more lines for
-    ``server.properties``, by Kafka's names.
-    ``racks``: gives, for a node's id, its rack (``broker.rack``); with racks consumers that name
-        theirs read from a replica in it (KIP-392).
-    ``start_timeout_s``: the longest wait for a node to serve. ``java_options``: how each JVM works;
-        by default such that it is up soon.
-    ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
+    Args:
+        nodes: the number of nodes; their ids are 1, 2, ... Topics have three replicas, or as many
+            as there are nodes, and ``min.insync.replicas=2`` (1 for a single node).
+        version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
+        heap_mb: each JVM's largest heap in MiB.
+        session_timeout_ms: Kafka's ``broker.session.timeout.ms``: a node that is silent for this
+            time loses its leaderships. Kafka's default is 9000.
+        listeners: returns the additional listeners of a node id.
+        scram_users: passwords by user name, for both SCRAM mechanisms. Use made-up passwords: the
+            process list shows them while the data directories are formatted.
+        settings: more lines for ``server.properties``, by Kafka's names.
+        racks: returns the rack of a node id (``broker.rack``). Consumers that set their rack then
+            read from a replica in it (KIP-392).
+        start_timeout_s: the longest time to wait until a node is ready, in seconds.
+        java_options: options of each JVM; the default makes it start quickly.
+
+    Raises:
+        ValueError: if an argument is invalid.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class RealCluster:
         java_options: Sequence[str] = QUICK_START,
     ) -> None:
         if version not in KAFKA_VERSIONS:
-            raise ValueError(f"version must be one of {', '.join(KAFKA_VERSIONS)}, not {version!r}")
+            raise ValueError(f"version={version!r}: must be one of {', '.join(KAFKA_VERSIONS)}")
         self.node_ids = tuple(range(_FIRST_NODE_ID, _FIRST_NODE_ID + nodes))
         self._version = version
         self._heap_mb = heap_mb
@@ -84,7 +87,7 @@ class RealCluster:
         for named in self._listeners.values():
             if len({listener.name.upper() for listener in named} - {"CONTROLLER"}) != len(named):
                 raise ValueError(
-                    f"give each listener a name of its own, other than {_PLAIN_LISTENER} and "
+                    f"each listener needs a different name, other than {_PLAIN_LISTENER} and "
                     "CONTROLLER"
                 )
         self._scram_users = _checked_scram_users(scram_users or {})
@@ -106,20 +109,23 @@ class RealCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``127.0.0.1:PORT,...`` of the plain listeners, of nodes that run and others. Raises
-        RuntimeError while the cluster is not started.
+        """``127.0.0.1:PORT,...`` of the plain listeners of all nodes, running or not. Raises
+        RuntimeError if the cluster is not started.
         """
         return self.bootstrap_servers_of(_PLAIN_LISTENER)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """The same of the listeners of that name. Raises RuntimeError while the cluster is not
-        started, KeyError for an unknown listener.
+        """Return the addresses of all nodes' listeners with this name.
+
+        Raises:
+            RuntimeError: if the cluster is not started.
+            KeyError: if the listener does not exist.
         """
         return ",".join(self.address(node_id, listener) for node_id in self.node_ids)
 
     def address(self, node_id: int, listener: str = _PLAIN_LISTENER) -> str:
-        """``127.0.0.1:PORT`` where a node listens, or listened: it keeps its ports. Errors as for
-        :meth:`bootstrap_servers_of`.
+        """Return ``127.0.0.1:PORT`` of a node. A node keeps its ports while it is stopped. Raises
+        as :meth:`bootstrap_servers_of`.
         """
         self._process(node_id)
         return f"127.0.0.1:{self._ports[node_id][listener]}"
@@ -132,17 +138,18 @@ class RealCluster:
         self.stop()
 
     def start(self) -> None:
-        """Fetch the jars where they are missing, start all nodes and wait until they serve.
+        """Fetch the jars if they are missing, start all nodes and wait until they are ready.
 
-        Raises SetupError where Java or the jars can't be had, or with the end of a node's log where
-        it does not come up in time.
+        Raises:
+            SetupError: if Java or the jars are not available, or a node is not ready in time; with
+                the end of its log.
         """
         if self._processes:
-            raise RuntimeError("this broker is started already")
+            raise RuntimeError("this broker is already started")
         if os.name != "posix":
             raise SetupError(
                 "a real Kafka broker is started only on Linux and macOS; on Windows use WSL, "
-                "or give the address of a broker that runs"
+                "or give the address of a running broker"
             )
         atexit.register(self.stop)
         try:
@@ -159,45 +166,45 @@ class RealCluster:
             raise
 
     def stop(self) -> None:
-        """End all nodes and remove their data; does nothing where none is started. They are killed:
-        nothing is kept that could be harmed.
-        """
+        """Kill all nodes and remove their data. Do nothing if the cluster is not started."""
         atexit.unregister(self.stop)
         self._discard()
 
     # -- single nodes ------------------------------------------------------------------------------
 
     def kill(self, *node_ids: int) -> None:
-        """Kill nodes at once (SIGKILL) and wait until they are gone."""
+        """Kill nodes at once (SIGKILL) and wait until they have ended."""
         for node_id in node_ids:
             self._process(node_id).kill()
 
     def pause(self, *node_ids: int) -> None:
-        """Freeze nodes (SIGSTOP): their sockets stay open and take what fits, and nothing is
-        answered. Raises RuntimeError where one does not run.
+        """Freeze nodes (SIGSTOP): their sockets stay open, but they answer nothing. Raise
+        RuntimeError if one is not running.
         """
         for node_id in node_ids:
             self._process(node_id).signal(signal.SIGSTOP)
 
     def resume(self, *node_ids: int) -> None:
-        """Let frozen nodes go on (SIGCONT). Raises RuntimeError where one does not run."""
+        """Let frozen nodes continue (SIGCONT). Raise RuntimeError if one is not running."""
         for node_id in node_ids:
             self._process(node_id).signal(signal.SIGCONT)
 
     def terminate(self, node_id: int, timeout_s: float = 30) -> None:
-        """Have a node hand over what it leads and shut down (SIGTERM).
+        """Shut a node down cleanly (SIGTERM): it hands over its partitions first.
 
-        Raises RuntimeError where it does not run, TimeoutError where it still runs after
-        ``timeout_s`` seconds.
+        Raises:
+            RuntimeError: if it is not running.
+            TimeoutError: if it is still running after ``timeout_s`` seconds.
         """
         self._process(node_id).terminate(timeout_s)
 
     def restart(self, *node_ids: int) -> None:
-        """Start nodes, killed before where they run, on their data and ports, and wait until all of
-        them serve.
+        """Kill nodes if they are running, start them with their data and ports, and wait until all
+        are ready.
 
-        Raises SetupError where one does not come up in time; one whose port was taken meanwhile is
-        tried again.
+        Raises:
+            SetupError: if one is not ready in time. If another process took its port, it is started
+                again first.
         """
         for attempt in range(_PORT_ATTEMPTS):
             try:
@@ -208,12 +215,12 @@ class RealCluster:
                     raise
 
     def runs(self, node_id: int) -> bool:
-        """Whether a node has a process, be it frozen."""
+        """Tell whether a node has a process, even a frozen one."""
         return self._process(node_id).pid is not None
 
     def active_controller(self) -> int:
-        """The id of the node that leads the controllers' quorum, as far as the nodes have noted; 0
-        where none of them knows.
+        """The id of the node that leads the controllers' quorum according to the nodes' files; 0 if
+        it is unknown.
         """
         newest: tuple[int, int] = (-1, 0)
         for node_id in self.node_ids:
@@ -232,7 +239,9 @@ class RealCluster:
         return max(newest[1], 0)
 
     def log_tail(self, lines: int = 25, node_id: int = _FIRST_NODE_ID) -> str:
-        """The last lines of a node's log. Raises RuntimeError while the cluster is not started."""
+        """Return the last lines of a node's log. Raise RuntimeError if the cluster is not
+        started.
+        """
         return self._process(node_id).log_tail(lines)
 
     # -- inside ------------------------------------------------------------------------------------
@@ -240,7 +249,7 @@ class RealCluster:
     def _process(self, node_id: int) -> KafkaProcess:
         if node_id not in self.node_ids:
             raise ValueError(
-                f"there is no node {node_id}, only {', '.join(map(str, self.node_ids))}"
+                f"node_id={node_id}: must be one of {', '.join(map(str, self.node_ids))}"
             )
         process = self._processes.get(node_id)
         if process is None:
@@ -301,7 +310,7 @@ class RealCluster:
 
 def _checked_scram_users(users: Mapping[str, str]) -> dict[str, str]:
     for user, password in users.items():
-        if set(user + password) & set(',"[]'):  # Kafka's storage tool splits there
+        if set(user + password) & set(',"[]'):  # Kafka's storage tool splits at these
             raise ValueError(
                 f"the name and password of SCRAM user {user!r} may not contain a comma, a "
                 "quotation mark or a bracket"

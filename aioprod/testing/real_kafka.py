@@ -1,5 +1,5 @@
 """A real Apache Kafka broker of one node (KRaft) on this machine, for tests and the demo. ``python
--m aioprod.testing.real_kafka`` runs one.
+-m aioprod.testing.real_kafka`` starts one.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ from aioprod.testing.real_cluster import RealCluster
 
 
 class RealKafka(RealCluster):
-    """One Kafka broker in a process of its own, listening on a free port of 127.0.0.1, with its
-    data in a temporary directory.
+    """One Kafka broker in a separate process, on a free port of 127.0.0.1 and with its data in a
+    temporary directory.
 
-    Synchronous: ``with RealKafka() as kafka: ... kafka.bootstrap_servers``. It is gone when the
-        ``with`` block or the process ends, however it ends.
+    Use it as ``with RealKafka() as kafka: ... kafka.bootstrap_servers``. Its calls block. The
+    process and its data are gone when the ``with`` block or this process ends, even if it is
+    killed.
 
-    ``version``: one of ``aioprod.testing.jars.KAFKA_VERSIONS``. ``heap_mb``: the JVM's largest
-        heap, in MiB.
-    ``num_partitions``: Kafka's ``num.partitions``, of topics that are created by use.
-    ``listeners``: listeners beside the plain one, for security tests;
-        ``bootstrap_servers_of(name)`` gives the address of each.
-    ``scram_users``: name to password of the users that SCRAM listeners know, for both SCRAM
-        mechanisms. Use made-up passwords: they are seen in the
-    process list while the data directory is formatted.
-    ``settings``: more lines for ``server.properties``, by Kafka's names. ``start_timeout_s``: the
-        longest wait for the broker to serve.
+    Args:
+        version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
+        heap_mb: the JVM's largest heap in MiB.
+        num_partitions: Kafka's ``num.partitions``, for automatically created topics.
+        listeners: listeners beside the plain one, for security tests;
+            ``bootstrap_servers_of(name)`` returns their addresses.
+        scram_users: passwords by user name, for both SCRAM mechanisms. Use made-up passwords: the
+            process list shows them while the data directory is formatted.
+        settings: more lines for ``server.properties``, by Kafka's names.
+        start_timeout_s: the longest time to wait until the broker is ready, in seconds.
+
+    Raises:
+        ValueError: if an argument is invalid.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class RealKafka(RealCluster):
 
     @property
     def pid(self) -> int | None:
-        """The JVM's process id; None while the broker is not started."""
+        """The JVM's process id; None if the broker is not started."""
         return next((process.pid for process in self._processes.values()), None)
 
 

@@ -68,3 +68,9 @@ async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:
 def numbers(records: Iterable[ConsumerRecord]) -> list[int]:
     """What the records say."""
     return [int(record.value) for record in records]
+
+
+def assert_idle(consumer: Consumer) -> None:
+    """No call is left in the consumer: none waits, and none has it for itself."""
+    assert consumer._records._notifier._waiter is None
+    assert consumer._guard._owner is None

@@ -12,7 +12,7 @@ import pytest
 from aioprod import Consumer, ConsumerStatus
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, hold
-from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, reading
+from tests.consumer.number_topics import TOPIC, TP, assert_idle, consumer_of, fill, numbers, reading
 
 
 async def assert_no_task_left(before: set[asyncio.Task[object]], number: int) -> None:
@@ -90,8 +90,7 @@ async def test_calls_for_records(broker: EmbeddedCluster, way: str) -> None:
                 while len(found) < written:
                     await read_some()
             assert found == list(range(written)), f"point {number}"
-            assert consumer._waiter is None
-            assert consumer._owner is None
+            assert_idle(consumer)
             await fill(broker, 50, first=written)
             written += 50
 

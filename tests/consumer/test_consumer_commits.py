@@ -177,7 +177,7 @@ async def test_a_loop_over_records_that_are_there_already_is_neither_silent_nor_
     """They came with one answer, and each takes its time: the group hears of the loop all the
     same.
     """
-    monkeypatch.setattr("aioprod.consumer.core._RECALL_S", 0.05)
+    monkeypatch.setattr("aioprod.consumer.ready_records._SLOW_PATH_INTERVAL_S", 0.05)
     await fill(broker, 30)
     seen: list[int] = []
     async with member(

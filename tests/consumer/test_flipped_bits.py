@@ -295,7 +295,7 @@ CALLERS = {
     "checked_header": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "fetched_batches": {"consumer/fetched_data.py", "consumer/partition_reader.py"},
-    "end_of": {"consumer/fetcher.py"},
+    "end_of": {"consumer/fetch_results.py"},
     "plain_body": {"protocol/record_reader.py", "protocol/arrow_reader.py"},
     "read_columns": {"protocol/record_reader.py", "consumer/fetched_data.py"},
     "read_batch_records": {

@@ -17,7 +17,7 @@ from aioprod import Consumer, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, delay, drop_after, drop_before, hold, throttle
 from aioprod.testing.simulation import SimulatedLoop
-from tests.consumer.number_topics import TOPIC
+from tests.consumer.number_topics import TOPIC, assert_idle
 
 PARTITIONS = 4
 RECORDS = 400
@@ -152,7 +152,7 @@ def test_idle_polls_for_hours_pile_nothing_up() -> None:
                 before = len(asyncio.all_tasks())
                 for _ in range(IDLE_POLLS):
                     assert await consumer.getmany(timeout_ms=100) == []
-                assert consumer._waiter is None
+                assert_idle(consumer)
                 assert len(asyncio.get_running_loop()._scheduled) < 100  # type: ignore[attr-defined]
                 return before, len(asyncio.all_tasks())
 

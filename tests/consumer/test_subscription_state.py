@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,14 @@ from aioprod.consumer.subscription import Mode, Phase, Position, SubscriptionSta
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
 
-def assigned(*partitions: TopicPartition) -> SubscriptionState:
-    state = SubscriptionState()
+def assigned(*partitions: TopicPartition, **callbacks: Any) -> SubscriptionState:
+    state = SubscriptionState(**callbacks)
     state.assign(partitions)
     return state
 
 
-def reading(*partitions: TopicPartition) -> SubscriptionState:
-    state = assigned(*partitions)
+def reading(*partitions: TopicPartition, **callbacks: Any) -> SubscriptionState:
+    state = assigned(*partitions, **callbacks)
     for tp in partitions:
         state[tp].found(Position(10, 3))
     return state
@@ -51,9 +52,8 @@ def test_names_pattern_and_partitions_exclude_one_another() -> None:
 
 
 def test_partitions_that_stay_keep_their_positions() -> None:
-    state = reading(A, B)
     dropped: list[TopicPartition] = []
-    state.on_drop = dropped.append
+    state = reading(A, B, on_drop=dropped.append)
     state.assign([B, C])
     assert state[B].position == Position(10, 3)
     assert state[C].phase is Phase.INITIALIZING
@@ -91,9 +91,8 @@ def test_a_partition_that_is_being_revoked_hands_out_nothing_and_can_be_committe
 
 
 def test_a_seek_voids_what_was_asked_for() -> None:
-    state = reading(A)
     dropped: list[TopicPartition] = []
-    state.on_drop = dropped.append
+    state = reading(A, on_drop=dropped.append)
     before = state[A].version
     state.seek(A, Position(7))
     assert (state[A].phase, state[A].position, state[A].version) == (

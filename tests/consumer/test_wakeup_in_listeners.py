@@ -112,17 +112,18 @@ async def test_a_listener_that_begins_in_the_same_turn_is_not_broken_off(
     listener, woken = Slow(), False
     async with consumer_of(filled, **GROUP) as consumer:
         consumer.subscribe([TOPIC], listener=listener)
-        wake = consumer._wake
+        calls = consumer._records
+        notifier, notify = calls._notifier, calls._notifier.notify
 
-        def wake_twice() -> None:
+        def notify_twice() -> None:
             nonlocal woken
-            waits = consumer._waiter is not None
-            wake()
-            if waits and consumer._membership.needs_attention and not woken:
+            waits = notifier._waiter is not None
+            notify()
+            if waits and calls._membership.needs_attention and not woken:
                 woken = True
                 consumer.wakeup()
 
-        monkeypatch.setattr(consumer, "_wake", wake_twice)
+        monkeypatch.setattr(notifier, "notify", notify_twice)
         call = asyncio.create_task(consumer.getmany(timeout_ms=3_000))
         await listener.begun.wait()
         assert woken

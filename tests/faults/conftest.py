@@ -1,4 +1,4 @@
-"""The cluster of the fault scenarios, and the table of what came of them."""
+"""The cluster of the fault scenarios, and the table of results."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from tests.faults.harness.fault_report import Report
-from tests.faults.harness.fault_stage import Stage, running_stage
+from tests.faults.harness.report import Report
+from tests.faults.harness.runner import ScenarioRunner, scenario_runner
 
 _rows = pytest.StashKey[list[dict[str, Any]]]()
 
 
 @pytest.fixture(scope="session")
-def stage() -> Iterator[Stage]:
-    with running_stage() as running:
+def runner() -> Iterator[ScenarioRunner]:
+    with scenario_runner() as running:
         yield running
 
 
 @pytest.fixture
 def report(pytestconfig: pytest.Config) -> Report:
-    """Call it with an outcome, to have it in the table at the end of the run."""
+    """Adds outcomes to the table at the end of the run."""
     return Report(pytestconfig.stash.setdefault(_rows, []))
 
 

@@ -1,6 +1,7 @@
-"""Real Kafka nodes are killed, frozen, shut down and cut off under load: nothing acknowledged is
-lost, doubled or out of order, nothing hangs, and gaps are no longer than those of other clients in
-the same minute. Minutes long: runs only where it is asked for by ``-m faults``.
+"""Real Kafka nodes are killed, frozen, shut down and disconnected under load.
+
+No acknowledged record is lost, duplicated or out of order, nothing hangs, and gaps are no longer
+than those of other clients. Takes minutes: runs only with ``-m faults``.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ from typing import Any
 
 import pytest
 
-from tests.faults.harness import fault_courses as courses
-from tests.faults.harness.fault_load import AioprodLoad
-from tests.faults.harness.fault_planted import PLANTED_BUGS, PlantedBug
-from tests.faults.harness.fault_report import Report
-from tests.faults.harness.fault_stage import SESSION_SECONDS, Outcome, Stage, led_by
-from tests.faults.harness.fault_timeline import Failure
-from tests.faults.harness.fault_transactions import TransactionLoad
+from tests.faults.harness import scenarios
+from tests.faults.harness.loads import AioprodLoad
+from tests.faults.harness.planted_bugs import PLANTED_BUGS, PlantedBug
+from tests.faults.harness.report import Report
+from tests.faults.harness.runner import SESSION_SECONDS, Outcome, ScenarioRunner, partitions_of
+from tests.faults.harness.timeline import Failure
+from tests.faults.harness.transactions import TransactionLoad
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(600)]
 
-AS_GOOD_SECONDS = 0.5
-PATIENCE_SECONDS = 10.0
-#: Settings under which records are given up after `PATIENCE_SECONDS`.
-PATIENCE: dict[str, dict[str, Any]] = {
-    "aioprod": {"delivery_timeout_ms": PATIENCE_SECONDS * 1000, "request_timeout_ms": 5_000},
-    "aiokafka": {"request_timeout_ms": int(PATIENCE_SECONDS * 1000)},
-    "confluent-kafka": {"message.timeout.ms": int(PATIENCE_SECONDS * 1000)},
+TOLERANCE_SECONDS = 0.5
+TIMEOUT_SECONDS = 10.0
+#: Settings with which records fail after `TIMEOUT_SECONDS`.
+TIMEOUTS: dict[str, dict[str, Any]] = {
+    "aioprod": {"delivery_timeout_ms": TIMEOUT_SECONDS * 1000, "request_timeout_ms": 5_000},
+    "aiokafka": {"request_timeout_ms": int(TIMEOUT_SECONDS * 1000)},
+    "confluent-kafka": {"message.timeout.ms": int(TIMEOUT_SECONDS * 1000)},
 }
 
 
@@ -38,71 +39,74 @@ def check_safety(outcome: Outcome, *, may_fail: bool = False) -> None:
     assert may_fail or not timeline.failures, timeline.failures[:5]
 
 
-def check_as_live_as_others(outcome: Outcome, within: float = AS_GOOD_SECONDS) -> None:
-    assert outcome.median_gap("aioprod") <= outcome.best_anchor() + within, {
+def check_gaps(outcome: Outcome, within: float = TOLERANCE_SECONDS) -> None:
+    assert outcome.median_gap("aioprod") <= outcome.best_other_median() + within, {
         client: outcome.gaps(client) for client in outcome.timelines
     }
 
 
-def check_given_up_in_time(failures: list[Failure]) -> None:
-    """A batch is given up when its first record is due, and not before; records that joined it
-    later go with it (as in Java).
+def check_timeouts(failures: list[Failure]) -> None:
+    """Check that batches fail when the timeout of their first record expires; later records of the
+    batch fail with it, as in Java.
     """
     assert failures
-    assert max(failure.after for failure in failures) <= PATIENCE_SECONDS + 1
-    heard: dict[int, float] = {}
+    assert max(failure.after for failure in failures) <= TIMEOUT_SECONDS + 1
+    latest: dict[int, float] = {}
     for failure in failures:
-        is_first_of_batch = failure.at - heard.get(failure.partition, 0.0) > 0.02
-        assert failure.after >= PATIENCE_SECONDS - 0.1 or not is_first_of_batch, failure
-        heard[failure.partition] = failure.at
+        is_first_of_batch = failure.at - latest.get(failure.partition, 0.0) > 0.02
+        assert failure.after >= TIMEOUT_SECONDS - 0.1 or not is_first_of_batch, failure
+        latest[failure.partition] = failure.at
 
 
-async def test_quiet(stage: Stage, report: Report) -> None:
-    outcome = await stage.play("quiet", courses.quiet)
+async def test_quiet(runner: ScenarioRunner, report: Report) -> None:
+    outcome = await runner.run("quiet", scenarios.quiet)
     report(outcome)
     check_safety(outcome)
 
 
 @pytest.mark.parametrize(
-    "course",
-    [courses.kill, courses.kill_controller, courses.roll, courses.move],
-    ids=lambda course: course.__name__,
+    "scenario",
+    [scenarios.kill, scenarios.kill_controller, scenarios.roll, scenarios.move],
+    ids=lambda scenario: scenario.__name__,
 )
-async def test_leaders_that_go(stage: Stage, report: Report, course: Any) -> None:
-    outcome = await stage.play(course.__name__, course)
+async def test_leader_changes(runner: ScenarioRunner, report: Report, scenario: Any) -> None:
+    outcome = await runner.run(scenario.__name__, scenario)
     report(outcome)
     check_safety(outcome)
-    check_as_live_as_others(outcome)
+    check_gaps(outcome)
 
 
-async def test_a_frozen_leader_costs_no_more_than_its_session(stage: Stage, report: Report) -> None:
-    outcome = await stage.play("freeze", courses.freeze)
+async def test_a_frozen_leader_causes_gaps_of_its_session_timeout(
+    runner: ScenarioRunner, report: Report
+) -> None:
+    outcome = await runner.run("freeze", scenarios.freeze)
     report(outcome)
     check_safety(outcome)
     assert outcome.median_gap("aioprod") <= SESSION_SECONDS + 2.0, outcome.gaps("aioprod")
-    # The second of replica.fetch.backoff.ms may come on top: the new leader waits for a follower
-    # that still asks the old one.
+    # replica.fetch.backoff.ms may add a second: the new leader waits for a follower that still
+    # fetches from the old one.
     assert max(outcome.gaps("aioprod")) <= SESSION_SECONDS + 3.0, outcome.gaps("aioprod")
 
 
-async def test_short_freezes(stage: Stage, report: Report) -> None:
-    outcome = await stage.play("nap", courses.nap)
+async def test_short_freezes(runner: ScenarioRunner, report: Report) -> None:
+    outcome = await runner.run("nap", scenarios.nap)
     report(outcome)
     check_safety(outcome)
-    check_as_live_as_others(outcome)
+    check_gaps(outcome)
 
 
-async def test_total_outage(stage: Stage, report: Report) -> None:
-    outcome = await stage.play("outage", courses.outage)
+async def test_total_outage(runner: ScenarioRunner, report: Report) -> None:
+    outcome = await runner.run("outage", scenarios.outage)
     report(outcome)
     check_safety(outcome)
-    # Trying again has reached its longest pauses by then: a second before a connection, one before
-    # metadata.
-    check_as_live_as_others(outcome, AS_GOOD_SECONDS + 2)
+    # Both backoffs, of connections and of metadata, have reached their maximum of a second by then.
+    check_gaps(outcome, TOLERANCE_SECONDS + 2)
 
 
-async def test_a_partition_without_a_leader_harms_no_other(stage: Stage, report: Report) -> None:
-    outcome = await stage.play("hole", courses.hole, replication_factor=1, settings=PATIENCE)
+async def test_a_partition_without_a_leader_does_not_affect_others(
+    runner: ScenarioRunner, report: Report
+) -> None:
+    outcome = await runner.run("hole", scenarios.hole, replication_factor=1, settings=TIMEOUTS)
     report(outcome)
     check_safety(outcome, may_fail=True)
     [fault] = outcome.faults
@@ -110,64 +114,68 @@ async def test_a_partition_without_a_leader_harms_no_other(stage: Stage, report:
     others = [
         partition
         for node in (1, 2, 3)
-        for partition in led_by(node)
+        for partition in partitions_of(node)
         if partition not in (fault.partitions or [])
     ]
-    # Of this machine as it is, gaps of a third of a second are nothing: it is measured before the
-    # fault.
-    ordinary = timeline.gap(fault.at - 2, fault.at, others)
-    assert timeline.gap(fault.at, fault.at + PATIENCE_SECONDS + 5, others) <= 0.5 + ordinary
+    # This machine may have gaps without faults, so measure them before the fault.
+    gap_without_fault = timeline.gap(fault.at - 2, fault.at, others)
+    assert timeline.gap(fault.at, fault.at + TIMEOUT_SECONDS + 5, others) <= 0.5 + gap_without_fault
     assert {failure.error for failure in timeline.failures} == {"DeliveryTimeoutError"}
     assert {failure.partition for failure in timeline.failures} == set(fault.partitions or [])
-    check_given_up_in_time(timeline.failures)
+    check_timeouts(timeline.failures)
 
 
-async def test_closing_in_the_dark(stage: Stage, report: Report) -> None:
-    """All nodes are frozen: records are given up in time, and so is closing, which others may do
-    when they have an answer.
-    """
+async def test_closing_while_all_nodes_are_frozen(runner: ScenarioRunner, report: Report) -> None:
+    """All nodes are frozen: records fail and `close` returns in time."""
     stop, limit_ms = asyncio.Event(), 3_000
-    settings = {**PATIENCE, "aioprod": {**PATIENCE["aioprod"], "close_timeout_ms": limit_ms}}
-    settings["aiokafka"] = {**PATIENCE["aiokafka"], "close_timeout_s": 30}
-    outcome = await stage.play("dark", courses.dark(stop), settings=settings, stop_in=stop)
+    settings = {
+        **TIMEOUTS,
+        "aioprod": {**TIMEOUTS["aioprod"], "close_timeout_ms": limit_ms},
+    }
+    settings["aiokafka"] = {**TIMEOUTS["aiokafka"], "close_timeout_s": 30}
+    outcome = await runner.run("dark", scenarios.dark(stop), settings=settings, stop_load=stop)
     report(outcome)
     check_safety(outcome, may_fail=True)
     timeline = outcome.timelines["aioprod"]
-    given_up = [failure for failure in timeline.failures if failure.error == "DeliveryTimeoutError"]
-    check_given_up_in_time(given_up)
+    timed_out = [
+        failure for failure in timeline.failures if failure.error == "DeliveryTimeoutError"
+    ]
+    check_timeouts(timed_out)
     assert timeline.close_seconds <= limit_ms / 1000 + 1
 
 
 @pytest.mark.parametrize(
     "plan",
-    [courses.cuts, courses.lost_acknowledgements, courses.stalls, courses.single_bytes],
+    [scenarios.cuts, scenarios.lost_acknowledgements, scenarios.stalls, scenarios.single_bytes],
     ids=lambda plan: plan.__name__,
 )
-async def test_a_network_that_does_harm(stage: Stage, report: Report, plan: Any) -> None:
-    outcome = await stage.play(plan.__name__, courses.wait, plan=plan)
+async def test_network_faults(runner: ScenarioRunner, report: Report, plan: Any) -> None:
+    outcome = await runner.run(plan.__name__, scenarios.wait, plan=plan)
     report(outcome)
     check_safety(outcome)
-    assert outcome.own_faults["aioprod"], "nothing was done: this proves nothing"
-    check_as_live_as_others(outcome)
+    assert outcome.proxy_faults["aioprod"], "no fault was injected"
+    check_gaps(outcome)
 
 
 @pytest.mark.parametrize(
-    "course", [courses.kill, courses.freeze, courses.roll], ids=lambda course: course.__name__
+    "scenario",
+    [scenarios.kill, scenarios.freeze, scenarios.roll],
+    ids=lambda scenario: scenario.__name__,
 )
-async def test_transactions(stage: Stage, report: Report, course: Any) -> None:
-    outcome = await stage.play(f"txn-{course.__name__}", course, clients=[TransactionLoad])
+async def test_transactions(runner: ScenarioRunner, report: Report, scenario: Any) -> None:
+    outcome = await runner.run(f"txn-{scenario.__name__}", scenario, clients=[TransactionLoad])
     report(outcome)
     check_safety(outcome, may_fail=True)
 
 
 @pytest.mark.parametrize(
-    "plan", [courses.cuts, courses.lost_acknowledgements], ids=lambda plan: plan.__name__
+    "plan", [scenarios.cuts, scenarios.lost_acknowledgements], ids=lambda plan: plan.__name__
 )
-async def test_transactions_over_a_network_that_does_harm(
-    stage: Stage, report: Report, plan: Any
+async def test_transactions_with_network_faults(
+    runner: ScenarioRunner, report: Report, plan: Any
 ) -> None:
-    outcome = await stage.play(
-        f"txn-{plan.__name__}", courses.wait, plan=plan, clients=[TransactionLoad]
+    outcome = await runner.run(
+        f"txn-{plan.__name__}", scenarios.wait, plan=plan, clients=[TransactionLoad]
     )
     report(outcome)
     check_safety(outcome, may_fail=True)
@@ -175,17 +183,17 @@ async def test_transactions_over_a_network_that_does_harm(
 
 @pytest.mark.parametrize("plant", PLANTED_BUGS, ids=lambda plant: plant.__name__)
 async def test_a_planted_bug_is_found(
-    stage: Stage, plant: PlantedBug, monkeypatch: pytest.MonkeyPatch
+    runner: ScenarioRunner, plant: PlantedBug, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the tests above prove nothing."""
+    """Show that the checks above can fail."""
     anomalies = plant(monkeypatch)
     settings = {
         "aioprod": {"batch_size": 300, "linger_ms": 0, "pace": 0.01}
-    }  # so that batches queue up, too
-    outcome = await stage.play(
+    }  # so that batches queue up
+    outcome = await runner.run(
         plant.__name__,
-        courses.briefly,
-        plan=courses.frequently_all,
+        scenarios.briefly,
+        plan=scenarios.frequent_faults,
         clients=[AioprodLoad],
         settings=settings,
     )

@@ -1,4 +1,4 @@
-"""The nodes of a real cluster obey: what the fault scenarios rest on."""
+"""Controlling the nodes of a real cluster, on which the fault scenarios depend."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.testing.real_cluster import RealCluster
-from tests.faults.harness.fault_stage import NODES, Stage
+from tests.faults.harness.runner import NODES, ScenarioRunner
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(300)]
 
-_OUTLIVED = """
+_KILLED_PROGRAM = """
 import os, signal
 from aioprod.testing.real_cluster import RealCluster
 cluster = RealCluster()
@@ -29,7 +29,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-async def test_records_outlive_the_death_of_all_nodes() -> None:
+async def test_records_survive_the_failure_of_all_nodes() -> None:
     with RealCluster(settings={"num.partitions": "1"}) as cluster:
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             await producer.send_and_wait("kept", b"value")
@@ -44,28 +44,28 @@ async def test_records_outlive_the_death_of_all_nodes() -> None:
             assert (await consumer.getone()).value == b"value"
 
 
-async def test_a_frozen_node_is_named_no_more_and_comes_back(stage: Stage) -> None:
-    node = stage.not_controlling(0)
-    async with asyncio.timeout(60), ClusterClient(stage.cluster.bootstrap_servers) as client:
-        stage.cluster.pause(node)
+async def test_a_frozen_node_leaves_the_cluster_and_returns(runner: ScenarioRunner) -> None:
+    node = runner.not_controller(0)
+    async with asyncio.timeout(60), ClusterClient(runner.cluster.bootstrap_servers) as client:
+        runner.cluster.pause(node)
         while node in (await client.refresh_topics([])).nodes:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        stage.cluster.resume(node)
+        runner.cluster.resume(node)
         while node not in (await client.refresh_topics([])).nodes:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
-def test_a_node_that_does_not_run_cannot_be_frozen() -> None:
+def test_a_stopped_node_cannot_be_frozen() -> None:
     with RealCluster(1) as cluster:
         cluster.kill(1)
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             cluster.pause(1)
 
 
-def test_all_nodes_die_with_the_process_frozen_ones_too(tmp_path: Path) -> None:
+def test_all_nodes_end_with_the_process(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", _OUTLIVED],
+        [sys.executable, "-c", _KILLED_PROGRAM],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,

@@ -1,4 +1,4 @@
-"""Brokers that others wrote, for the tests of our own client."""
+"""Foreign brokers, for the tests of our clients."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tests.judges.programs.librdkafka_mock import LibrdkafkaMock, librdkafka_moc
 
 @pytest.fixture
 async def mock() -> AsyncIterator[LibrdkafkaMock]:
-    """librdkafka's mock cluster of three nodes."""
+    """Run librdkafka's mock cluster of three nodes."""
     async with librdkafka_mock() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def kfake_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """franz-go's fake cluster, compiled."""
+    """Compile franz-go's fake cluster."""
     return build_kfake(tmp_path_factory.mktemp("kfake"))
 
 
 @pytest.fixture(scope="session")
 def franz_go_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """franz-go's tests of its client, compiled."""
+    """Compile franz-go's tests of its client."""
     return build_client_tests(tmp_path_factory.mktemp("kgo"))
 
 
 @pytest.fixture(params=["newest", "2.8", "3.9"])
 async def fake(request: pytest.FixtureRequest, kfake_program: Path) -> AsyncIterator[KfakeCluster]:
-    """Three nodes of franz-go's fake cluster, as several versions of Kafka."""
+    """Run three nodes of franz-go's fake cluster, as several versions of Kafka."""
     async with kfake_cluster(kfake_program, request.param.replace("newest", "")) as running:
         yield running
 
@@ -49,8 +49,8 @@ async def fake(request: pytest.FixtureRequest, kfake_program: Path) -> AsyncIter
     ]
 )
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ForeignCluster]:
-    """Three nodes of librdkafka's mock cluster, then of franz-go's fake cluster as several versions
-    of Kafka.
+    """Run three nodes of librdkafka's mock cluster, or of franz-go's fake cluster as several
+    versions of Kafka.
     """
     name, _, version = request.param.partition("-")
     if name == "kfake":

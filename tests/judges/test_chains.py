@@ -1,7 +1,7 @@
-"""Consume, transform, produce by clients that nobody here wrote: offsets go with the records in
-transactions, of which every third is aborted.
+"""Foreign clients consume, transform and produce: transactions contain the records and the offsets,
+and every third is aborted.
 
-Answers to EndTxn are lost meanwhile. Each record of the source comes out once, in the order of its
+Responses to EndTxn are lost. Each record of the source is copied once, in the order of its
 partition.
 """
 
@@ -20,12 +20,11 @@ from aioprod import ErrorCode
 from aioprod import Producer as OurProducer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, drop_after, fail
-from aioprod.types import TopicPartition as Place
+from aioprod.types import TopicPartition as OurTopicPartition
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # it reads its resources in a way that Python gives up
+    # kafka-python uses a deprecated function.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata
     from kafka import TopicPartition as KafkaPythonPartition
 
@@ -38,8 +37,8 @@ Chain = Callable[[str], Awaitable[None]]
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.judges), 2])
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
-    """Three nodes of either transaction protocol, whose topic ``source`` has numbers, some of them
-    in an aborted transaction.
+    """Run three nodes with either transaction protocol. The topic ``source`` has numbers, and
+    records of aborted transactions.
     """
     async with EmbeddedCluster(nodes=3, transaction_version=request.param) as running:
         for topic in ("source", "copy"):
@@ -84,13 +83,14 @@ async def aiokafka_chain(servers: str) -> None:
             for record in records:
                 await producer.send("copy", record.value, partition=record.partition)
             await producer.send_offsets_to_transaction(
-                {place: batch[-1].offset + 1 for place, batch in found.items() if batch}, "g"
+                {tp: batch[-1].offset + 1 for tp, batch in found.items() if batch},
+                "g",
             )
             if transactions % 3 == 2:
                 await producer.flush()
                 await producer.abort_transaction()
-                for place, batch in found.items():
-                    consumer.seek(place, batch[0].offset)
+                for tp, batch in found.items():
+                    consumer.seek(tp, batch[0].offset)
             else:
                 await producer.commit_transaction()
                 done += len(records)
@@ -164,9 +164,8 @@ def kafka_python_chain(servers: str) -> None:
         heartbeat_interval_ms=50,
         fetch_max_wait_ms=50,
     )
-    assert consumer.partitions_for_topic(
-        "source"
-    )  # without this it may assign itself nothing when it joins, and believe that it has all
+    # Without metadata the consumer may join the group and assign itself no partitions.
+    assert consumer.partitions_for_topic("source")
     producer = KafkaProducer(bootstrap_servers=servers, transactional_id="x")
     try:
         producer.init_transactions()
@@ -181,42 +180,40 @@ def kafka_python_chain(servers: str) -> None:
             for record in records:
                 producer.send("copy", record.value, partition=record.partition)
             offsets = {
-                place: OffsetAndMetadata(batch[-1].offset + 1, "", -1)
-                for place, batch in found.items()
+                tp: OffsetAndMetadata(batch[-1].offset + 1, "", -1) for tp, batch in found.items()
             }
             producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
             if transactions % 3 == 2:
                 producer.flush(LIMIT_S)
                 producer.abort_transaction()
-                for place, batch in found.items():
-                    consumer.seek(KafkaPythonPartition("source", place.partition), batch[0].offset)
+                for tp, batch in found.items():
+                    consumer.seek(KafkaPythonPartition("source", tp.partition), batch[0].offset)
             else:
                 producer.commit_transaction()
                 done += len(records)
     finally:
         producer.close(LIMIT_S)
         consumer.close()
-        gc.collect()  # for the sockets that it leaves open
+        gc.collect()  # closes sockets that it leaves open
 
 
-async def in_thread(chain: Callable[[str], None], servers: str) -> None:
+async def run_in_thread(chain: Callable[[str], None], servers: str) -> None:
     await asyncio.to_thread(chain, servers)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # kafka-python does not close all its sockets
+# kafka-python does not close all of its sockets.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("client", ["aiokafka", "confluent", "kafka_python"])
 async def test_each_record_is_copied_once(cluster: EmbeddedCluster, client: str) -> None:
-    # No lost answers of Produce: a connection that ends under aiokafka's FindCoordinator ends its
-    # producer.
+    # Produce responses are not lost, as aiokafka's producer fails if the connection ends during
+    # FindCoordinator.
     cluster.on(ApiKey.END_TXN, drop_after(), times=2)
     cluster.on(ApiKey.TXN_OFFSET_COMMIT, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     async with asyncio.timeout(LIMIT_S):
         if client == "aiokafka":
             await aiokafka_chain(cluster.bootstrap_servers)
         else:
-            await in_thread(
+            await run_in_thread(
                 confluent_chain if client == "confluent" else kafka_python_chain,
                 cluster.bootstrap_servers,
             )
@@ -226,6 +223,6 @@ async def test_each_record_is_copied_once(cluster: EmbeddedCluster, client: str)
         ]
         assert copied == [b"%d" % number for number in range(partition, COUNT, PARTITIONS)]
     committed = cluster.committed_offsets("g")
-    assert committed.keys() <= {Place("source", index) for index in range(PARTITIONS)}
+    assert committed.keys() <= {OurTopicPartition("source", index) for index in range(PARTITIONS)}
     everything = cluster.records("copy")
     assert len(everything) > COUNT, "no transaction was aborted"

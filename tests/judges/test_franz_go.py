@@ -1,8 +1,8 @@
-"""franz-go's own tests of its client, against the embedded cluster: chains of consumer groups, and
-of transactions.
+"""franz-go's tests of its client, against the embedded cluster: chains of consumer groups and of
+transactions.
 
-Each copies records from topic to topic, with members that join and leave, under several balancers;
-each record has to come out once and in order.
+Each copies records from topic to topic with several balancers, while members join and leave. Each
+record must be copied once and in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODES = 3
 RECORDS = 20_000
 LIMIT_S = 200
 CLASSIC = {"range", "cooperative-sticky", "cooperative-sticky/static"}
-# The broker announces no ConsumerGroupHeartbeat, so franz-go leaves out what needs it.
+# The broker does not support ConsumerGroupHeartbeat, so franz-go skips these.
 NEW_GROUPS = {"range/848", "sticky/848", "sticky/848/static"}
 
 
@@ -56,8 +56,8 @@ async def run(program: Path, test: str, cluster: EmbeddedCluster, *, chaos: bool
 
 
 def assert_all_passed(output: str, test: str) -> None:
-    for verdict, expected in (("PASS", CLASSIC), ("SKIP", NEW_GROUPS), ("FAIL", set())):
-        assert set(re.findall(rf"--- {verdict}: {test}/(\S+)", output)) == expected
+    for result, expected in (("PASS", CLASSIC), ("SKIP", NEW_GROUPS), ("FAIL", set())):
+        assert set(re.findall(rf"--- {result}: {test}/(\S+)", output)) == expected
 
 
 @pytest.mark.parametrize("chaos", [False, True], ids=["", "connections die"])

@@ -1,6 +1,4 @@
-"""Kafka's command line tools of administrators against the embedded cluster: what they change is
-changed, and what they print is so.
-"""
+"""Kafka's command line tools for administrators, against the embedded cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ PARTITIONS = 3
 
 
 class Tools:
-    """The tools, for one cluster."""
+    """Runs the tools against a cluster."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
 
     async def __call__(self, name: str, *arguments: str) -> str:
-        """Run one to its end, which has to be a good one, and return what it printed."""
+        """Run a tool, which must succeed, and return its output."""
         done = await run_tool(
             name, "--bootstrap-server", self._cluster.bootstrap_servers, *arguments
         )
@@ -46,7 +44,7 @@ def tools(three: EmbeddedCluster) -> Tools:
 
 
 async def fill(cluster: EmbeddedCluster, count: int = 30) -> None:
-    """A topic ``t`` with numbers."""
+    """Create a topic ``t`` with numbers."""
     cluster.create_topic("t", PARTITIONS)
     async with Producer(cluster.bootstrap_servers) as producer:
         for number in range(count):
@@ -110,13 +108,13 @@ async def test_offsets_and_deleting_records(
 ) -> None:
     await fill(three)
     assert (await tools("GetOffsetShell", "--topic", "t")).split() == ["t:0:10", "t:1:10", "t:2:10"]
-    orders = tmp_path / "orders.json"
+    plan = tmp_path / "plan.json"
     places = [
         {"topic": "t", "partition": 0, "offset": 4},
         {"topic": "t", "partition": 1, "offset": -1},
     ]
-    orders.write_text(json.dumps({"partitions": places, "version": 1}))
-    printed = await tools("DeleteRecordsCommand", "--offset-json-file", str(orders))
+    plan.write_text(json.dumps({"partitions": places, "version": 1}))
+    printed = await tools("DeleteRecordsCommand", "--offset-json-file", str(plan))
     assert (
         "partition: t-0\tlow_watermark: 4" in printed
         and "partition: t-1\tlow_watermark: 10" in printed
@@ -167,17 +165,23 @@ async def test_groups(three: EmbeddedCluster, tools: Tools) -> None:
 
 async def test_replicas_and_leaders(three: EmbeddedCluster, tools: Tools, tmp_path: Path) -> None:
     await fill(three)
-    orders = tmp_path / "orders.json"
-    orders.write_text(
+    plan = tmp_path / "plan.json"
+    plan.write_text(
         json.dumps(
             {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2, 3]}]}
         )
     )
     await tools(
-        "reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(orders), "--execute"
+        "reassign.ReassignPartitionsCommand",
+        "--reassignment-json-file",
+        str(plan),
+        "--execute",
     )
     assert "is completed" in await tools(
-        "reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(orders), "--verify"
+        "reassign.ReassignPartitionsCommand",
+        "--reassignment-json-file",
+        str(plan),
+        "--verify",
     )
     assert three.leader("t", 0) in (2, 3)
     three.move_leader("t", 1, 1)

@@ -1,4 +1,4 @@
-"""Java's client meets logins, TLS, and nodes that go and come back."""
+"""The Java client with authentication, TLS, and nodes that stop and freeze."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ async def test_nodes_that_stop_and_leaders_that_move(tmp_path: Path) -> None:
 
 
 async def test_a_frozen_coordinator_and_leader(tmp_path: Path) -> None:
-    """A group's member loses its coordinator and a leader at once, and goes on with those that
-    follow.
+    """The coordinator and a leader freeze at the same time; the consumer continues with the new
+    ones.
     """
     async with EmbeddedCluster(nodes=3, num_partitions=PARTITIONS) as cluster:
         cluster.create_topic("t", PARTITIONS)

@@ -1,6 +1,4 @@
-"""The tools with which Kafka's own system tests judge brokers, against the embedded cluster: Java's
-client, version 4.1.
-"""
+"""The tools of Kafka's system tests, with the Java client 4.1, against the embedded cluster."""
 
 from __future__ import annotations
 
@@ -18,15 +16,15 @@ from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, drop_after, fail
 from tests.judges.programs.java_tools import (
+    CompletedTool,
     Event,
-    Finished,
     RunningTool,
     properties_file,
     run_tool,
     running_tool,
 )
 
-pytestmark = pytest.mark.kafka  # it needs Java and Kafka's jars
+pytestmark = pytest.mark.kafka  # needs Java and Kafka's jars
 
 PARTITIONS = 3
 COUNT = 3_000
@@ -51,7 +49,7 @@ def numbers(count: int) -> list[bytes]:
 
 async def verifiable_producer(
     cluster: EmbeddedCluster, topic: str, count: int, *arguments: str
-) -> Finished:
+) -> CompletedTool:
     return await run_tool(
         "VerifiableProducer",
         "--bootstrap-server",
@@ -65,11 +63,11 @@ async def verifiable_producer(
 
 
 def is_past_the_start(request: Message) -> bool:
-    """Whether no batch of this request can be under way together with the first of its partition.
+    """Tell whether no batch of this request can be in flight together with the first of its
+    partition.
 
-    A broker that does not know a producer takes any first sequence. Were the first batch refused
-    and the second one taken, Java's client would send the first one again for ever; Kafka and its
-    client do so too.
+    A broker accepts any first sequence of an unknown producer. If it rejected the first batch and
+    accepted the second, the Java client would retry the first one forever, with Kafka too.
     """
     assert isinstance(request, ProduceRequest)
     batches = [
@@ -90,7 +88,7 @@ async def test_verifiable_producer_meets_lost_answers_and_refusals(
     )
     settings = properties_file(
         tmp_path, batch_size=1_000, retry_backoff_ms=10, retries=100, enable_idempotence="true"
-    )  # by itself it tries once
+    )  # its default is no retries
     done = await verifiable_producer(
         three, "t", COUNT, "--acks", "-1", "--producer.config", settings
     )
@@ -110,7 +108,7 @@ async def test_verifiable_producer_meets_lost_answers_and_refusals(
 
 
 def assigned(events: list[Event]) -> set[int]:
-    """The partitions that a consumer has now."""
+    """Return the partitions that are assigned to a consumer."""
     have: set[int] = set()
     for event in events:
         if event["name"] in ("partitions_assigned", "partitions_revoked"):
@@ -129,7 +127,7 @@ def consumed(*consumers: RunningTool) -> Counter[bytes]:
 
 
 async def test_verifiable_consumers_share_a_group(three: EmbeddedCluster, tmp_path: Path) -> None:
-    """One member, then two, then one again: each record is consumed once, and its offset
+    """A second member joins and leaves; each record is consumed once, and its offset is
     committed.
     """
     three.create_topic("t", PARTITIONS)
@@ -177,8 +175,8 @@ async def test_verifiable_consumers_share_a_group(three: EmbeddedCluster, tmp_pa
 
 @pytest.mark.parametrize("transaction_version", [pytest.param(1, marks=pytest.mark.judges), 2])
 async def test_transactional_message_copier(transaction_version: int) -> None:
-    """Consume, transform, produce in transactions of which some are aborted at random, with lost
-    answers: the copy has each record once.
+    """Copy records in transactions, some of them aborted, with lost responses: the copy has each
+    record once.
     """
     async with EmbeddedCluster(
         nodes=3, num_partitions=PARTITIONS, transaction_version=transaction_version
@@ -260,7 +258,7 @@ async def test_broker_api_versions_command(three: EmbeddedCluster) -> None:
         assert (
             found[ApiKey.PRODUCE].strip() == "3 to 13" and found[ApiKey.FETCH].strip() == "4 to 18"
         )
-        assert "UNKNOWN" not in node, "an API or a version that Kafka does not have"
+        assert "UNKNOWN" not in node, "unknown API or version"
         unsupported = {key for key, text in found.items() if text.strip() == "UNSUPPORTED"}
         assert unsupported and not unsupported & {seen.api_key for seen in three.requests}
 

@@ -1,4 +1,4 @@
-"""The table of foreign clients in docs/testing.md names tests that there are."""
+"""The table of foreign clients in docs/testing.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cells() -> list[str]:
     return [cell.strip() for row in rows for cell in row]
 
 
-def test_each_test_is_in_the_file_it_is_said_to_be_in() -> None:
+def test_each_test_is_in_the_file_that_the_table_names() -> None:
     seen = 0
     for part in (
         part for cell in cells() for part in cell.split(";") if part.strip().startswith("[")
@@ -42,7 +42,7 @@ def test_each_test_is_in_the_file_it_is_said_to_be_in() -> None:
     assert seen > 25
 
 
-def test_each_file_is_there_and_used() -> None:
+def test_each_file_exists_and_is_used() -> None:
     used = set(re.findall(r"\[(\w)\]", "".join(cells()))) | {"L"}
     assert FILES.keys() == used
     assert all(path.is_file() for path in FILES.values())

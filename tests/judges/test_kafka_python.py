@@ -1,5 +1,5 @@
-"""kafka-python works with the embedded cluster: producing, reading by assignment and in a group,
-transactions, topics and their settings.
+"""kafka-python with the embedded cluster: producing, consuming by assignment and in a group,
+transactions, and topics.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import pytest
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
-from aioprod.types import TopicPartition as Place
+from aioprod.types import TopicPartition as OurTopicPartition
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # it reads its resources in a way that Python gives up
+    # kafka-python uses a deprecated function.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import (
         KafkaAdminClient,
         KafkaConsumer,
@@ -31,7 +30,7 @@ with warnings.catch_warnings():
     from kafka.admin import NewTopic
     from kafka.errors import KafkaError
 
-# It does not close sockets whose connection was refused.
+# It does not close sockets whose connection is refused.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 LIMIT_S = 20.0
@@ -45,7 +44,7 @@ def threaded() -> Iterator[ThreadedCluster]:
     with EmbeddedCluster.in_thread(nodes=3, num_partitions=PARTITIONS) as cluster:
         cluster.create_topic("t", PARTITIONS)
         yield cluster
-        gc.collect()  # what it leaves open is told of in its own test
+        gc.collect()  # reports open sockets in the test that leaves them open
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ def produce(cluster: ThreadedCluster, **settings: Any) -> list[tuple[int, int]]:
 
 
 def places(cluster: ThreadedCluster) -> list[tuple[int, int]]:
-    """Where each value lies."""
+    """Return the partition and offset of each value."""
     by_value = {
         record.value: (index, record.offset)
         for index in range(PARTITIONS)
@@ -94,8 +93,8 @@ def places(cluster: ThreadedCluster) -> list[tuple[int, int]]:
 
 
 def subscribe(consumer: KafkaConsumer) -> None:
-    """Without the topic's metadata it may assign itself nothing when it joins, and believe that it
-    has all.
+    """Subscribe and fetch metadata. Without metadata the consumer may join the group and assign
+    itself no partitions.
     """
     consumer.subscribe(["t"])
     assert consumer.partitions_for_topic("t") == set(range(PARTITIONS))
@@ -112,9 +111,8 @@ def read(consumer: KafkaConsumer, count: int) -> Counter[bytes]:
     return Counter(found)
 
 
-@pytest.mark.parametrize(
-    "codec", [None, "gzip", "lz4", "zstd"]
-)  # for snappy it wants a library more
+# snappy needs another library.
+@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])
 def test_producer(threaded: ThreadedCluster, codec: str | None) -> None:
     assert produce(threaded, compression_type=codec) == places(threaded)
     assert stored(threaded) == VALUES
@@ -138,12 +136,12 @@ def test_idempotent_producer_meets_lost_answers_and_refusals(threaded: ThreadedC
 
 def test_consumer_by_assignment(threaded: ThreadedCluster, consumer: KafkaConsumer) -> None:
     produce(threaded)
-    all_of_it = [TopicPartition("t", index) for index in range(PARTITIONS)]
-    consumer.assign(all_of_it)
+    all_partitions = [TopicPartition("t", index) for index in range(PARTITIONS)]
+    consumer.assign(all_partitions)
     assert read(consumer, COUNT) == VALUES
-    assert sum(consumer.end_offsets(all_of_it).values()) == COUNT
-    assert consumer.offsets_for_times({all_of_it[0]: 0})[all_of_it[0]].offset == 0
-    consumer.seek_to_beginning(all_of_it[0])
+    assert sum(consumer.end_offsets(all_partitions).values()) == COUNT
+    assert consumer.offsets_for_times({all_partitions[0]: 0})[all_partitions[0]].offset == 0
+    consumer.seek_to_beginning(all_partitions[0])
     assert read(consumer, 1).keys() <= VALUES.keys()
 
 
@@ -153,7 +151,8 @@ def test_consumer_in_a_group(threaded: ThreadedCluster, consumer: KafkaConsumer)
     assert read(consumer, COUNT) == VALUES
     consumer.commit()
     assert threaded.committed_offsets("g") == {
-        Place("t", index): len(threaded.records("t", index)) for index in range(PARTITIONS)
+        OurTopicPartition("t", index): len(threaded.records("t", index))
+        for index in range(PARTITIONS)
     }
 
 
@@ -178,7 +177,7 @@ def test_transactions_and_their_readers(threaded: ThreadedCluster, consumer: Kaf
     expected = Counter(b"%d-%d" % (number, record) for number in (0, 2) for record in range(10))
     assert stored(threaded, committed_only=True) == expected
     assert read(consumer, expected.total()) == expected
-    assert threaded.committed_offsets("g")[Place("source", 0)] == 3
+    assert threaded.committed_offsets("g")[OurTopicPartition("source", 0)] == 3
 
 
 def test_a_second_producer_fences_the_first(threaded: ThreadedCluster) -> None:

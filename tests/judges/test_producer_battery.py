@@ -1,8 +1,7 @@
-"""Our producer with brokers that others wrote: librdkafka's mock cluster and franz-go's fake one,
-and librdkafka as the reader.
+"""Our producer with foreign brokers: librdkafka's mock cluster and franz-go's fake cluster.
 
-Whatever is refused, cut off or moved: each acknowledged record is stored once, where its metadata
-    says, and each partition keeps its order.
+librdkafka reads the records back: each acknowledged record is stored once, at its acknowledged
+offset, and each partition keeps the order.
 """
 
 from __future__ import annotations
@@ -45,13 +44,11 @@ FAST: dict[str, Any] = {
 
 @asynccontextmanager
 async def producer_of(cluster: ForeignCluster, **settings: Any) -> AsyncIterator[Producer]:
-    """A started producer of small batches and short pauses, and a topic ``t``."""
+    """Create a topic ``t`` and start a producer with small batches and short backoffs."""
     await cluster.create_topic("t", PARTITIONS)
     if not cluster.checks_sequences:
-        settings = {
-            "max_in_flight_requests_per_connection": 1,
-            **settings,
-        }  # else nobody keeps the order where requests are sent again
+        # Without sequence checks, retries keep the order only with one request in flight.
+        settings = {"max_in_flight_requests_per_connection": 1, **settings}
     async with running(
         Producer(cluster.bootstrap_servers, **{**FAST, **settings}), LIMIT_SECONDS
     ) as producer:
@@ -63,7 +60,7 @@ def value(number: int) -> bytes:
 
 
 async def send(producer: Producer, first: int, count: int) -> list[Delivery]:
-    """Number by number over all partitions in turn."""
+    """Send numbers to all partitions in turn."""
     return [
         await producer.send("t", value(number), key=b"k", partition=number % PARTITIONS)
         for number in range(first, first + count)
@@ -71,7 +68,7 @@ async def send(producer: Producer, first: int, count: int) -> list[Delivery]:
 
 
 async def acknowledged(deliveries: Sequence[Delivery], first: int = 0) -> set[Stored]:
-    """What the metadata of these says is stored."""
+    """Return the records as their acknowledgements describe them."""
     found = [await delivery for delivery in deliveries]
     return {
         Stored(each.partition, each.offset, b"k", value(number))
@@ -91,7 +88,7 @@ def assert_once_and_in_order(found: list[Stored], expected: set[Stored]) -> None
         assert [record.value for record in of_it] == sorted(record.value or b"" for record in of_it)
 
 
-# -- nothing goes wrong ----------------------------------------------------------------------------
+# -- without faults ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -101,7 +98,7 @@ async def test_each_codec_is_read_by_librdkafka(cluster: ForeignCluster, codec: 
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-async def test_the_leaders_acknowledgement_alone(cluster: ForeignCluster) -> None:
+async def test_acks_1(cluster: ForeignCluster) -> None:
     async with producer_of(cluster, acks=1, enable_idempotence=False) as producer:
         expected = await acknowledged(await send(producer, 0, COUNT))
     assert_once_and_in_order(await stored(cluster), expected)
@@ -109,9 +106,7 @@ async def test_the_leaders_acknowledgement_alone(cluster: ForeignCluster) -> Non
 
 @pytest.mark.judges
 async def test_no_acknowledgement(fake: KfakeCluster) -> None:
-    """Not with librdkafka's mock, which answers all the same; a reply that nobody asked for ends a
-    connection.
-    """
+    """Not with librdkafka's mock, which sends responses nevertheless; these end the connection."""
     async with producer_of(fake, acks=0, enable_idempotence=False) as producer:
         for delivery in await send(producer, 0, COUNT):
             await delivery
@@ -123,7 +118,7 @@ async def test_no_acknowledgement(fake: KfakeCluster) -> None:
     ]
 
 
-async def test_records_without_a_partition_go_where_their_key_says(cluster: ForeignCluster) -> None:
+async def test_keys_choose_the_partition(cluster: ForeignCluster) -> None:
     async with producer_of(cluster) as producer:
         deliveries = [
             await producer.send("t", value(number), key=b"key %d" % (number % 7))
@@ -163,7 +158,7 @@ async def test_refused_produce_requests(
 @pytest.mark.parametrize(
     "key", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS, ApiKey.PRODUCE]
 )
-async def test_connections_that_are_cut(cluster: ForeignCluster, key: ApiKey) -> None:
+async def test_lost_connections(cluster: ForeignCluster, key: ApiKey) -> None:
     async with producer_of(cluster) as producer:
         await cluster.cut(key, 3)
         expected = await acknowledged(await send(producer, 0, COUNT))
@@ -174,9 +169,7 @@ async def test_connections_that_are_cut(cluster: ForeignCluster, key: ApiKey) ->
 @pytest.mark.parametrize(
     "code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 )
-async def test_errors_of_records_that_are_stored_all_the_same(
-    fake: KfakeCluster, code: ErrorCode
-) -> None:
+async def test_errors_of_stored_records(fake: KfakeCluster, code: ErrorCode) -> None:
     async with producer_of(fake) as producer:
         await fake.fail(ApiKey.PRODUCE, code, 2)
         expected = await acknowledged(await send(producer, 0, COUNT))
@@ -195,7 +188,7 @@ async def test_a_refused_batch_leaves_no_hole(cluster: ForeignCluster) -> None:
 
 
 @pytest.mark.judges
-async def test_requests_without_an_answer(fake: KfakeCluster) -> None:
+async def test_requests_without_a_response(fake: KfakeCluster) -> None:
     async with producer_of(fake, request_timeout_ms=200) as producer:
         before = await acknowledged(await send(producer, 0, PARTITIONS))
         await fake.hang(ApiKey.PRODUCE, 2)
@@ -206,7 +199,7 @@ async def test_requests_without_an_answer(fake: KfakeCluster) -> None:
 # -- leaders and nodes -----------------------------------------------------------------------------
 
 
-async def test_leaders_that_move_under_load(cluster: ForeignCluster) -> None:
+async def test_leaders_move_under_load(cluster: ForeignCluster) -> None:
     async with producer_of(cluster) as producer:
         deliveries = []
         for turn in range(6):
@@ -217,7 +210,7 @@ async def test_leaders_that_move_under_load(cluster: ForeignCluster) -> None:
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-async def test_a_node_that_goes_and_comes_back(cluster: ForeignCluster) -> None:
+async def test_a_node_stops_and_restarts(cluster: ForeignCluster) -> None:
     async with producer_of(cluster) as producer:
         expected = await acknowledged(await send(producer, 0, 60))
         await cluster.stop_node(2)
@@ -229,7 +222,7 @@ async def test_a_node_that_goes_and_comes_back(cluster: ForeignCluster) -> None:
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-async def test_a_cluster_that_refuses_everything_ends_in_a_time_out(
+async def test_a_cluster_that_refuses_all_records_causes_timeouts(
     cluster: ForeignCluster,
 ) -> None:
     async with producer_of(cluster, delivery_timeout_ms=400, request_timeout_ms=300) as producer:

@@ -1,9 +1,8 @@
-"""Our transactions with brokers that others wrote: librdkafka's mock cluster and franz-go's fake
-one, and librdkafka as the reader.
+"""Our transactions with foreign brokers: librdkafka's mock cluster and franz-go's fake cluster.
 
-Whatever coordinators refuse or drop: readers of committed records see all of a committed
-    transaction, once and in order, and nothing of an aborted
-one (of which the mock shows all, as it ends transactions without effect).
+librdkafka reads the records back: with read_committed it sees all records of a committed
+transaction, once and in order, and none of an aborted one. (The mock shows those too, as it does
+not implement aborts.)
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ LIMIT_SECONDS = 20.0
 PARTITIONS = 3
 RECORDS = 30
 TRANSACTIONS = 4
-PLACE = TopicPartition("source", 0)
+SOURCE_PARTITION = TopicPartition("source", 0)
 FAST: dict[str, Any] = {
     "linger_ms": 0,
     "batch_size": 200,
@@ -52,7 +51,7 @@ STEPS = [
     ApiKey.END_TXN,
 ]
 OFFSET_STEPS = [ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT]
-PASSING = {
+RETRIABLE = {
     ApiKey.FIND_COORDINATOR: [
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -76,12 +75,12 @@ PASSING = {
     ApiKey.ADD_OFFSETS_TO_TXN: [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR],
     ApiKey.TXN_OFFSET_COMMIT: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR],
 }
-PASSING_ERRORS = [(key, code) for key, codes in PASSING.items() for code in codes]
+RETRIABLE_CASES = [(key, code) for key, codes in RETRIABLE.items() for code in codes]
 
 
 @asynccontextmanager
 async def producer_of(cluster: ForeignCluster) -> AsyncIterator[Producer]:
-    """A transactional producer, and topics ``t`` and ``source``."""
+    """Create topics ``t`` and ``source`` and start a transactional producer."""
     await cluster.create_topic("t", PARTITIONS)
     await cluster.create_topic("source", 1)
     async with running(
@@ -95,12 +94,12 @@ def value(transaction: int, number: int) -> bytes:
 
 
 async def run(producer: Producer, transaction: int, *, offset: int | None = None) -> None:
-    """One transaction; those with odd numbers are aborted once their records have arrived."""
+    """Run a transaction; abort those with odd numbers after their records are stored."""
     await producer.begin_transaction()
     for number in range(RECORDS):
         await producer.send("t", value(transaction, number), partition=number % PARTITIONS)
     if offset is not None:
-        await producer.send_offsets_to_transaction({PLACE: offset}, "g")
+        await producer.send_offsets_to_transaction({SOURCE_PARTITION: offset}, "g")
     if transaction % 2:
         await producer.flush()
         await producer.abort_transaction()
@@ -108,7 +107,7 @@ async def run(producer: Producer, transaction: int, *, offset: int | None = None
         await producer.commit_transaction()
 
 
-async def assert_whole(cluster: ForeignCluster, transactions: range) -> None:
+async def assert_complete(cluster: ForeignCluster, transactions: range) -> None:
     found = await read_all(cluster.bootstrap_servers, "t", PARTITIONS, committed_only=True)
     for partition in range(PARTITIONS):
         assert [record.value for record in found if record.partition == partition] == [
@@ -122,16 +121,16 @@ async def assert_whole(cluster: ForeignCluster, transactions: range) -> None:
 
 async def assert_committed(cluster: ForeignCluster, offset: int) -> None:
     if cluster.ends_transactions:
-        assert await committed_offset(cluster.bootstrap_servers, "g", PLACE) == offset
+        assert await committed_offset(cluster.bootstrap_servers, "g", SOURCE_PARTITION) == offset
 
 
 async def test_commits_and_aborts(cluster: ForeignCluster) -> None:
     async with producer_of(cluster) as producer:
         for transaction in range(TRANSACTIONS):
             await run(producer, transaction)
-    await assert_whole(cluster, range(TRANSACTIONS))
-    every = await read_all(cluster.bootstrap_servers, "t", PARTITIONS)
-    assert len(every) == RECORDS * TRANSACTIONS
+    await assert_complete(cluster, range(TRANSACTIONS))
+    all_records = await read_all(cluster.bootstrap_servers, "t", PARTITIONS)
+    assert len(all_records) == RECORDS * TRANSACTIONS
 
 
 async def test_offsets_of_a_group(cluster: ForeignCluster) -> None:
@@ -142,9 +141,11 @@ async def test_offsets_of_a_group(cluster: ForeignCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "code"), PASSING_ERRORS, ids=[f"{key.name}-{code.name}" for key, code in PASSING_ERRORS]
+    ("key", "code"),
+    RETRIABLE_CASES,
+    ids=[f"{key.name}-{code.name}" for key, code in RETRIABLE_CASES],
 )
-async def test_errors_that_pass(cluster: ForeignCluster, key: ApiKey, code: ErrorCode) -> None:
+async def test_retriable_errors(cluster: ForeignCluster, key: ApiKey, code: ErrorCode) -> None:
     if key is ApiKey.PRODUCE:
         async with producer_of(cluster) as producer:
             await run(producer, 0)
@@ -157,33 +158,33 @@ async def test_errors_that_pass(cluster: ForeignCluster, key: ApiKey, code: Erro
             for transaction in range(TRANSACTIONS):
                 await run(producer, transaction, offset=transaction + 1)
         await assert_committed(cluster, TRANSACTIONS - 1)
-    await assert_whole(cluster, range(TRANSACTIONS))
+    await assert_complete(cluster, range(TRANSACTIONS))
 
 
 @pytest.mark.parametrize("key", [*STEPS, *OFFSET_STEPS])
-async def test_connections_that_are_cut(cluster: ForeignCluster, key: ApiKey) -> None:
+async def test_lost_connections(cluster: ForeignCluster, key: ApiKey) -> None:
     async with producer_of(cluster) as producer:
         await cluster.cut(key, 2)
         for transaction in range(TRANSACTIONS):
             await run(producer, transaction, offset=transaction + 1)
-    await assert_whole(cluster, range(TRANSACTIONS))
+    await assert_complete(cluster, range(TRANSACTIONS))
     await assert_committed(cluster, TRANSACTIONS - 1)
 
 
-async def test_coordinators_that_move(cluster: ForeignCluster) -> None:
+async def test_coordinators_move(cluster: ForeignCluster) -> None:
     async with producer_of(cluster) as producer:
         for transaction in range(TRANSACTIONS):
             await producer.begin_transaction()
             for number in range(RECORDS):
                 await producer.send("t", value(transaction, number), partition=number % PARTITIONS)
-            await producer.send_offsets_to_transaction({PLACE: transaction + 1}, "g")
+            await producer.send_offsets_to_transaction({SOURCE_PARTITION: transaction + 1}, "g")
             await cluster.move_coordinator("transaction", "x")
             await producer.flush()
             await (
                 producer.abort_transaction() if transaction % 2 else producer.commit_transaction()
             )
             await cluster.move_coordinator("group", "g")
-    await assert_whole(cluster, range(TRANSACTIONS))
+    await assert_complete(cluster, range(TRANSACTIONS))
 
 
 @pytest.mark.judges
@@ -199,13 +200,11 @@ async def test_a_second_producer_fences_the_first(fake: KfakeCluster) -> None:
                 await first.commit_transaction()
         finally:
             await second.close(1)
-    await assert_whole(fake, range(1))
+    await assert_complete(fake, range(1))
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_RECORD])
-async def test_a_refused_batch_has_to_be_aborted_and_leaves_nothing(
-    cluster: ForeignCluster, code: ErrorCode
-) -> None:
+async def test_a_refused_batch_requires_an_abort(cluster: ForeignCluster, code: ErrorCode) -> None:
     async with producer_of(cluster) as producer:
         await run(producer, 0)
         await producer.begin_transaction()
@@ -216,16 +215,14 @@ async def test_a_refused_batch_has_to_be_aborted_and_leaves_nothing(
             await producer.commit_transaction()
         await producer.abort_transaction()
         await run(producer, 2)
-    await assert_whole(cluster, range(0, 3, 2))
+    await assert_complete(cluster, range(0, 3, 2))
 
 
-async def test_acknowledgements_that_come_too_late(mock: LibrdkafkaMock) -> None:
-    """The mock applies a request at once and answers after longer than the client waits: it is sent
-    again and stored once.
+async def test_late_acknowledgements(mock: LibrdkafkaMock) -> None:
+    """The mock stores a batch, but responds after the request timeout: the retry is stored once.
 
-    One request at a time: the mock knows a partition's last batch again, but not the one before it,
-        and would store two that come again in
-    part. (Kafka remembers five.)
+    With one request in flight, as the mock recognizes only the last batch of a partition. (Kafka
+    recognizes the last five.)
     """
     async with producer_of(mock) as producer:
         await run(producer, 0)
@@ -242,11 +239,11 @@ async def test_acknowledgements_that_come_too_late(mock: LibrdkafkaMock) -> None
                 await late.send("t", value(2, number), partition=number % PARTITIONS)
             await asyncio.sleep(0)
             for node in (1, 2, 3):
-                await mock.answer_late(node, 200)
+                await mock.delay_responses(node, 200)
             await asyncio.sleep(0.3)
             for node in (1, 2, 3):
-                await mock.answer_late(node, 0)
+                await mock.delay_responses(node, 0)
             await late.commit_transaction()
     finally:
         await late.close(1)
-    await assert_whole(mock, range(0, 3, 2))
+    await assert_complete(mock, range(0, 3, 2))

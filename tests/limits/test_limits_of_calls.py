@@ -183,10 +183,10 @@ CONSUMER: dict[str, Row | str] = {
     "close": Row(lambda it: it.close(), CLOSE_MS, ("timeout_ms",), _reading),
     "__anext__": "waits for ever for a record: that is what `async for` is",
     "getone": Row(
-        lambda it: it.getone(timeout_ms=5_000), 5_000, ("timeout_ms", "for ever"), _reading
+        lambda it: it.getone(timeout_ms=5_000), 5_000, ("timeout_ms", "forever"), _reading
     ),
     "getmany": Row(
-        lambda it: it.getmany(timeout_ms=5_000), 5_000, ("timeout_ms", "for ever"), _reading
+        lambda it: it.getmany(timeout_ms=5_000), 5_000, ("timeout_ms", "forever"), _reading
     ),
     "commit": Row(lambda it: it.commit({TP: 1}), API_MS, NAMED, _reading),
     "commit_async": Row(lambda it: it.commit_async({TP: 1}), API_MS, NAMED, _reading),

@@ -327,15 +327,15 @@ async def test_rejected_sends_leave_no_memory_behind(
         tracemalloc.start()
         try:
             before = tracemalloc.get_traced_memory()[0]
-            await reject(5_000)
+            await reject(10_000)
             gc.collect()
             growth = tracemalloc.get_traced_memory()[0] - before
         finally:
             tracemalloc.stop()
             answer.set()
-        # The producer may make one more connection meanwhile, with its buffer of 64 KiB, since the
-        # broker is silent.
-        assert growth < 100_000, "less than 20 bytes a record: its header alone has more"
+        # The producer may open one more connection, as the broker is silent: a buffer of 64 KiB at
+        # each end, and both are in this process.
+        assert growth < 170_000, "less than 17 bytes a record: its header alone has more"
         for delivery in kept:
             await delivery
         assert (

@@ -78,7 +78,7 @@ class Member(NamedTuple):
     group_instance_id: str | None = None
 
 
-NOBODY = Member()
+NO_NODE = Member()
 
 
 async def ask_until(good: Callable[[T], bool], ask: Callable[[], Awaitable[T]]) -> T:
@@ -274,7 +274,7 @@ class TransactionalClient:
         offset: int,
         *,
         partition: int = 0,
-        member: Member = NOBODY,
+        member: Member = NO_NODE,
         topic: str | None = None,
         version: int | None = None,
         note: str = "",
@@ -299,7 +299,7 @@ class TransactionalClient:
         group: str,
         offset: int,
         *,
-        member: Member = NOBODY,
+        member: Member = NO_NODE,
         topic: str | None = None,
         version: int = 8,
         note: str = "",

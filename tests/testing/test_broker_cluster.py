@@ -31,7 +31,7 @@ from aioprod.testing import EmbeddedCluster, change_answer, fail
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
 
 BATCH = make_batch([b"x"])
-NOBODY = -1
+NO_NODE = -1
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ class TestMetadata:
         lost = answer.partitions[1]
         assert (lost.error_code, lost.leader_id, lost.leader_epoch) == (
             ErrorCode.LEADER_NOT_AVAILABLE,
-            NOBODY,
+            NO_NODE,
             1,
         )
         assert (lost.replica_nodes, lost.isr_nodes, lost.offline_replicas) == ([2], [2], [2])
@@ -223,7 +223,7 @@ class TestWrongNode:
             part.error_code,
             part.current_leader.leader_id,
             part.current_leader.leader_epoch,
-        ) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NOBODY, 1)
+        ) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_NODE, 1)
         assert answer.node_endpoints == []
 
     async def test_without_acks_the_connection_is_closed(self, three: EmbeddedCluster) -> None:
@@ -454,7 +454,7 @@ class TestCoordinators:
         assert three.coordinator("transaction" if kind == "group" else "group", "me") == before[0]
         await three.stop_node(other)
         heir = three.coordinator(kind, "me")  # type: ignore[arg-type]
-        assert heir not in (other, NOBODY)
+        assert heir not in (other, NO_NODE)
         assert await found_by(heir) == (heir, three.address(heir))
 
     async def test_keys_are_spread(self, three: EmbeddedCluster) -> None:
@@ -466,7 +466,7 @@ class TestCoordinators:
 
     async def test_without_nodes_there_is_none(self, three: EmbeddedCluster) -> None:
         await three.stop_all()
-        assert three.coordinator("group", "g") == NOBODY
+        assert three.coordinator("group", "g") == NO_NODE
 
 
 class TestHooks:

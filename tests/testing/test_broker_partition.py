@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioprod.protocol.record_batch import read_header
-from aioprod.testing.broker.cluster import NOBODY, Leadership
+from aioprod.testing.broker.cluster import NO_NODE, Leadership
 from aioprod.testing.broker.log import MemoryUse
 from aioprod.testing.broker.markers import build_marker
 from aioprod.testing.broker.partition import Partition
@@ -52,11 +52,11 @@ class Model:
     def step(self, what: str, node: int, value: int) -> bool:
         """Do it, and tell whether it could be done."""
         if what == "append":
-            if self.leader == NOBODY:
+            if self.leader == NO_NODE:
                 return False
             self.logs[self.leader].append(value)
         elif what == "move":
-            if node not in self.running & self.in_sync or self.leader == NOBODY:
+            if node not in self.running & self.in_sync or self.leader == NO_NODE:
                 return False
             self.elect(node)
         elif what == "lag":
@@ -83,7 +83,7 @@ class Model:
 
     @property
     def end(self) -> int:
-        return 0 if self.leader == NOBODY else len(self.logs[self.leader])
+        return 0 if self.leader == NO_NODE else len(self.logs[self.leader])
 
     def elect(self, node: int) -> None:
         if node != self.leader:
@@ -92,8 +92,8 @@ class Model:
     def adapt(self) -> None:
         self.in_sync = self.in_sync & self.running or self.in_sync
         if self.leader not in self.running:
-            self.elect(min(self.in_sync & self.running, default=NOBODY))
-        if self.leader == NOBODY:
+            self.elect(min(self.in_sync & self.running, default=NO_NODE))
+        if self.leader == NO_NODE:
             return
         for node in self.running:
             known = self.logs[self.leader]
@@ -137,7 +137,7 @@ def test_replicas_behave_as_if_each_had_a_log_of_its_own(
             model.epoch,
         )
         assert found.high_watermark == model.high_watermark
-        if model.leader != NOBODY:
+        if model.leader != NO_NODE:
             values = [int(record.value or b"") for record in found.records()]
             assert values == model.logs[model.leader]
             assert [found.end_offsets[each] for each in sorted(model.in_sync & model.running)] == [
@@ -256,7 +256,7 @@ def test_unclean_election_is_a_choice(unclean: bool) -> None:
     found.adapt({1})
     append(found, 0)
     found.adapt({2, 3})
-    assert found.leadership.leader == (2 if unclean else NOBODY)
+    assert found.leadership.leader == (2 if unclean else NO_NODE)
     assert found.leadership.in_sync == ((2, 3) if unclean else (1,))
     assert found.log.end_offset == (0 if unclean else 1)
     found.config = TopicConfig(1 << 20, unclean_leader_election=True)

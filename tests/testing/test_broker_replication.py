@@ -24,7 +24,7 @@ from tests.testing.raw_client import RawClient, fetch_request, make_batch, produ
 from tests.testing.raw_transactions import V1, V2, TransactionalClient
 
 BATCH = make_batch([b"x"])
-NOBODY = -1
+NO_NODE = -1
 
 
 @pytest.fixture
@@ -273,9 +273,9 @@ class TestKilledLeader:
                 ):
                     two.move_leader("t", 0, 2)
             await two.kill_node(1)
-            assert (two.leader("t", 0), two.in_sync_replicas("t", 0)) == (NOBODY, (1,))
+            assert (two.leader("t", 0), two.in_sync_replicas("t", 0)) == (NO_NODE, (1,))
             two.resume_replication(2)
-            assert two.leader("t", 0) == NOBODY
+            assert two.leader("t", 0) == NO_NODE
             await two.start_node(1)
             assert (two.leader("t", 0), two.in_sync_replicas("t", 0)) == (1, (1, 2))
             assert [record.value for record in two.records("t")] == [b"kept"]

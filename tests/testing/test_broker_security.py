@@ -175,7 +175,7 @@ class TestSessions:
 
 
 def test_mechanisms_are_checked() -> None:
-    with pytest.raises(ConfigError, match="must be of PLAIN"):
+    with pytest.raises(ConfigError, match="must be among PLAIN"):
         BrokerSecurity(mechanisms=("GSSAPI",))
     assert BrokerSecurity(users={"a": "b"}, mechanisms=("PLAIN",)).offered == ("PLAIN",)
     assert BrokerSecurity().offered == ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
@@ -18,12 +19,12 @@ from aioprod.consumer.group.identity import Generation, Identity, State
 from aioprod.consumer.group.joining import Joined, Joining
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.member import GroupMember
-from aioprod.consumer.group.offsets import Committer
+from aioprod.consumer.group.offsets import Committer, Offsets
+from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
-from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aioprod.types import ConsumerGroupMetadata
@@ -48,10 +49,12 @@ class ClassicMember(GroupMember):
         config: ConsumerConfig,
         subscription: SubscriptionState,
         metadata: Metadata,
-        interceptors: ConsumerInterceptorChain,
+        partitions: GroupPartitions,
         rng: random.Random,
+        on_attention: Callable[[], None],
+        on_commit: Callable[[Offsets], None],
     ) -> None:
-        super().__init__(config, subscription, metadata, interceptors, rng)
+        super().__init__(config, subscription, metadata, partitions, rng, on_attention, on_commit)
         assignors = make_assignors(config.partition_assignment_strategy)
         self._protocol = rebalance_protocol(assignors)
         self._identity = Identity()

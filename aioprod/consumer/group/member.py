@@ -22,7 +22,6 @@ from aioprod.consumer.group.verdicts import Verdict
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
-from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -47,20 +46,22 @@ class GroupMember(ABC):
         config: ConsumerConfig,
         subscription: SubscriptionState,
         metadata: Metadata,
-        interceptors: ConsumerInterceptorChain,
+        partitions: GroupPartitions,
         rng: random.Random,
+        on_attention: Callable[[], None],
+        on_commit: Callable[[Offsets], None],
     ) -> None:
         self.needs_attention = False
-        self.on_attention: Callable[[], None] = lambda: None
+        self._on_attention = on_attention
         self.problem: KafkaError | None = None
         self.failure: KafkaError | None = None
         self._config = config
         self._subscription = subscription
         self._metadata = metadata
         self._connections = GroupConnections(config, rng)
-        self._offsets = GroupOffsets(self._connections, self, self._is_gone, interceptors.on_commit)
+        self._offsets = GroupOffsets(self._connections, self, self._is_gone, on_commit)
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
-        self._partitions = GroupPartitions(subscription)
+        self._partitions = partitions
         self._poll_watch = PollWatch(config.max_poll_interval_ms / 1000, self._poll_overdue)
         self._started = False
         self._inside = False  # a listener may call the consumer, which comes here again
@@ -166,7 +167,7 @@ class GroupMember(ABC):
             if info.partitions and name not in hidden and pattern.fullmatch(name)
         )
         if first or matching != self._subscription.topics:
-            self._subscription.topics = matching
+            self._subscription.set_matching_topics(matching)
             self._topics_changed("topics that match the pattern came or went")
 
     @property
@@ -198,7 +199,7 @@ class GroupMember(ABC):
         :meth:`ensure_active`.
         """
         self.needs_attention = True
-        self.on_attention()
+        self._on_attention()
 
     def _fail(self, error: KafkaError) -> None:
         """This member can't go on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from aioprod.consumer.subscription import SubscriptionState
@@ -23,8 +24,13 @@ class GroupPartitions:
     CancelledError if nothing was cancelled: that is the cause of a ConsumerStateError.
     """
 
-    def __init__(self, subscription: SubscriptionState) -> None:
+    def __init__(
+        self,
+        subscription: SubscriptionState,
+        listener_call: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._subscription = subscription
+        self._listener_call = listener_call
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
@@ -80,7 +86,7 @@ class GroupPartitions:
         callback: Callable[[list[TopicPartition]], Any],
         partitions: Collection[TopicPartition],
     ) -> None:
-        with self._subscription.telling():
+        with self._listener_call():
             try:
                 result = callback(sorted(partitions))
                 if inspect.isawaitable(result):

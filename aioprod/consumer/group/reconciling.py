@@ -13,12 +13,14 @@ import contextlib
 import logging
 import random
 import uuid
+from collections.abc import Callable
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.member import GroupMember
-from aioprod.consumer.group.offsets import Committer
+from aioprod.consumer.group.offsets import Committer, Offsets
+from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
@@ -30,7 +32,6 @@ from aioprod.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
-from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.net.bounds import MAX_HEARTBEAT_MS, MIN_HEARTBEAT_MS, bounded
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.consumer_group_heartbeat import (
@@ -52,10 +53,12 @@ class ReconcilingMember(GroupMember):
         config: ConsumerConfig,
         subscription: SubscriptionState,
         metadata: Metadata,
-        interceptors: ConsumerInterceptorChain,
+        partitions: GroupPartitions,
         rng: random.Random,
+        on_attention: Callable[[], None],
+        on_commit: Callable[[Offsets], None],
     ) -> None:
-        super().__init__(config, subscription, metadata, interceptors, rng)
+        super().__init__(config, subscription, metadata, partitions, rng, on_attention, on_commit)
         # As Java makes them: sixteen random bytes in base 64.
         member_id = base64.urlsafe_b64encode(rng.randbytes(16)).decode().rstrip("=")
         self._session = Session(config, member_id)

@@ -1,3 +1,3 @@
-"""The embedded broker. ``broker.py`` is its outside; ``store.py`` its state; ``handlers/`` what it
-answers.
+"""The embedded broker: ``embedded.py`` has its calls, ``store.py`` its state, ``handlers/`` its
+responses.
 """

@@ -1,8 +1,8 @@
-"""What tests may ask of the embedded broker: ``broker.on(ApiKey.PRODUCE,
+"""What tests can do to requests: ``broker.on(ApiKey.PRODUCE,
 fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)``.
 
-An action acts before a request is handled, after it, or both. Several actions of one rule act in
-the order given.
+An action acts before a request is handled, afterwards, or both. The actions of a rule act in the
+given order.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Answer = bytes | Pieces | None
 
 
 class DropConnection(Exception):
-    """The connection is closed and the request stays without an answer."""
+    """Closes the connection without a response."""
 
 
 @dataclass(slots=True, frozen=True)
 class Failure:
-    """An error code to answer with, everywhere or for one topic or partition."""
+    """An error code to answer with, for the whole request or for one topic or partition."""
 
     code: ErrorCode
     topic: str | None = None
     partition: int | None = None
 
     def hits(self, topic: str | None, partition: int | None) -> bool:
-        """Tell whether the answer for this place has to fail."""
+        """Tell whether this topic or partition has to fail."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
 
@@ -55,8 +55,8 @@ class Action:
 
     Attributes:
         failure: an error to answer with.
-        piece_bytes: send the answer in pieces of so many bytes.
-        cut_at_byte: send only so many bytes of the answer and hang up.
+        piece_bytes: send the response in pieces of this many bytes.
+        cut_at_byte: send only this many bytes of the response, then close the connection.
     """
 
     failure: Failure | None = None
@@ -64,18 +64,18 @@ class Action:
     cut_at_byte: int | None = None
 
     async def before(self) -> None:
-        """Act before the request is handled; DropConnection keeps it from being handled."""
+        """Act before the request is handled. DropConnection prevents the handling."""
 
     async def after(self) -> None:
-        """Act when the request was handled and before its answer is sent; DropConnection keeps the
-        answer back.
+        """Act after the request is handled and before the response is sent. DropConnection prevents
+        the response.
         """
 
     def change(self, response: Message) -> None:
-        """Change the answer before it is sent."""
+        """Change the response before it is sent."""
 
     def release(self) -> None:
-        """Let go on what this action holds."""
+        """Let the requests that this action holds continue."""
 
 
 class _Fail(Action):
@@ -143,21 +143,31 @@ class _Throttle(Action):
         self._milliseconds = milliseconds
 
     def change(self, response: Message) -> None:
-        # Every answer to a client has it, but for those of the oldest APIs.
+        # The responses of the oldest APIs lack the field.
         if hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = self._milliseconds
 
 
 def fail(code: ErrorCode, *, topic: str | None = None, partition: int | None = None) -> Action:
-    """Answer with ``code`` and apply nothing; with ``topic`` or ``partition`` only there, while the
-    rest of the request is applied.
+    """Answer with an error and do not apply the request.
+
+    Args:
+        code: the error to answer with.
+        topic: fail only this topic, and apply the rest of the request.
+        partition: fail only partitions with this number.
     """
     return _Fail(Failure(code, topic, partition))
 
 
 def delay(seconds: float) -> Action:
-    """Wait before handling the request. Later requests of the same connection wait as well, as with
-    a real broker.
+    """Wait before handling the request. As with a real broker, later requests on the same
+    connection wait too.
+
+    Args:
+        seconds: the time to wait.
+
+    Raises:
+        ConfigError: if ``seconds`` is negative.
     """
     if seconds < 0:
         raise ConfigError(f"delay({seconds}): seconds must not be negative")
@@ -165,8 +175,14 @@ def delay(seconds: float) -> Action:
 
 
 def throttle(milliseconds: int) -> Action:
-    """Handle the request and answer at once, but ask the client for a pause, as a broker does whose
-    quota is used up (KIP-219).
+    """Handle the request and answer at once, but tell the client to pause, like a broker that
+    enforces a quota (KIP-219).
+
+    Args:
+        milliseconds: the throttle time in the response.
+
+    Raises:
+        ConfigError: if ``milliseconds`` is negative.
     """
     if milliseconds < 0:
         raise ConfigError(f"throttle({milliseconds}): milliseconds must not be negative")
@@ -174,29 +190,37 @@ def throttle(milliseconds: int) -> Action:
 
 
 def change_answer(change: Callable[[Any], None]) -> Action:
-    """Handle the request, and have ``change`` change the answer: a message of
-    ``aioprod.protocol.messages``, which is written afterwards.
+    """Handle the request and change the response before it is encoded.
+
+    Args:
+        change: gets the response, a message of ``aioprod.protocol.messages``, and modifies it.
     """
     return _ChangeAnswer(change)
 
 
 def hold(event: asyncio.Event | None = None) -> Action:
-    """Handle the request only when ``event`` is set; without one, when the rule's
-    :meth:`Rule.release` is called.
+    """Handle the request only after ``event`` is set or, without an event, after
+    :meth:`Rule.release`.
     """
     return _Hold(event)
 
 
 def hold_answer(event: asyncio.Event | None = None) -> Action:
-    """Handle the request at once, but answer only when released (see :func:`hold`): the client does
-    not know that it was applied.
+    """Handle the request at once, but send the response only when released, as with :func:`hold`:
+    the client does not know that the request was applied.
     """
     return _HoldAnswer(event)
 
 
 def split(piece_bytes: int = 1) -> Action:
-    """Handle the request, and send the answer in pieces of so many bytes: the client gets it in as
-    many reads if it reads fast enough.
+    """Handle the request and send the response in pieces. A client that reads fast enough gets each
+    piece in a separate read.
+
+    Args:
+        piece_bytes: the size of a piece in bytes.
+
+    Raises:
+        ConfigError: if ``piece_bytes`` is less than 1.
     """
     if piece_bytes < 1:
         raise ConfigError(f"split({piece_bytes}): must be at least 1 byte")
@@ -204,8 +228,13 @@ def split(piece_bytes: int = 1) -> Action:
 
 
 def cut_answer(at_byte: int) -> Action:
-    """Apply the request, send only so many bytes of the answer (its four-byte size is counted), and
-    close the connection.
+    """Apply the request, send only the beginning of the response and close the connection.
+
+    Args:
+        at_byte: the number of bytes to send, including the four bytes of the response's size.
+
+    Raises:
+        ConfigError: if ``at_byte`` is negative.
     """
     if at_byte < 0:
         raise ConfigError(f"cut_answer({at_byte}): must not be negative")
@@ -218,19 +247,19 @@ def drop_before() -> Action:
 
 
 def drop_after() -> Action:
-    """Apply the request, then close the connection instead of answering: the client does not know
-    that it was applied.
+    """Apply the request, then close the connection without a response: the client does not know
+    that the request was applied.
     """
     return _DropAfter()
 
 
 def close() -> Action:
-    """Close the connection when such a request comes: another name for :func:`drop_before`."""
+    """Close the connection when such a request arrives. Another name for :func:`drop_before`."""
     return _DropBefore()
 
 
 def in_pieces(answer: bytes, actions: Iterable[Action]) -> bytes | Pieces:
-    """The answer as the actions want it sent."""
+    """Split or cut a response as the actions demand."""
     cut: int | None = None
     size: int | None = None
     for action in actions:

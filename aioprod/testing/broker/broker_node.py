@@ -1,5 +1,5 @@
-"""One node of the embedded broker: its port, the connections to it, and whether it runs, is frozen
-or is down.
+"""One node of the embedded broker: its port, its connections, and whether it is running, frozen or
+stopped.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _STOP_LIMIT_SECONDS = 5.0
 
 
 class BrokerNode(Service):
-    """Listens, and hands what comes to the dispatcher that all nodes share.
+    """Listens, and passes requests to the dispatcher that all nodes share.
 
     Attributes:
-        port: 0 until it is known; kept when the node is stopped and started again.
+        port: 0 until the first start; kept when the node is stopped and started again.
     """
 
     def __init__(
@@ -39,9 +39,8 @@ class BrokerNode(Service):
         self.port = port
         self._dispatcher = dispatcher
         self._security = security
-        self._connections: dict[
-            Connection, None
-        ] = {}  # in their order, so that a simulation goes the same way each time
+        # A dict keeps the order, so that a simulation replays.
+        self._connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._accepting = False
         self._kept_port: socket.socket | None = None
@@ -50,21 +49,21 @@ class BrokerNode(Service):
 
     @property
     def running(self) -> bool:
-        """Whether it listens."""
+        """Whether the node is listening."""
         return self._server is not None
 
     @property
     def address(self) -> NodeAddress:
-        """How answers name it."""
+        """The node as responses describe it."""
         return NodeAddress(self.node_id, self.host, self.port)
 
     @property
     def connection_count(self) -> int:
-        """How many clients are connected."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listen. Raises OSError where the port can't be had."""
+        """Listen. Raise OSError if the port is not available."""
         self._release_port()
         self._thawed.set()
         self._accepting = True
@@ -80,10 +79,11 @@ class BrokerNode(Service):
         return Connection(Guard(self, self.answer, Session(self._security)))
 
     async def stop(self, *, keep_port: bool = False) -> None:
-        """Close the port and all connections, also those that wait on a hook, within five seconds.
+        """Close the port and all connections within five seconds, including connections that wait
+        for an action.
 
-        With ``keep_port`` nobody else gets the port until the next start or stop: it is bound, and
-        refuses connections.
+        With ``keep_port`` the port stays bound until the next start or stop, and refuses
+        connections.
         """
         self._accepting = False
         server, self._server = self._server, None
@@ -107,31 +107,31 @@ class BrokerNode(Service):
             self._kept_port = None
 
     def freeze(self) -> None:
-        """Take connections and requests, but handle and answer none, as a process does that was
-        sent SIGSTOP.
+        """Accept connections and read requests, but handle and answer none, like a process stopped
+        by SIGSTOP.
         """
         self._thawed.clear()
 
     def unfreeze(self) -> None:
-        """Handle what came meanwhile, and go on."""
+        """Handle the requests that arrived meanwhile, and continue."""
         self._thawed.set()
 
-    # -- what connections ask for ------------------------------------------------------------------
+    # -- calls from connections --------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
-        """Keep it, so that it can be closed with the node."""
+        """Remember a connection, so that it can be closed with the node."""
         self._connections[connection] = None
         if not self._accepting:
-            connection.abort()  # accepted by the listener while the node stopped
+            connection.abort()  # the listener accepted it while the node was stopping
 
     def closed(self, connection: Connection) -> None:
-        """Forget it."""
+        """Forget a connection."""
         self._connections.pop(connection, None)
 
     async def answer(
         self, frame: bytes, disconnected: asyncio.Future[None], session: Session | None = None
     ) -> Answer:
-        """Have a request handled."""
+        """Handle a request, unless the node is frozen."""
         await self._thawed.wait()
         answer = await self._dispatcher.answer(frame, disconnected, self.address, session)
         await self._thawed.wait()
@@ -139,14 +139,14 @@ class BrokerNode(Service):
 
 
 def _bind(family: socket.AddressFamily, address: Any) -> socket.socket | None:
-    """Hold an address without listening; None where somebody else was faster, or where nobody else
-    can be: in a simulated network.
+    """Reserve an address without listening. Return None if another process was faster, or in a
+    simulated network, where no other process exists.
     """
     if family == socket.AF_UNSPEC:
         return None
     holder = socket.socket(family)
     try:
-        if os.name == "posix":  # connections of before may linger in TIME_WAIT
+        if os.name == "posix":  # old connections may be in TIME_WAIT
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(address)
     except OSError:

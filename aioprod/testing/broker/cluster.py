@@ -1,5 +1,5 @@
-"""Which nodes a cluster has, which of them run, and who leads and coordinates what. Plain
-decisions: no socket, no clock, no loop.
+"""The nodes of a cluster: which are running, and which lead or coordinate what. Plain decisions
+without sockets, clock or event loop.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from aioprod.errors import ConfigError
 
 CLUSTER_ID = "aioprod-embedded-broker"
 FIRST_NODE_ID = 1
-NOBODY = -1
+NO_NODE = -1
 GROUP = 0
 TRANSACTION = 1
-_DEFAULT_REPLICAS = 3  # as most clusters are set up; fewer where there are fewer nodes
+_DEFAULT_REPLICAS = 3  # as in most clusters; fewer if there are fewer nodes
 
 
 class NodeAddress(NamedTuple):
-    """A node as answers name it."""
+    """A node as responses describe it."""
 
     node_id: int
     host: str
@@ -30,13 +30,13 @@ class NodeAddress(NamedTuple):
 
 @dataclass(slots=True)
 class Leadership:
-    """Who keeps a partition.
+    """The replicas of a partition.
 
     Attributes:
-        replicas: the nodes that keep the partition, the preferred leader first.
-        in_sync: those of them that have all that consumers may see; the last of them where none
-            runs.
-        leader: one of them, or -1.
+        replicas: the nodes that have the partition, the preferred leader first.
+        in_sync: the replicas that have all records that consumers may see. If no replica is
+            running, the last one that was in sync.
+        leader: one of the replicas, or -1.
     """
 
     replicas: tuple[int, ...] = (FIRST_NODE_ID,)
@@ -45,15 +45,15 @@ class Leadership:
 
 
 class Cluster:
-    """The nodes of one embedded broker.
+    """The nodes of an embedded cluster.
 
     Args:
-        size: how many nodes there are; their ids are 1, 2, ...
-        replication_factor: of topics that are created without one; None for three, or for all where
-            there are fewer nodes.
+        size: the number of nodes; their ids are 1, 2, ...
+        replication_factor: the default for new topics; None for 3, or for all nodes if there are
+            fewer.
 
     Attributes:
-        paused: the nodes that replicate nothing at present.
+        paused: the nodes whose replication is paused.
     """
 
     def __init__(self, size: int = 1, replication_factor: int | None = None) -> None:
@@ -63,9 +63,8 @@ class Cluster:
         )
         self.paused: set[int] = set()
         self._addresses: dict[int, NodeAddress] = {}
-        self.watchers: list[
-            Callable[[], None]
-        ] = []  # called when a node comes or goes, or a coordinator moves
+        # Called when a node starts or stops, or a coordinator moves.
+        self.watchers: list[Callable[[], None]] = []
         self._moved_coordinators: dict[tuple[int, str], int] = {}
         if not 1 <= self.replication_factor <= size:
             raise ConfigError(
@@ -76,35 +75,35 @@ class Cluster:
 
     @property
     def running(self) -> list[NodeAddress]:
-        """The nodes that clients hear of, by id."""
+        """The running nodes, by id."""
         return [address for _, address in sorted(self._addresses.items())]
 
     @property
     def running_ids(self) -> Collection[int]:
-        """Their ids."""
+        """The ids of the running nodes."""
         return self._addresses.keys()
 
     @property
     def controller_id(self) -> int:
-        """The node that answers name as the controller, -1 where none runs."""
-        return min(self._addresses, default=NOBODY)
+        """The node that responses name as the controller, -1 if no node is running."""
+        return min(self._addresses, default=NO_NODE)
 
     def find_address(self, node_id: int) -> NodeAddress | None:
-        """Where a node listens; None while it is down."""
+        """Return the address of a node, or None while it is stopped."""
         return self._addresses.get(node_id)
 
     def node_up(self, address: NodeAddress) -> None:
-        """A node listens now."""
+        """Note that a node is listening."""
         self._addresses[address.node_id] = address
         self._tell_watchers()
 
     def node_down(self, node_id: int) -> None:
-        """A node is gone."""
+        """Note that a node has stopped."""
         self._addresses.pop(node_id, None)
         self._tell_watchers()
 
     def check_node(self, node_id: int) -> int:
-        """Return ``node_id``; raise ConfigError where there is no such node."""
+        """Return ``node_id``; raise ConfigError if the node does not exist."""
         if node_id not in self.node_ids:
             raise ConfigError(
                 f"node_id={node_id}: must be {self.node_ids[0]} to {self.node_ids[-1]}"
@@ -120,8 +119,8 @@ class Cluster:
     # -- partitions --------------------------------------------------------------------------------
 
     def spread(self, count: int, replication_factor: int) -> list[tuple[int, ...]]:
-        """The replicas of ``count`` new partitions: partition 0 prefers the first node, partition 1
-        the second, and so on.
+        """Choose the replicas of ``count`` new partitions. The preferred leader of partition 0 is
+        the first node, that of partition 1 the second, and so on.
         """
         size = len(self.node_ids)
         return [
@@ -130,28 +129,28 @@ class Cluster:
         ]
 
     def new_leadership(self, replicas: tuple[int, ...]) -> Leadership:
-        """Of a new partition on these nodes: those that run are in sync, and the first of them
-        leads. Before the start all are as good as up.
+        """Choose the leader and the in-sync replicas of a new partition: the running nodes are in
+        sync and the first of them leads. Before the start, all nodes count as running.
         """
         alive = (
             tuple(node_id for node_id in replicas if node_id in self._addresses)
             if self._addresses
             else replicas
         )
-        return Leadership(replicas, alive or replicas[:1], alive[0] if alive else NOBODY)
+        return Leadership(replicas, alive or replicas[:1], alive[0] if alive else NO_NODE)
 
     def find_offline(self, leadership: Leadership) -> list[int]:
-        """The replicas of a partition whose nodes are down."""
+        """Return the replicas of a partition whose nodes are stopped."""
         return [node_id for node_id in leadership.replicas if node_id not in self._addresses]
 
     # -- coordinators ------------------------------------------------------------------------------
 
     def coordinator_node(self, kind: int, key: str) -> int:
-        """The node that coordinates a group (kind 0) or a transactional id (kind 1); -1 while no
-        node runs.
+        """Return the node that coordinates a group (kind 0) or a transactional id (kind 1), or -1
+        if no node is running.
 
-        It is chosen by hash, or by :meth:`move_coordinator`. While that node is down the next one
-        that runs takes over.
+        It is chosen by hash or by :meth:`move_coordinator`. While it is stopped, the next running
+        node takes over.
         """
         size = len(self.node_ids)
         first = (
@@ -164,11 +163,11 @@ class Cluster:
                 for step in range(size)
                 if (node_id := self.node_ids[(first + step) % size]) in self._addresses
             ),
-            NOBODY,
+            NO_NODE,
         )
 
     def move_coordinator(self, kind: int, key: str, node_id: int) -> None:
-        """Have a node coordinate from now on; whoever asks another gets NOT_COORDINATOR."""
+        """Make a node the coordinator. Requests to other nodes are refused with NOT_COORDINATOR."""
         self._moved_coordinators[kind, key] = node_id
         self._tell_watchers()
 

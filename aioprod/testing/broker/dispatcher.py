@@ -1,4 +1,4 @@
-"""From a frame to its answer: decode, let the test's rules act, call the handler, encode."""
+"""From a request's bytes to its response: decode, apply the test's rules, handle, encode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aioprod.testing.broker.store import Store
 
 
 class Dispatcher:
-    """Answers what comes to any node of one broker."""
+    """Handles the requests to all nodes of a cluster."""
 
     def __init__(self, store: Store) -> None:
         self.rules = RuleBook()
@@ -37,7 +37,7 @@ class Dispatcher:
         node: NodeAddress,
         session: Session | None = None,
     ) -> Answer:
-        """Handle one request to ``node``, on a connection with this login."""
+        """Handle one request to ``node``. ``session`` is the login of its connection."""
         await self._throttle.wait(disconnected)
         header = decode_request_header(frame)
         self.log.add(
@@ -46,13 +46,13 @@ class Dispatcher:
         handler = HANDLERS.get(header.api_key)
         if handler is None:
             raise ProtocolError(
-                f"API key {header.api_key} is not handled, as the ApiVersions answer says"
+                f"API key {header.api_key} is not supported: see the ApiVersions response"
             )
         low, high = handler.versions
         if not low <= header.api_version <= high:
             return _answer_unknown_version(header)
-        # Bytes after the request are no error, as with Kafka: librdkafka sends three of them with
-        # its Metadata request for all topics.
+        # Like Kafka, ignore bytes after the request: librdkafka sends three with its Metadata
+        # request for all topics.
         request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
         actions = self.rules.take(header.api_key, request, node.node_id)
         failures = tuple(action.failure for action in actions if action.failure is not None)
@@ -88,8 +88,8 @@ def _encode(response: Message, header: RequestHeader) -> bytes:
         return encode_response(response, header.api_version, header.correlation_id)
     except ProtocolError as error:
         raise RuntimeError(
-            f"answer to API {header.api_key} version {header.api_version} can't be written: {error}"
-        ) from error  # not the client's fault
+            f"can't encode the response to API {header.api_key} v{header.api_version}: {error}"
+        ) from error  # a bug of the broker, not of the client
 
 
 def _answer_unknown_version(header: RequestHeader) -> bytes:

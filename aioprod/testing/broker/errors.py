@@ -1,4 +1,4 @@
-"""How the broker's parts refuse a request."""
+"""The error by which the broker refuses a request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aioprod.errors import BrokerError
 
 
 class RequestError(BrokerError):
-    """A request that the broker refuses, with the code and the text of its answer."""
+    """A request is refused; has the error code and the message of the response."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
@@ -15,11 +15,11 @@ class RequestError(BrokerError):
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """Raise RequestError (REQUEST_TIMED_OUT) where a client gives the controller no time at all;
-    whatever else it asks for is done at once.
+    """Raise RequestError (REQUEST_TIMED_OUT) if a client gives the controller no time. With any
+    time at all, the broker does the work at once.
     """
     if timeout_ms <= 0:
         raise RequestError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"timeout_ms={timeout_ms}: the time is over before anything is done",
+            f"timeout_ms={timeout_ms}: must be at least 1",
         )

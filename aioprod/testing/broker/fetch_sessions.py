@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): a node remembers what a consumer reads, so that a request names changes
-only, and an answer only what is new.
+"""Fetch sessions (KIP-227): a node remembers what a consumer reads, so that a request names only
+changes and a response only what is new.
 
-Plain decisions over (state, now): no socket, no clock, no loop.
+Plain decisions over (state, now) without sockets, clock or event loop.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from aioprod.testing.broker.errors import RequestError
 
 NO_SESSION = 0
 MAX_SESSIONS = 1000  # broker setting max.incremental.fetch.session.cache.slots
-_FIRST_EPOCH = 0  # of the request that wants a session
-_LAST_EPOCH = -1  # of the request that wants none, or no longer
+_FIRST_EPOCH = 0  # in a request for a new session
+_LAST_EPOCH = -1  # in a request without a session, or that closes its session
 _HIGHEST_EPOCH = 2**31 - 1
 _TOPIC_IDS_FROM = 13
 _EVICTION_SECONDS = (
-    120.0  # Kafka's min.incremental.fetch.session.eviction.ms, which is no setting that can be set
+    120.0  # Kafka's min.incremental.fetch.session.eviction.ms, which can't be configured
 )
 
 
 class Place(NamedTuple):
-    """A partition as a request names it: by its topic's name, or by its id."""
+    """A partition as a request names it: by the topic's name or by its id."""
 
     topic: str
     topic_id: uuid.UUID
@@ -37,14 +37,14 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class CachedPartition:
-    """A partition of a session: what is asked of it, and what the client was last told."""
+    """A partition of a session: what the client asked for, and what it was last told."""
 
     asked: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def take_news(self, answer: PartitionData) -> bool:
-        """Tell whether the client has to be sent this answer, and note that it was."""
+        """Tell whether the client needs this response, and remember it as sent."""
         is_news = bool(
             answer.records
             or answer.error_code
@@ -54,18 +54,18 @@ class CachedPartition:
         )
         self.high_watermark = (
             -1 if answer.error_code else answer.high_watermark
-        )  # what comes after an error is news
+        )  # the client must be told when an error is over
         self.log_start_offset = answer.log_start_offset
         return is_news
 
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one consumer reads from one node.
+    """The partitions that a consumer reads from a node.
 
     Attributes:
-        epoch: the one that the next request has to name.
-        partitions: in the order in which they are read; who got records goes to the end.
+        epoch: the epoch that the next request must have.
+        partitions: in the order of reading. A partition that returned records moves to the end.
     """
 
     session_id: int
@@ -76,7 +76,7 @@ class FetchSession:
     partitions: dict[Place, CachedPartition] = field(default_factory=dict)
 
     def update(self, request: FetchRequest) -> None:
-        """Take over what a request changes."""
+        """Apply the changes that a request asks for."""
         for place, asked in _places(request):
             cached = self.partitions.get(place)
             if cached is None:
@@ -102,7 +102,7 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """One request: what is asked in all, and how it is answered."""
+    """One request: all partitions to read, and the response."""
 
     sessions: FetchSessions
     asked: dict[Place, FetchPartition]
@@ -114,17 +114,18 @@ class FetchContext:
     def finish(
         self, answers: dict[Place, PartitionData], now: float
     ) -> tuple[int, dict[Place, PartitionData]]:
-        """Return the session's id and the answers to be sent.
+        """Return the session's id and the partitions to send.
 
-        Raises RequestError (INVALID_FETCH_SESSION_EPOCH) where the session went on meanwhile: the
-        request was a copy.
+        Raises:
+            RequestError: INVALID_FETCH_SESSION_EPOCH if another request has used the session
+                meanwhile.
         """
         session = self.session
         if session is not None:
             if session.epoch != self.epoch:
                 raise RequestError(
                     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                    f"the session went on to {session.epoch} meanwhile",
+                    f"the session has epoch {session.epoch} by now",
                 )
             return session.session_id, session.select(answers)
         session = (
@@ -142,23 +143,21 @@ class FetchContext:
 
 
 class FetchSessions:
-    """The sessions of one node. There are at most ``limit``; who is idle or reads little makes room
-    for others, as in Kafka.
+    """The sessions of one node, at most ``limit``. As in Kafka, an idle or small session makes room
+    for a new one.
     """
 
     def __init__(self, random_source: random.Random, limit: int = MAX_SESSIONS) -> None:
         self._random = random_source
         self._limit = limit
-        self._sessions: dict[
-            int, FetchSession
-        ] = {}  # the one that was used longest ago is the first
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, version: int, now: float) -> FetchContext:
-        """Find out what a request asks for; raise RequestError where its session is not there, or
-        at another epoch.
+        """Find the partitions that a request asks for; raise RequestError if its session does not
+        exist or has another epoch.
         """
         uses_topic_ids = version >= _TOPIC_IDS_FROM
         if request.session_epoch in (_FIRST_EPOCH, _LAST_EPOCH):
@@ -182,7 +181,7 @@ class FetchSessions:
         return FetchContext(self, asked, session, session.epoch)
 
     def create(self, size: int, uses_topic_ids: bool, now: float) -> FetchSession | None:
-        """Make a session for this number of partitions; None where there is no room."""
+        """Create a session for this number of partitions, or return None if there is no room."""
         if len(self._sessions) >= self._limit and not self._make_room(size, now):
             return None
         session_id = self._random.randrange(1, 2**31)
@@ -200,12 +199,12 @@ class FetchSessions:
         if session.epoch != request.session_epoch:
             raise RequestError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"epoch {request.session_epoch}: {session.epoch} is wanted",
+                f"the session has epoch {session.epoch}, not {request.session_epoch}",
             )
         if session.uses_topic_ids != uses_topic_ids:
             raise RequestError(
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                "the session began with topic ids, or without them",
+                "a session uses either topic ids or topic names",
             )
         return session
 

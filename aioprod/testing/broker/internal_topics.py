@@ -1,6 +1,7 @@
-"""Kafka's own topics: created when a client first looks for a coordinator, as by a real broker.
+"""Kafka's internal topics. Like a real broker, the embedded one creates them when a client first
+looks for a coordinator.
 
-Here they stay empty: groups and transactions are kept as objects.
+They stay empty here: groups and transactions are kept as objects.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 _INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 
-# Kafka's defaults, as the settings of brokers tell them (offsets.topic.*, transaction.state.log.*).
+# Kafka's defaults of the broker settings offsets.topic.* and transaction.state.log.*.
 _PARTITIONS = 50
 _REPLICAS = 3
 _OF_COORDINATORS = {GROUP: GROUP_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
@@ -28,19 +29,21 @@ _CONFIGS = {
 
 
 def is_internal(name: str | None) -> bool:
-    """Whether a topic of this name is Kafka's own, and clients may not write to it."""
+    """Tell whether this is an internal topic, which clients can't write to."""
     return name in _INTERNAL_TOPICS
 
 
 def create_for_coordinator(store: Store, kind: int) -> None:
-    """Have the topic of group (0) or transaction (1) coordinators listed from now on."""
+    """Create the topic of group coordinators (0) or transaction coordinators (1) if it does not
+    exist.
+    """
     name = _OF_COORDINATORS[kind]
     if name not in store.topics:
         create_by_use(store, name)
 
 
 def create_by_use(store: Store, name: str) -> Topic:
-    """Create a topic that a client asked for; raise RequestError if its name is not allowed."""
+    """Create a topic that a client asked for; raise RequestError if its name is invalid."""
     if name not in _CONFIGS:
         return store.create_topic(name)
     replicas = min(_REPLICAS, len(store.cluster.node_ids))

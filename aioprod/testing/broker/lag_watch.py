@@ -1,5 +1,5 @@
-"""Takes followers that lag for too long out of sync (broker setting replica.lag.time.max.ms), by
-the event loop's clock.
+"""Removes followers that lag for too long from the in-sync replicas (broker setting
+replica.lag.time.max.ms), by the event loop's clock.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from aioprod.testing.broker.partition import Partition
 
 
 class LagWatch:
-    """A timer for each follower that is in sync and lacks records. It begins with the first record
-    that the follower lacks.
+    """A timer for each in-sync follower that lacks records. It starts with the first record that
+    the follower lacks.
     """
 
     def __init__(self, lag_time_max_ms: int) -> None:
@@ -20,7 +20,7 @@ class LagWatch:
         self._runs = False
 
     def update(self, partition: Partition) -> None:
-        """Look at a partition whose log, nodes or replicas have changed."""
+        """Start and cancel timers after a change of a partition's log, nodes or replicas."""
         laggards = partition.laggards if self._runs else []
         timers = self._timers.pop(partition, {})
         for node_id in [each for each in timers if each not in laggards]:
@@ -34,18 +34,18 @@ class LagWatch:
             self._timers[partition] = timers
 
     def forget(self, partition: Partition) -> None:
-        """The partition is deleted."""
+        """Cancel the timers of a deleted partition."""
         for timer in self._timers.pop(partition, {}).values():
             timer.cancel()
 
     def suspend(self) -> None:
-        """No node runs: leave nothing on the event loop."""
+        """Cancel all timers, because no node is running."""
         self._runs = False
         for partition in list(self._timers):
             self.forget(partition)
 
     def resume(self) -> None:
-        """A node runs; each partition is to be looked at again."""
+        """Allow timers again, because a node is running. The caller updates each partition."""
         self._runs = True
 
     def _expired(self, partition: Partition, node_id: int) -> None:

@@ -1,5 +1,5 @@
-"""Who leads and keeps a partition. Who asks a node that does not lead it is refused, and told who
-does (KIP-951).
+"""The leader and the replicas of a partition. A request to another node is refused, and the
+response names the leader (KIP-951).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from aioprod.error_codes import ErrorCode
-from aioprod.testing.broker.cluster import NOBODY, NodeAddress
+from aioprod.testing.broker.cluster import NO_NODE, NodeAddress
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.request_context import RequestContext
@@ -16,9 +16,7 @@ from aioprod.testing.broker.store import Topic
 
 
 class PartitionDescription(TypedDict):
-    """Who keeps a partition: the fields by which both Metadata and DescribeTopicPartitions
-    say it.
-    """
+    """The fields that describe a partition in Metadata and DescribeTopicPartitions."""
 
     error_code: int
     partition_index: int
@@ -30,14 +28,14 @@ class PartitionDescription(TypedDict):
 
 
 def describe_partition(topic: Topic, index: int, context: RequestContext) -> PartitionDescription:
-    """Say who keeps a partition, with the error that a test wants there, or LEADER_NOT_AVAILABLE
-    where nobody leads.
+    """Describe a partition, with the error that a test asked for, or with LEADER_NOT_AVAILABLE if
+    it has no leader.
     """
     partition = topic.partitions[index]
     leadership = partition.leadership
-    nobody = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NOBODY else ErrorCode.NONE
+    no_leader = ErrorCode.LEADER_NOT_AVAILABLE if leadership.leader == NO_NODE else ErrorCode.NONE
     return PartitionDescription(
-        error_code=context.failure(topic.name, index) or nobody,
+        error_code=context.failure(topic.name, index) or no_leader,
         partition_index=index,
         leader_id=leadership.leader,
         leader_epoch=partition.log.leader_epoch,
@@ -48,10 +46,10 @@ def describe_partition(topic: Topic, index: int, context: RequestContext) -> Par
 
 
 class NotLeaderError(RequestError):
-    """The node that was asked does not lead the partition.
+    """The node that got the request does not lead the partition.
 
     Attributes:
-        leader: the node that does, or -1.
+        leader: the node that leads it, or -1.
         epoch: the present leader epoch.
     """
 
@@ -64,14 +62,14 @@ class NotLeaderError(RequestError):
 
 
 def check_leader(partition: Partition, context: RequestContext) -> None:
-    """Raise NotLeaderError unless the node that was asked leads the partition."""
+    """Raise NotLeaderError unless the node that got the request leads the partition."""
     if partition.leadership.leader != context.node.node_id:
         raise NotLeaderError(partition)
 
 
 def leader_error(partition: Partition, known_epoch: int, context: RequestContext) -> ErrorCode:
-    """Say what is wrong with asking this node under a leader epoch that the client knows (-1: none;
-    KIP-320), else NONE.
+    """Return why this node can't serve a client that knows ``known_epoch`` (-1 for none; KIP-320),
+    or NONE if it can.
     """
     epoch = partition.log.leader_epoch
     if 0 <= known_epoch < epoch:
@@ -86,8 +84,6 @@ def leader_error(partition: Partition, known_epoch: int, context: RequestContext
 
 
 def leader_addresses(leader_ids: Iterable[int], context: RequestContext) -> list[NodeAddress]:
-    """Where the leaders that an answer names listen, each once; -1 and nodes that are down are left
-    out.
-    """
+    """Return the address of each leader that a response names, without -1 and stopped nodes."""
     found = (context.store.cluster.find_address(node_id) for node_id in sorted(set(leader_ids)))
     return [address for address in found if address is not None]

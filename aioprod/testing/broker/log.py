@@ -1,5 +1,5 @@
-"""The log of one partition: batches as bytes, found by offset and by timestamp. No record is
-decoded on the way in or out.
+"""The log of one partition: batches as bytes, found by offset and by timestamp. Records are not
+decoded when they are written or read.
 """
 
 from __future__ import annotations
@@ -18,34 +18,33 @@ from aioprod.testing.broker.leader_epochs import LeaderEpochs
 
 _START = struct.Struct(
     ">qii"
-)  # base offset, batch length, leader epoch: the part of a batch that a broker writes
+)  # the part of a batch that a broker writes: base offset, length, leader epoch
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _ATTRIBUTES = struct.Struct(">h")
-_ATTRIBUTES_AT = 21  # where the bytes under the CRC begin, too
+_ATTRIBUTES_AT = 21  # the CRC covers the bytes from here on
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_AT = 35
 _LOG_APPEND_TIME = 0x08
 
 
 class MemoryUse:
-    """How many bytes of record batches several logs hold together."""
+    """The bytes of record batches in several logs together."""
 
     def __init__(self) -> None:
         self.size = 0
 
 
 class PartitionLog:
-    """A list of record batches that grows at its end.
+    """The record batches of a partition.
 
     Attributes:
         start_offset: the first offset that can be read.
-        end_offset: the offset of the next record. How much of it consumers may see is the
-            partition's affair.
+        end_offset: the offset of the next record. The partition decides how much consumers may see.
         leader_epoch: written into each batch.
-        epochs: where each leader epoch begins.
-        size: bytes held; they are counted in ``memory`` as well.
-        record_count: records of applications, which transaction markers are not.
+        epochs: the start of each leader epoch.
+        size: the bytes of all batches, which ``memory`` counts too.
+        record_count: the number of records, without transaction markers.
     """
 
     def __init__(self, memory: MemoryUse | None = None) -> None:
@@ -60,13 +59,11 @@ class PartitionLog:
         self._base_offsets: list[int] = []
         self._newest_timestamps: list[
             int
-        ] = []  # the highest timestamp up to and with each batch: sorted, so it can be bisected
+        ] = []  # the highest timestamp up to and including each batch: sorted, for bisecting
         self._waiters: set[asyncio.Future[None]] = set()
 
     def append(self, header: BatchHeader, batch: bytes | memoryview, timestamp: int) -> int:
-        """Append one batch, whose newest record has ``timestamp``, as the next offsets and return
-        the first of them.
-        """
+        """Append a batch whose latest record has ``timestamp``, and return its first offset."""
         base_offset = self.end_offset
         stored = (
             _START.pack(base_offset, header.batch_length, self.leader_epoch)
@@ -83,7 +80,7 @@ class PartitionLog:
         return base_offset
 
     def truncate(self, end_offset: int) -> list[bytes]:
-        """Drop the batches from ``end_offset`` on, between two batches, and return them."""
+        """Remove and return the batches from ``end_offset`` on, which lies between two batches."""
         end_offset = max(end_offset, self.start_offset)
         kept = bisect_left(self._base_offsets, end_offset)
         dropped = self._batches[kept:]
@@ -95,8 +92,8 @@ class PartitionLog:
         return dropped
 
     def advance_start(self, offset: int) -> None:
-        """Begin at ``offset`` from now on; batches that end before it are dropped. An offset behind
-        the start changes nothing.
+        """Begin at ``offset`` and drop the batches that end before it. Do nothing if the log begins
+        later.
         """
         if offset <= self.start_offset:
             return
@@ -126,7 +123,7 @@ class PartitionLog:
         self._memory.size += size
 
     def _count_records(self, start: int, end: int) -> int:
-        """Count the records of applications from ``start`` to before ``end``."""
+        """Count the records from ``start`` to before ``end``, without transaction markers."""
         headers = (read_header(self._batches[index]) for index in self._range(start, end))
         return sum(
             min(end, each.last_offset + 1) - max(start, each.base_offset)
@@ -135,14 +132,12 @@ class PartitionLog:
         )
 
     def release(self) -> None:
-        """Give back the memory, and let everybody who waits look again: the partition is
-        deleted.
-        """
+        """Free the memory of a deleted partition, and wake the waiting tasks."""
         self._memory.size -= self.size
         self.wake()
 
     def wake(self) -> None:
-        """Let everybody who waits for new records look again."""
+        """Wake the tasks that wait for new records."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -151,10 +146,10 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, end: int | None = None
     ) -> list[bytes]:
-        """Return whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them
-        (but for the first, where asked).
+        """Return whole batches from the one that contains ``offset``, but none that begins at
+        ``end`` or later.
 
-        None that begins at the offset ``end`` or behind it is returned.
+        At most ``max_bytes`` are returned; if asked for, the first batch may be larger.
         """
         found: list[bytes] = []
         for index in self._range(offset, end):
@@ -166,9 +161,7 @@ class PartitionLog:
         return found
 
     def available_bytes(self, offset: int, enough: int, end: int | None = None) -> int:
-        """Count the bytes that can be read from ``offset`` to ``end``; stops counting at
-        ``enough``.
-        """
+        """Count the bytes that can be read from ``offset`` to ``end``, but stop at ``enough``."""
         total = 0
         for index in self._range(offset, end):
             total += len(self._batches[index])
@@ -177,15 +170,15 @@ class PartitionLog:
         return total
 
     def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Everything, batch by batch."""
+        """Iterate over all batches."""
         return ((read_header(batch), batch) for batch in self._batches)
 
     def records(self) -> list[Record]:
-        """Decode everything."""
+        """Decode all records."""
         return self.visible(read_records(b"".join(self._batches)))
 
     def visible(self, records: list[Record]) -> list[Record]:
-        """Leave out what lies before the first offset, as the first batch may have some of it."""
+        """Leave out the records before the start offset, which may be in the first batch."""
         return (
             records
             if not records or records[0].offset >= self.start_offset
@@ -198,7 +191,7 @@ class PartitionLog:
             batch = self._batches[index]
             for record in read_batch_records(
                 batch, 0, read_header(batch)
-            ):  # a transaction marker counts, as in Kafka
+            ):  # as in Kafka, transaction markers count
                 if record.timestamp >= timestamp and record.offset >= self.start_offset:
                     return record
         return None
@@ -208,7 +201,7 @@ class PartitionLog:
         return self.find_by_timestamp(self._newest_timestamps[-1]) if self._batches else None
 
     def _range(self, offset: int, end: int | None) -> range:
-        """Which batches hold the offsets from ``offset`` to before ``end``."""
+        """Return the indexes of the batches from ``offset`` to before ``end``."""
         if offset >= self.end_offset:
             return range(0)
         last = len(self._batches) if end is None else bisect_left(self._base_offsets, end)
@@ -224,8 +217,8 @@ class PartitionLog:
 
 
 def stamp_log_append_time(batch: bytes | memoryview, now_ms: int) -> bytes:
-    """Return the batch with the broker's time on all its records, as topics with
-    message.timestamp.type=LogAppendTime want it.
+    """Return the batch with the broker's time on all records (topic setting
+    message.timestamp.type=LogAppendTime).
     """
     changed = bytearray(batch)
     attributes = _ATTRIBUTES.unpack_from(changed, _ATTRIBUTES_AT)[0] | _LOG_APPEND_TIME
@@ -240,7 +233,7 @@ async def wait_for_append(
     timeout_seconds: float,
     abandoned: asyncio.Future[None] | None = None,
 ) -> None:
-    """Return at the next append to one of the logs, at the time-out, or when ``abandoned`` is
+    """Wait for the next append to one of the logs, until the timeout, or until ``abandoned`` is
     done.
     """
     logs = list(logs)

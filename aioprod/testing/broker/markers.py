@@ -1,5 +1,5 @@
 """Transaction markers: the control batch that ends a producer's transaction in a partition
-(KIP-98), and the list of aborted ones.
+(KIP-98), and the index of aborted transactions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class EndedTransaction(NamedTuple):
     """A transaction that was committed or aborted in one partition.
 
     Attributes:
-        first_offset: of its first record.
-        last_offset: of its marker.
+        first_offset: the offset of its first record.
+        last_offset: the offset of its marker.
     """
 
     producer_id: int
@@ -58,21 +58,19 @@ def is_commit(marker: bytes) -> bool:
 
 
 class TransactionIndex:
-    """Which transactions are open in a partition, and which were aborted there."""
+    """The open and the aborted transactions of a partition."""
 
     def __init__(self, still_open: Mapping[int, int] | None = None) -> None:
         self._open = dict(still_open or {})  # producer id -> first offset
         self._aborted: list[
             EndedTransaction
-        ] = []  # these two are in the order of the markers, so that they can be bisected
+        ] = []  # these two are in the order of the markers, for bisecting
         self._aborted_by_producer: dict[int, list[EndedTransaction]] = {}
-        self._unsettled: deque[EndedTransaction] = (
-            deque()
-        )  # their markers may not be on all replicas yet
+        self._unsettled: deque[EndedTransaction] = deque()  # some replicas may lack their markers
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins that is open, or whose marker is not below the high
-        watermark; None where there is none.
+        """Return the start of the oldest transaction that is open, or whose marker is not below the
+        high watermark. Return None if there is none.
         """
         while self._unsettled and self._unsettled[0].last_offset < high_watermark:
             self._unsettled.popleft()
@@ -82,21 +80,19 @@ class TransactionIndex:
         )
 
     def first_offset(self, producer_id: int) -> int:
-        """Where the producer's open transaction begins, -1 where it has none."""
+        """Return the start of the producer's open transaction, or -1 if it has none."""
         return self._open.get(producer_id, -1)
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether the producer has a transaction here."""
+        """Tell whether the producer has an open transaction."""
         return producer_id in self._open
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """Take note of a transactional batch at ``offset``; only the first of a transaction
-        counts.
-        """
+        """Note a transactional batch at ``offset``. Only the first of a transaction matters."""
         self._open.setdefault(producer_id, offset)
 
     def end(self, producer_id: int, marker_offset: int, *, commit: bool) -> None:
-        """Take note of a marker. A marker without a transaction is no error: nothing was written
+        """Note a marker. A marker without a transaction is valid: the producer wrote nothing
         here.
         """
         first_offset = self._open.pop(producer_id, None)
@@ -109,8 +105,8 @@ class TransactionIndex:
             self._aborted_by_producer.setdefault(producer_id, []).append(ended)
 
     def before(self, offset: int) -> TransactionIndex:
-        """An index that knows nothing but what is open since before ``offset``; the rest is to be
-        learned again from the log.
+        """Return an index that knows only the transactions that began before ``offset`` and are
+        open. The caller adds the rest from the log.
         """
         return TransactionIndex(
             {
@@ -121,14 +117,14 @@ class TransactionIndex:
         )
 
     def aborted_between(self, start: int, end: int) -> Iterator[EndedTransaction]:
-        """The aborted transactions that a reader of the offsets from ``start`` to before ``end``
-        has to know.
+        """Return the aborted transactions that matter to a reader of the offsets from ``start`` to
+        before ``end``.
         """
         first = bisect_left(self._aborted, start, key=_last_offset)
         return (each for each in islice(self._aborted, first, None) if each.first_offset < end)
 
     def is_committed(self, producer_id: int, offset: int) -> bool:
-        """Whether the transactional batch of this producer at ``offset`` belongs to a committed
+        """Tell whether the producer's transactional batch at ``offset`` belongs to a committed
         transaction.
         """
         first_open = self._open.get(producer_id)

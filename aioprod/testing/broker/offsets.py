@@ -1,6 +1,4 @@
-"""What consumer groups have committed: offsets, and those that wait for the end of a transaction
-(KIP-98, KIP-447). Synchronous.
-"""
+"""The offsets of consumer groups: committed, or pending until a transaction ends (KIP-98, 447)."""
 
 from __future__ import annotations
 
@@ -15,20 +13,22 @@ _MAX_METADATA_BYTES = 4096  # broker setting offset.metadata.max.bytes
 
 
 class CommittedOffset(NamedTuple):
-    """A committed position: the offset of the next record to read, the leader epoch of the last one
-    read (-1: unknown), and a note.
+    """The offset of the next record to read, the leader epoch of the last record read (-1 if
+    unknown), and the client's metadata.
     """
 
     offset: int
     leader_epoch: int
     metadata: str
-    # of two commits the later one counts, also where it was made before the other's transaction
-    # ended
+    # the later of two commits wins, even if the transaction of the earlier one
+    # ends after it
     order: int
 
 
 class Committer(NamedTuple):
-    """Who commits: a member of the group in a generation, or (-1, "", None) somebody outside."""
+    """The sender of a commit: a member in a generation of the group, or (-1, "", None) for a client
+    that is not a member.
+    """
 
     generation_id: int = -1
     member_id: str = ""
@@ -36,7 +36,7 @@ class Committer(NamedTuple):
 
     @property
     def is_member(self) -> bool:
-        """Whether it says that it is a member."""
+        """Whether the sender says that it is a member."""
         return self.generation_id >= 0 or self.member_id != "" or self.group_instance_id is not None
 
 
@@ -45,15 +45,15 @@ class GroupOffsets:
     """The offsets of one consumer group.
 
     Attributes:
-        committed: what is committed.
-        pending: what open transactions want to commit, by producer id.
+        committed: the committed offsets.
+        pending: the offsets of open transactions, by producer id.
     """
 
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     pending: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction may still change this offset."""
+        """Tell whether an open transaction may still change the offset of a partition."""
         return any(partition in offsets for offsets in self.pending.values())
 
 
@@ -72,7 +72,7 @@ class OffsetStore:
         leader_epoch: int,
         metadata: str | None,
     ) -> None:
-        """Commit at once; raise RequestError where the note is too long."""
+        """Commit an offset; raise RequestError if the metadata is too long."""
         self._group(group_id).committed[partition] = self._committed(offset, leader_epoch, metadata)
 
     def commit_in_transaction(
@@ -84,14 +84,14 @@ class OffsetStore:
         leader_epoch: int,
         metadata: str | None,
     ) -> None:
-        """Keep for the end of the producer's transaction; raise RequestError where the note is too
-        long.
+        """Keep an offset until the producer's transaction ends; raise RequestError if the metadata
+        is too long.
         """
         committed = self._committed(offset, leader_epoch, metadata)
         self._group(group_id).pending.setdefault(producer_id, {})[partition] = committed
 
     def end(self, group_id: str, producer_id: int, commit: bool) -> None:
-        """Commit or drop what waits for the end of a producer's transaction."""
+        """Commit or drop the pending offsets of a producer's transaction."""
         group = self._group(group_id)
         for partition, waiting in group.pending.pop(producer_id, {}).items():
             present = group.committed.get(partition)
@@ -99,17 +99,17 @@ class OffsetStore:
                 group.committed[partition] = waiting
 
     def delete(self, group_id: str) -> None:
-        """Drop all offsets of a group, also those that wait for the end of a transaction."""
+        """Drop all offsets of a group, including pending ones."""
         self.groups.pop(group_id, None)
 
     def delete_one(self, group_id: str, partition: TopicPartition) -> None:
-        """Drop what a group has committed for a partition, if anything."""
+        """Drop a group's offset of a partition, if there is one."""
         group = self._group(group_id)
         for offsets in (group.committed, *group.pending.values()):
             offsets.pop(partition, None)
 
     def forget_topic(self, name: str) -> None:
-        """Drop the offsets of a topic that was deleted."""
+        """Drop the offsets of a deleted topic."""
         for group in self.groups.values():
             for offsets in (group.committed, *group.pending.values()):
                 for partition in [each for each in offsets if each.topic == name]:
@@ -122,7 +122,7 @@ class OffsetStore:
         if len((metadata or "").encode()) > _MAX_METADATA_BYTES:
             raise RequestError(
                 ErrorCode.OFFSET_METADATA_TOO_LARGE,
-                f"the note is longer than {_MAX_METADATA_BYTES} bytes",
+                f"the metadata is longer than {_MAX_METADATA_BYTES} bytes",
             )
         self._commits += 1
         return CommittedOffset(offset, leader_epoch, metadata or "", self._commits)

@@ -1,8 +1,8 @@
-"""One partition: its log, how much of it each replica has, who leads, and what it knows of
-producers and transactions.
+"""One partition: its log, how much of it each replica has, its leader, and the state of producers
+and transactions.
 
-Plain decisions: no socket, no clock, no loop. Whoever waits on the log is woken where something
-    changed for him.
+Plain decisions without sockets, clock or event loop. A change wakes the tasks that wait for the
+log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from aioprod.protocol.record_batch import BatchHeader, read_header
 from aioprod.protocol.record_reader import Record, read_records
-from aioprod.testing.broker.cluster import NOBODY, Leadership
+from aioprod.testing.broker.cluster import NO_NODE, Leadership
 from aioprod.testing.broker.leader_epochs import EpochEnd
 from aioprod.testing.broker.log import MemoryUse, PartitionLog
 from aioprod.testing.broker.markers import TransactionIndex, is_commit
@@ -22,17 +22,16 @@ from aioprod.testing.broker.settings.topic_settings import TopicConfig
 class Partition:
     """A partition on all its replicas.
 
-    They share one log, the leader's, and each has a beginning of it. A follower has all of it at
-    once, unless its node is down or its
-    replication is paused: then it keeps what it had. Consumers see what all replicas in sync have
-        (the high watermark). A new leader drops what
-    it does not have, and so it is lost; for good, also where its old leader comes back without the
-    others.
+    The replicas share one log, the leader's, and each has a beginning of it. A follower has all of
+    it at once, unless its node is stopped or its replication is paused; then it keeps what it had.
+    Consumers see what all in-sync replicas have, up to the high watermark. A new leader truncates
+    the log to what it has: the other records are lost, even if the old leader comes back.
 
     Attributes:
-        log: of the leader, or of the last one while there is none.
-        leadership: who keeps it, who is in sync, who leads.
-        config: the topic's; min.insync.replicas and unclean.leader.election.enable count here.
+        log: the log of the leader or, if there is none, of the last leader.
+        leadership: the replicas, which of them are in sync, and the leader.
+        config: the topic's settings, such as min.insync.replicas and
+            unclean.leader.election.enable.
     """
 
     def __init__(
@@ -43,25 +42,23 @@ class Partition:
         self.transactions = TransactionIndex()
         self.leadership = leadership
         self.config = config
-        self._held: dict[
-            int, int
-        ] = {}  # the end offset of each replica that does not follow at present
-        self._limit: int | None = None  # the high watermark, where it is not the end of the log
-        self._waiting_markers: list[bytes] = []  # while there is no leader
+        self._held: dict[int, int] = {}  # the end offset of each replica that is not replicating
+        self._limit: int | None = None  # the high watermark, if it is not the end of the log
+        self._waiting_markers: list[bytes] = []  # until there is a leader
 
-    # -- how far -----------------------------------------------------------------------------------
+    # -- offsets -----------------------------------------------------------------------------------
 
     @property
     def high_watermark(self) -> int:
-        """The end of what all replicas in sync have. It stands still while fewer than
+        """The end offset of what all in-sync replicas have. It does not advance while fewer than
         min.insync.replicas are in sync (KIP-966).
         """
         return self.log.end_offset if self._limit is None else self._limit
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers have to stop: at the first record of an open transaction, at
-        the high watermark at the latest.
+        """The offset up to which read_committed consumers read: the first record of an open
+        transaction, or the high watermark.
         """
         high_watermark = self.high_watermark
         first_unstable = self.transactions.first_unstable_offset(high_watermark)
@@ -69,14 +66,16 @@ class Partition:
 
     @property
     def is_short_of_replicas(self) -> bool:
-        """Whether fewer are in sync than min.insync.replicas asks for, or than there are."""
+        """Whether fewer replicas are in sync than min.insync.replicas, or than exist if that is
+        lower.
+        """
         return len(self.leadership.in_sync) < min(
             self.config.min_insync_replicas, len(self.leadership.replicas)
         )
 
     @property
     def end_offsets(self) -> dict[int, int]:
-        """Where the log of each replica ends."""
+        """The end offset of each replica's log."""
         return {
             node_id: self._held.get(node_id, self.log.end_offset)
             for node_id in self.leadership.replicas
@@ -84,7 +83,7 @@ class Partition:
 
     @property
     def laggards(self) -> list[int]:
-        """The followers that count as in sync, and lack records."""
+        """The followers that count as in sync but lack records."""
         if not self._held:
             return []
         return [
@@ -94,13 +93,13 @@ class Partition:
         ]
 
     def find_epoch_end(self, epoch: int) -> EpochEnd:
-        """Where the records of a leader epoch end (KIP-101)."""
+        """Return where the records of a leader epoch end (KIP-101)."""
         return self.log.epochs.find_end(epoch, self.log.end_offset)
 
     # -- records -----------------------------------------------------------------------------------
 
     def append(self, header: BatchHeader, batch: bytes | memoryview, timestamp: int) -> int:
-        """Append a batch or a marker, whose newest record has ``timestamp``; return its first
+        """Append a batch or a marker whose latest record has ``timestamp``, and return its first
         offset.
         """
         offset = self.log.append(header, batch, timestamp)
@@ -108,20 +107,20 @@ class Partition:
         return offset
 
     def write_marker(self, marker: bytes) -> None:
-        """Append a transaction marker; while there is no leader it waits for the next one."""
-        if self.leadership.leader == NOBODY:
+        """Append a transaction marker, or keep it for the next leader if there is none."""
+        if self.leadership.leader == NO_NODE:
             self._waiting_markers.append(marker)
             return
         header = read_header(marker)
         self.append(header, marker, header.max_timestamp)
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has begun a transaction here under this epoch."""
+        """Tell whether the producer has an open transaction here with this epoch."""
         return self.transactions.is_open(producer_id) and self.producers.epoch(producer_id) == epoch
 
     def records(self, *, committed_only: bool = False) -> list[Record]:
-        """Decode everything but markers; with ``committed_only`` without what belongs to an open or
-        an aborted transaction.
+        """Decode all records except markers. With ``committed_only``, leave out the records of open
+        and aborted transactions.
         """
         if not committed_only:
             return self.log.records()
@@ -138,7 +137,7 @@ class Partition:
     def _take_note(
         self, header: BatchHeader, batch: bytes | memoryview, offset: int, timestamp: int
     ) -> None:
-        """Have the batch at ``offset`` change what is known of its producer."""
+        """Update the state of the producer that wrote the batch at ``offset``."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         if header.is_control:
             self.producers.end_transaction(producer_id, epoch, offset, timestamp)
@@ -151,8 +150,8 @@ class Partition:
                 self.transactions.begin(producer_id, offset)
 
     def _truncate(self, end_offset: int) -> None:
-        """Drop what the new leader does not have. Markers are written again: their transactions are
-        decided (KIP-98).
+        """Drop what the new leader lacks, and write dropped markers again, because their
+        transactions have ended (KIP-98).
         """
         if end_offset >= self.log.end_offset:
             return
@@ -168,8 +167,8 @@ class Partition:
         self._learn_again()
 
     def _learn_again(self) -> None:
-        """Rebuild what is known of producers and transactions from the log; of those whose records
-        were all deleted it stays.
+        """Rebuild the state of producers and transactions from the log. Keep the state of producers
+        whose records were all deleted.
         """
         kept = list(self.log.batches())
         start = kept[0][0].base_offset if kept else self.log.end_offset
@@ -181,7 +180,7 @@ class Partition:
     # -- replicas ----------------------------------------------------------------------------------
 
     def adapt(self, running: Collection[int], paused: Collection[int] = ()) -> None:
-        """Adapt to the nodes that run now, and to those whose replication is paused."""
+        """Adapt to the running nodes and to the nodes whose replication is paused."""
         leadership = self.leadership
         for node_id in leadership.replicas:
             if node_id not in running:
@@ -189,7 +188,7 @@ class Partition:
         alive = tuple(node_id for node_id in leadership.in_sync if node_id in running)
         leadership.in_sync = (
             alive or leadership.in_sync
-        )  # the last of them stay in sync: only they have everything
+        )  # the last ones stay in sync: only they have all records
         if leadership.leader not in running:
             self._elect(alive[0] if alive else self._find_unclean_leader(running))
         self._catch_up(running, paused)
@@ -197,17 +196,15 @@ class Partition:
     def move_leader(
         self, node_id: int, running: Collection[int], paused: Collection[int] = ()
     ) -> None:
-        """Have another replica lead, which has to run and to be in sync. What it does not have is
-        lost.
-        """
+        """Make a running, in-sync replica the leader. Records that it lacks are lost."""
         self._elect(node_id)
         self._catch_up(running, paused)
 
     def reassign(
         self, replicas: tuple[int, ...], running: Collection[int], paused: Collection[int] = ()
     ) -> None:
-        """Have other nodes keep the partition. Those of them that run get everything before the old
-        ones go.
+        """Move the partition to other nodes. The running ones get all records before the old
+        replicas are removed.
         """
         leadership = self.leadership
         added = tuple(node_id for node_id in replicas if node_id not in leadership.replicas)
@@ -221,42 +218,46 @@ class Partition:
         self._held = {node_id: held for node_id, held in self._held.items() if node_id in replicas}
         if leadership.leader not in replicas:
             self._elect(
-                next((node_id for node_id in leadership.in_sync if node_id in running), NOBODY)
+                next((node_id for node_id in leadership.in_sync if node_id in running), NO_NODE)
             )
         self.adapt(running, paused)
 
     def close(self) -> None:
-        """The topic is deleted: free the memory, and let nobody wait any longer."""
-        self._elect(NOBODY)
+        """Free the memory of a deleted partition, and wake the waiting tasks."""
+        self._elect(NO_NODE)
         self.log.release()
 
     def replicate(self) -> None:
-        """Have the replicas in sync get everything now, also those whose replication is paused."""
+        """Give all records to the in-sync replicas, even to those whose replication is paused."""
         for node_id in self.leadership.in_sync:
             if node_id in self._held:
                 self._held[node_id] = self.log.end_offset
         self._settle()
 
     def drop_from_in_sync(self, node_id: int) -> None:
-        """A follower lags for too long: the others no longer wait for it."""
+        """Remove a follower that lags for too long from the in-sync replicas."""
         leadership = self.leadership
         leadership.in_sync = tuple(each for each in leadership.in_sync if each != node_id)
         self._settle()
 
     def _find_unclean_leader(self, running: Collection[int]) -> int:
-        """The first replica that runs, where the topic would rather lose records than wait."""
+        """Return the first running replica, if unclean.leader.election.enable allows one that is
+        not in sync.
+        """
         if not self.config.unclean_leader_election:
-            return NOBODY
-        return next((node_id for node_id in self.leadership.replicas if node_id in running), NOBODY)
+            return NO_NODE
+        return next(
+            (node_id for node_id in self.leadership.replicas if node_id in running), NO_NODE
+        )
 
     def _elect(self, node_id: int) -> None:
-        """Begin the next leader epoch, with this leader or with none."""
+        """Begin the next leader epoch, with a leader or with none."""
         leadership = self.leadership
         if leadership.leader == node_id:
             return
         leadership.leader = node_id
         self.log.leader_epoch += 1
-        if node_id != NOBODY:
+        if node_id != NO_NODE:
             if node_id not in leadership.in_sync:
                 leadership.in_sync = (node_id,)
             self._truncate(self._held.pop(node_id, self.log.end_offset))
@@ -267,9 +268,9 @@ class Partition:
         self.log.wake()
 
     def _catch_up(self, running: Collection[int], paused: Collection[int]) -> None:
-        """Have all followers that can get everything; they are in sync then."""
+        """Give all records to the followers that replicate, so that they are in sync."""
         leadership = self.leadership
-        if leadership.leader != NOBODY:
+        if leadership.leader != NO_NODE:
             for node_id in leadership.replicas:
                 if node_id == leadership.leader or (node_id in running and node_id not in paused):
                     self._held.pop(node_id, None)
@@ -283,7 +284,7 @@ class Partition:
         self._settle()
 
     def _settle(self) -> None:
-        """Find the high watermark anew. It goes back with a truncation only."""
+        """Compute the high watermark. Only a truncation lowers it."""
         before = self.high_watermark
         held = [self._held[node_id] for node_id in self.leadership.in_sync if node_id in self._held]
         if self.is_short_of_replicas:

@@ -1,7 +1,7 @@
-"""The idempotent producer's check of one partition, as Kafka's ProducerStateManager and
-ProducerAppendInfo do it (KIP-98, KIP-360).
+"""The sequence check of idempotent producers in one partition, like Kafka's ProducerStateManager
+and ProducerAppendInfo (KIP-98, KIP-360).
 
-Plain functions of state and batch: no clock, no I/O.
+Plain functions of state and batch without clock or I/O.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import NamedTuple
 from aioprod.error_codes import ErrorCode
 
 REMEMBERED_BATCHES = (
-    5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: what a producer may have in flight
+    5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: the most that a producer has in flight
 )
 MAX_SEQUENCE = 2**31 - 1
 NO_EPOCH = -1
-COORDINATOR_EPOCH = 0  # of all transaction coordinators: they never lose their state here
+COORDINATOR_EPOCH = 0  # of all markers: coordinators never lose their state here
 
 
 class SequenceError(Exception):
-    """A batch that the partition refuses, with the error code of the answer."""
+    """The partition refuses a batch; has the error code of the response."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -30,7 +30,7 @@ class SequenceError(Exception):
 
 
 class AppendedBatch(NamedTuple):
-    """One of the last batches of a producer: enough to answer the same batch again."""
+    """One of a producer's last batches, so that a duplicate gets the same response."""
 
     first_sequence: int
     last_sequence: int
@@ -39,18 +39,18 @@ class AppendedBatch(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind its last record."""
+        """The offset after its last record."""
         return self.base_offset + ((self.last_sequence - self.first_sequence) & MAX_SEQUENCE) + 1
 
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """What a partition knows of one producer id.
+    """The state of one producer id in a partition.
 
     Attributes:
-        newest_offset: of its newest batch or marker, by its first record.
-        newest_timestamp: of its newest batch or marker.
-        coordinator_epoch: of its newest marker, -1 before the first one.
+        newest_offset: the first offset of its latest batch or marker.
+        newest_timestamp: the timestamp of its latest batch or marker.
+        coordinator_epoch: the epoch of its latest marker, -1 if it has none.
     """
 
     epoch: int
@@ -61,12 +61,12 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the newest record, -1 where none of this epoch is known."""
+        """The sequence of the latest record, or -1 if the partition has none of this epoch."""
         return self.batches[-1].last_sequence if self.batches else -1
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Return ``sequence + increment`` where 0 follows 2**31 - 1."""
+    """Return ``sequence + increment``; 0 follows 2**31 - 1."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
@@ -78,7 +78,7 @@ def in_sequence(last_sequence: int, next_sequence: int) -> bool:
 
 
 class ProducerStates:
-    """All producer ids that wrote to one partition."""
+    """The state of all producer ids that wrote to a partition."""
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
@@ -86,7 +86,7 @@ class ProducerStates:
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, record_count: int
     ) -> AppendedBatch | None:
-        """Return the remembered batch that has just these sequences, or None."""
+        """Return the remembered batch with exactly these sequences, or None."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
             return None
@@ -99,10 +99,10 @@ class ProducerStates:
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, *, begins_at_zero: bool = False
     ) -> None:
-        """Raise SequenceError unless a batch may be appended here.
+        """Raise SequenceError if a batch can't be appended.
 
-        A producer id without any state may begin at any sequence: its records may all have been
-        deleted. Not so where it ``begins_at_zero`` with each transaction.
+        A producer id without any state may begin at any sequence, because its records may have been
+        deleted, unless it ``begins_at_zero`` with each transaction.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -137,12 +137,12 @@ class ProducerStates:
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
-        """What is known, by producer id."""
+        """The state by producer id."""
         return self._entries
 
     def end_transaction(self, producer_id: int, epoch: int, offset: int, timestamp: int) -> None:
-        """Take note of a marker: one of a newer epoch (it fences a producer, or ends a transaction
-        of protocol v2) begins that epoch.
+        """Note a marker. A marker with a newer epoch, which fences a producer or ends a transaction
+        of protocol v2, begins that epoch.
         """
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
@@ -154,9 +154,7 @@ class ProducerStates:
         )
 
     def epoch(self, producer_id: int) -> int:
-        """The newest epoch of a producer id that this partition has seen, -1 where it knows
-        none.
-        """
+        """Return the latest epoch of a producer id in this partition, or -1 if it is unknown."""
         entry = self._entries.get(producer_id)
         return NO_EPOCH if entry is None else entry.epoch
 
@@ -169,7 +167,7 @@ class ProducerStates:
         base_offset: int,
         timestamp: int,
     ) -> None:
-        """Remember an appended batch. A new epoch forgets the batches of the old one."""
+        """Remember an appended batch. A new epoch drops the batches of the old one."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
             entry = self._entries[producer_id] = ProducerEntry(
@@ -186,7 +184,7 @@ class ProducerStates:
         )
 
     def forget_from(self, offset: int) -> None:
-        """Forget the producers that wrote at ``offset`` or behind it, to learn of them again from
+        """Forget the producers that wrote at or after ``offset``. The caller adds them again from
         the log.
         """
         self._entries = {

@@ -1,5 +1,5 @@
-"""What a topic's settings ask of single records. They are decoded only where a setting asks for
-more than the batch's header tells.
+"""The topic settings that apply to single records. Records are decoded only if the batch's header
+does not tell enough.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _ANY_AGE = 2**63 - 1
 
 
 class RecordsRefusedError(RequestError):
-    """A batch with records that the topic does not take (KIP-467).
+    """Some records of a batch are invalid for the topic (KIP-467).
 
     Attributes:
-        indexes: of these records in the batch.
+        indexes: the indexes of these records in the batch.
     """
 
     def __init__(self, code: ErrorCode, text: str, indexes: list[int]) -> None:
@@ -28,27 +28,27 @@ class RecordsRefusedError(RequestError):
 
 
 def check_records(records: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """Raise RecordsRefusedError where a compacted topic would get records without a key, or any
-    topic such as are too old or of the future.
+    """Raise RecordsRefusedError if a record for a compacted topic has no key, or a timestamp is too
+    far in the past or the future.
     """
     if config.is_compacted:
         _refuse(
             records,
             lambda record: record.key is None,
             ErrorCode.INVALID_RECORD,
-            "a compacted topic takes no record without a key",
+            "records of a compacted topic must have a key",
         )
     if config.log_append_time:
         return
     latest = now_ms + config.timestamp_after_max_ms
     if header.max_timestamp > latest:
-        text = f"a timestamp is past {latest}: see message.timestamp.after.max.ms"
+        text = f"a timestamp is after {latest} (message.timestamp.after.max.ms)"
         _refuse(
             records, lambda record: record.timestamp > latest, ErrorCode.INVALID_TIMESTAMP, text
         )
     if config.timestamp_before_max_ms != _ANY_AGE:
         earliest = now_ms - config.timestamp_before_max_ms
-        text = f"a timestamp is before {earliest}: see message.timestamp.before.max.ms"
+        text = f"a timestamp is before {earliest} (message.timestamp.before.max.ms)"
         _refuse(
             records, lambda record: record.timestamp < earliest, ErrorCode.INVALID_TIMESTAMP, text
         )

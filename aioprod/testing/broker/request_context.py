@@ -1,4 +1,4 @@
-"""One request on its way through the broker: what a handler may know of it."""
+"""What a handler knows about a request besides the request itself."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class RequestContext:
-    """A request's surroundings.
+    """Where a request came from, and what its handler may use.
 
     Attributes:
         store: the broker's state.
-        node: the one that was asked.
-        api_version: of this request.
-        disconnected: done when the client is gone, so that nobody has to wait any longer on its
-            behalf.
-        failures: errors that a test asked for.
-        session: the connection's login; None where the broker asks for none.
-        client_id: the client's name for itself.
+        node: the node that got the request.
+        api_version: the request's version.
+        disconnected: done when the client has disconnected, so that nothing needs to wait for it.
+        failures: the errors that a test has asked for.
+        session: the connection's login; None if the broker requires none.
+        client_id: the client.id of the client.
     """
 
     store: Store
@@ -39,17 +38,18 @@ class RequestContext:
     client_id: str = ""
 
     def failure(self, topic: str | None = None, partition: int | None = None) -> ErrorCode:
-        """The error that a test wants here, else NONE."""
+        """Return the error that a test has asked for here, or NONE."""
         for failure in self.failures:
             if failure.hits(topic, partition):
                 return failure.code
         return ErrorCode.NONE
 
     async def wait_for(self, answer: asyncio.Future[T]) -> T:
-        """Wait for an answer; raise DropConnection if the client is gone before.
+        """Wait for a response; raise DropConnection if the client disconnects first.
 
-        A request that settles the answers of several members is answered first, then the others
-        in the order in which they were settled, before the broker handles what came meanwhile.
+        If a request completes the responses of several members, its own response is sent first and
+        the others follow in the order in which they were completed, before the broker handles newer
+        requests.
         """
         if not answer.done():
             await asyncio.wait((answer, self.disconnected), return_when=asyncio.FIRST_COMPLETED)
@@ -58,5 +58,5 @@ class RequestContext:
         return answer.result()
 
     def drop_connection(self) -> DropConnection:
-        """Make the exception that closes the connection without an answer."""
+        """Make the exception that closes the connection without a response."""
         return DropConnection()

@@ -1,4 +1,4 @@
-"""The requests that came in, for tests that look back and tests that wait."""
+"""The requests that arrived, for tests that look at them or wait for them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ _REMEMBERED_REQUESTS = 10_000
 
 
 class Count:
-    """How often something has happened."""
+    """A counter that tasks can wait for."""
 
     def __init__(self) -> None:
         self.value = 0
         self._waiting: dict[asyncio.Future[None], int] = {}
 
     def add(self) -> None:
-        """It has happened once more."""
+        """Add one, and wake the tasks that wait for the new value."""
         self.value += 1
         for waiter, number in self._waiting.items():
             if self.value >= number and not waiter.done():
                 waiter.set_result(None)
 
     async def reach(self, number: int, timeout_seconds: float) -> bool:
-        """Wait until it has happened that often in all; False where it has not within the time."""
+        """Wait until the value is at least ``number``. Return False if it is lower after
+        ``timeout_seconds``.
+        """
         if self.value >= number:
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -37,7 +39,7 @@ class Count:
 
 
 class SeenRequest(NamedTuple):
-    """A request that came in."""
+    """A request that arrived at a node."""
 
     api_key: int
     api_version: int
@@ -46,7 +48,7 @@ class SeenRequest(NamedTuple):
 
 
 class RequestLog:
-    """The last requests, and how many there have been of each API.
+    """The last requests, and how many of each API have arrived.
 
     Attributes:
         requests: the last 10,000, oldest first.
@@ -57,11 +59,13 @@ class RequestLog:
         self._counts: dict[tuple[int, int | None], Count] = {}
 
     def add(self, request: SeenRequest) -> None:
-        """Note a request."""
+        """Record a request."""
         self.requests.append(request)
         self.count(request.api_key, request.node_id).add()
         self.count(request.api_key, None).add()
 
     def count(self, api_key: int, node_id: int | None) -> Count:
-        """How many requests of an API came to a node, or to any."""
+        """Return the counter of an API's requests to a node, or to all nodes if ``node_id`` is
+        None.
+        """
         return self._counts.setdefault((api_key, node_id), Count())

@@ -1,6 +1,4 @@
-"""Which requests the actions of a test hit: the next one, the n-th, every n-th, those of one node,
-or whatever else it says.
-"""
+"""Rules: which requests the actions of a test apply to."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from aioprod.testing.broker.request_log import Count
 
 
 class Rule:
-    """What :meth:`EmbeddedCluster.on` or :meth:`EmbeddedCluster.on_every` has set up."""
+    """A rule made by :meth:`EmbeddedCluster.on` or :meth:`EmbeddedCluster.on_every`."""
 
     def __init__(
         self,
@@ -32,7 +30,7 @@ class Rule:
                 "a rule needs at least one action, such as fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)"
             )
         if times is not None and times < 1:
-            raise ConfigError(f"times={times}: must be at least 1, or None for always")
+            raise ConfigError(f"times={times}: must be at least 1, or None for no limit")
         if nth < 1:
             raise ConfigError(f"nth={nth}: must be at least 1")
         self.actions = actions
@@ -46,30 +44,30 @@ class Rule:
 
     @property
     def used(self) -> int:
-        """How many requests it acted on."""
+        """The number of requests that the rule acted on."""
         return self._used.value
 
     @property
     def spent(self) -> bool:
-        """Whether it has acted as often as it was to."""
+        """Whether the rule has acted as often as it should."""
         return self._left == 0
 
     def cancel(self) -> None:
-        """Act no more."""
+        """Stop acting on requests."""
         self._left = 0
 
     def release(self) -> None:
-        """Let go on what ``hold()`` and ``hold_answer()`` of this rule hold, and whatever they
-        would hold later.
+        """Let the requests continue that ``hold()`` and ``hold_answer()`` of this rule hold, now
+        and in the future.
         """
         for action in self.actions:
             action.release()
 
     async def wait(self, count: int = 1, timeout_seconds: float = 10.0) -> None:
-        """Return as soon as it acts on a request, or has done so before; with ``count`` on the
-        so-manieth in all.
+        """Wait until the rule has acted on ``count`` requests in all.
 
-        Raises KafkaTimeoutError where there are too few in that time.
+        Raises:
+            KafkaTimeoutError: if it has acted on fewer requests after ``timeout_seconds``.
         """
         if not await self._used.reach(count, timeout_seconds):
             raise KafkaTimeoutError(
@@ -77,7 +75,7 @@ class Rule:
             )
 
     def applies(self, request: Message, node_id: int) -> bool:
-        """Count a request if it is of the right kind, and tell whether the rule's turn has come."""
+        """Count a request if it matches, and tell whether the rule is to act on it."""
         if (
             self._left == 0
             or self._node not in (None, node_id)
@@ -88,7 +86,7 @@ class Rule:
         return self._seen % self._nth == 0 if self._every else self._seen >= self._nth
 
     def use(self) -> tuple[Action, ...]:
-        """Count one use, and return what to do."""
+        """Count one use and return the actions."""
         if self._left is not None:
             self._left -= 1
         self._used.add()
@@ -121,17 +119,19 @@ class ThreadedRule:
 
 
 class RuleBook:
-    """The rules per API, oldest first: one request uses one rule, and all that it fits count it."""
+    """The rules of each API, oldest first. Every rule that a request matches counts it, but only
+    the oldest that is due acts on it.
+    """
 
     def __init__(self) -> None:
         self._rules: dict[int, list[Rule]] = {}
 
     def add(self, api_key: int, rule: Rule) -> None:
-        """Put a rule behind the others of its API."""
+        """Add a rule after the others of its API."""
         self._rules.setdefault(api_key, []).append(rule)
 
     def take(self, api_key: int, request: Message, node_id: int) -> tuple[Action, ...]:
-        """Return the actions for a request to a node, from the first rule that applies."""
+        """Return the actions of the first rule that is due for a request."""
         rules = self._rules.get(api_key)
         if not rules:
             return ()
@@ -140,5 +140,5 @@ class RuleBook:
         return due[0].use() if due else ()
 
     def clear(self) -> None:
-        """Forget all rules."""
+        """Remove all rules."""
         self._rules.clear()

@@ -1,5 +1,5 @@
-"""TLS and SASL of the embedded broker: who may log in, and what a connection may do before and
-after.
+"""TLS and SASL of the embedded broker: who may log in, and which requests a connection may send
+before and after.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ _SALT_BYTES = 16
 
 @dataclass(slots=True)
 class BrokerSecurity:
-    """What the embedded broker demands of its clients. All of it may be changed while the broker
-    runs: it counts from the next login on.
+    """What the embedded broker demands of its clients. Changes while the broker is running apply to
+    the next login.
 
     Attributes:
-        ssl_context: for servers, with a certificate: the port then speaks TLS. With ``verify_mode``
-            CERT_REQUIRED clients must have certificates.
-        users: name to password, for PLAIN and SCRAM.
+        ssl_context: a server context with a certificate; the ports then use TLS. If its
+            ``verify_mode`` is CERT_REQUIRED, clients need certificates.
+        users: the passwords by user name, for PLAIN and SCRAM.
         token_validator: ``(token, extensions) -> user, or None to refuse``, for OAUTHBEARER.
-        mechanisms: those offered; None for all that ``users`` and ``token_validator`` allow. Where
-            there are none, no login is asked for.
-        session_lifetime_ms: after this a client must have logged in again (broker setting
-            connections.max.reauth.ms, KIP-368); 0 for no limit.
+        mechanisms: the SASL mechanisms to offer; None for all that ``users`` and
+            ``token_validator`` allow. If there are none, clients need not log in.
+        session_lifetime_ms: the time in milliseconds after which clients must log in again (broker
+            setting connections.max.reauth.ms, KIP-368); 0 for no limit.
+
+    Raises:
+        ConfigError: if a mechanism is unknown.
     """
 
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
@@ -50,7 +53,7 @@ class BrokerSecurity:
         unknown = [name for name in self.mechanisms or () if name not in SASL_MECHANISMS]
         if unknown:
             raise ConfigError(
-                f"mechanisms={self.mechanisms!r}: must be of {', '.join(SASL_MECHANISMS)}"
+                f"mechanisms={self.mechanisms!r}: must be among {', '.join(SASL_MECHANISMS)}"
             )
 
     @property
@@ -63,7 +66,7 @@ class BrokerSecurity:
         )
 
     def new_mechanism(self, name: str) -> ServerMechanism:
-        """The broker's side of one login."""
+        """Make the broker's side of one login."""
         if name == "PLAIN":
             return PlainServer(self.users)
         if name == "OAUTHBEARER":
@@ -82,12 +85,12 @@ class BrokerSecurity:
 
 
 class Session:
-    """How far one connection's login is.
+    """The login of one connection.
 
     Attributes:
-        user: who is logged in, if anybody is.
+        user: the user that is logged in, or None.
         logins: how often this connection has logged in.
-        refused: a login failed: the connection ends.
+        refused: whether a login failed, which ends the connection.
     """
 
     def __init__(self, security: BrokerSecurity) -> None:
@@ -95,12 +98,12 @@ class Session:
         self.logins = 0
         self.refused = False
         self._security = security
-        self._mechanism: ServerMechanism | None = None  # of the login that is under way
+        self._mechanism: ServerMechanism | None = None  # of the current login
         self._used_mechanism = ""
         self._expires_at: float | None = None
 
     def admit(self, api_key: int) -> None:
-        """Let a request in, or raise what ends the connection."""
+        """Raise the error that ends the connection if this request is not allowed."""
         if self._mechanism is not None:
             allowed = api_key == ApiKey.SASL_AUTHENTICATE
         elif self.user is None:
@@ -120,8 +123,8 @@ class Session:
             )
 
     def choose(self, mechanism: str) -> bool:
-        """Begin a login, the first one or the next (KIP-368); False where the mechanism is not to
-        be had.
+        """Begin a login, the first or a later one (KIP-368). Return False if the mechanism is not
+        offered.
         """
         if mechanism not in self._security.offered or self._used_mechanism not in ("", mechanism):
             self.refused = True
@@ -136,15 +139,15 @@ class Session:
 
     @property
     def choosing(self) -> bool:
-        """Whether a mechanism has been chosen and the login is not complete."""
+        """Whether a mechanism is chosen and the login is not complete."""
         return self._mechanism is not None
 
     def respond(self, message: bytes) -> tuple[bytes, int]:
-        """Go on with the login: what to say, and the session's length in milliseconds once it is
-        complete.
+        """Return the next message of the login, and the session's lifetime in milliseconds when the
+        login is complete.
 
         Raises:
-            AuthenticationError: refused, with the reason for the client.
+            AuthenticationError: if the login is refused; the text is for the client.
         """
         mechanism = self._mechanism
         assert mechanism is not None
@@ -170,7 +173,9 @@ class Session:
 
 
 class Guard(Service):
-    """Stands between one connection and its node: lets requests through as the session allows."""
+    """Stands between a connection and its node, and passes on only the requests that the session
+    allows.
+    """
 
     def __init__(
         self,
@@ -184,16 +189,16 @@ class Guard(Service):
         self._connection: Connection | None = None
 
     def opened(self, connection: Connection) -> None:
-        """Pass it on."""
+        """Pass the call to the node."""
         self._connection = connection
         self._node.opened(connection)
 
     def closed(self, connection: Connection) -> None:
-        """Pass it on."""
+        """Pass the call to the node."""
         self._node.closed(connection)
 
     async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> Answer:
-        """Have a request handled if it may be."""
+        """Handle a request if the session allows it."""
         self._session.admit(decode_request_header(frame).api_key)
         answer = await self._answer(frame, disconnected, self._session)
         if self._session.refused and self._connection is not None:

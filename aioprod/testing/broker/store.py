@@ -1,5 +1,5 @@
-"""Everything the embedded broker holds: topics with their partitions, producer ids, transactions,
-offsets of groups. In memory only, bounded.
+"""The state of the embedded broker: topics, producer ids, transactions and consumer groups. It is
+in memory, and bounded.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_FIRST_PRODUCER_ID = 1000  # as a real broker's first block of ids: not to be mistaken for an index
+_FIRST_PRODUCER_ID = 1000  # as in a real broker, and not to be mistaken for an index
 MAX_PARTITIONS = 10_000
 
 
 def check_topic_name(name: str) -> None:
-    """Raise RequestError (INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    """Raise RequestError (INVALID_TOPIC_EXCEPTION) if a topic can't have this name."""
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
         raise RequestError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             (
-                f"topic name {name!r}: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither "
-                ". nor .."
+                f"topic name {name!r}: must be 1 to 249 of the characters "
+                "a-z A-Z 0-9 . _ - and neither . nor .."
             ),
         )
 
@@ -53,9 +53,9 @@ class Topic:
     """A topic.
 
     Attributes:
-        partitions: there may be more of them later, never fewer.
-        configs: the settings of its own.
-        config: what they come to together with the broker's.
+        partitions: by number; more may be added, none is removed.
+        configs: the settings that were set for the topic.
+        config: the effective settings, including the broker's.
     """
 
     name: str
@@ -65,13 +65,15 @@ class Topic:
     config: TopicConfig
 
     def partition(self, index: int) -> Partition | None:
-        """Return the partition, or None where there is none of that number."""
+        """Return a partition, or None if it does not exist."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 @dataclass(slots=True, frozen=True)
 class Appended:
-    """Where a batch is, and the time it got where the topic keeps log append time (else -1)."""
+    """The offsets of an appended batch, and its log append time (-1 if the topic does not use
+    it).
+    """
 
     base_offset: int
     next_offset: int
@@ -79,22 +81,22 @@ class Appended:
 
 
 class Store:
-    """The state of one embedded broker.
+    """The state of one embedded cluster.
 
     Args:
-        num_partitions: of topics that are created without a number.
-        auto_create_topics: whether asking for a topic's metadata may create it (broker setting
+        num_partitions: the default for new topics.
+        auto_create_topics: whether a request for a topic's metadata may create it (broker setting
             auto.create.topics.enable).
-        max_message_bytes: largest record batch (broker setting message.max.bytes).
-        max_memory_bytes: the bytes of record batches held in all; a batch beyond it is answered
-            with POLICY_VIOLATION.
-        wall_clock: seconds since 1970.
-        random_source: gives topic ids and the ids of group members.
-        cluster: the nodes that share all this; one by default.
+        max_message_bytes: the largest record batch in bytes (broker setting message.max.bytes).
+        max_memory_bytes: the most bytes of record batches; a batch beyond it is refused with
+            POLICY_VIOLATION.
+        wall_clock: returns seconds since 1970.
+        random_source: the source of topic and member ids.
+        cluster: the nodes that share the state; None for one node.
         transaction_version: the finalized feature transaction.version.
-        replica_lag_time_max_ms: after which a follower that lacks records is no longer in sync
-            (broker setting replica.lag.time.max.ms).
-        group_settings: what consumer groups are allowed.
+        replica_lag_time_max_ms: the time in milliseconds after which a follower that lacks records
+            is no longer in sync (broker setting replica.lag.time.max.ms).
+        group_settings: limits of consumer groups.
     """
 
     def __init__(
@@ -148,13 +150,13 @@ class Store:
         )
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return int(self._wall_clock() * 1000)
 
     def check_new_topic(
         self, name: str, num_partitions: int, configs: Mapping[str, str | None]
     ) -> TopicConfig:
-        """Raise RequestError unless such a topic could be created now."""
+        """Raise RequestError if such a topic can't be created."""
         check_topic_name(name)
         if name in self.topics:
             raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -169,9 +171,7 @@ class Store:
     def choose_replicas(
         self, num_partitions: int, replication_factor: int | None
     ) -> list[tuple[int, ...]]:
-        """Choose the nodes of each new partition; raise RequestError where there are too few
-        nodes.
-        """
+        """Choose the nodes of each new partition; raise RequestError if there are too few nodes."""
         factor = (
             self.cluster.replication_factor if replication_factor is None else replication_factor
         )
@@ -184,8 +184,8 @@ class Store:
         return self.cluster.spread(num_partitions, factor)
 
     def check_assignment(self, assignment: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """Return a manual assignment; raise RequestError unless each partition has as many nodes as
-        the others, all known and different.
+        """Return a manual assignment; raise RequestError unless all partitions have the same number
+        of replicas, on different nodes that exist.
         """
         known = self.cluster.node_ids
         for replicas in assignment:
@@ -198,7 +198,7 @@ class Store:
                 raise RequestError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     (
-                        f"replicas {list(replicas)}: must be different brokers of {list(known)}, "
+                        f"replicas {list(replicas)}: must be different ids of {list(known)}, "
                         "as many as for the other partitions"
                     ),
                 )
@@ -212,7 +212,7 @@ class Store:
         replication_factor: int | None = None,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic; raise RequestError where the name, a number or a setting is not allowed.
+        """Create a topic; raise RequestError if the name, a number or a setting is invalid.
 
         ``assignment`` gives each partition's nodes, the preferred leader first, instead of both
         numbers.
@@ -234,15 +234,15 @@ class Store:
         return topic
 
     def grow_topic(self, topic: Topic, assignment: Sequence[Sequence[int]]) -> None:
-        """Add partitions, each on these nodes."""
+        """Add partitions with these replicas."""
         placed = (self.cluster.new_leadership(tuple(replicas)) for replicas in assignment)
         added = tuple(Partition(leadership, topic.config, self.memory) for leadership in placed)
         topic.partitions += added
         self.adapt_all(added)
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
-        """Replace a topic's own settings; raise RequestError (INVALID_CONFIG) where one is not
-        allowed.
+        """Replace the settings of a topic; raise RequestError (INVALID_CONFIG) if one is
+        invalid.
         """
         config = self.configs.parse_topic(configs)
         topic.configs = dict(configs)
@@ -259,11 +259,11 @@ class Store:
         self.adapt_all(topic.partitions)
 
     def new_uuid(self) -> uuid.UUID:
-        """A random id."""
+        """Return a random id."""
         return uuid.UUID(int=self._random.getrandbits(128), version=4)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Forget a topic and free its memory; fetches that wait on it look again."""
+        """Remove a topic and free its memory. Fetches that wait for it are answered."""
         del self.topics[topic.name], self._by_id[topic.topic_id]
         self.transactions.forget_partitions(
             TopicPartition(topic.name, index) for index in range(len(topic.partitions))
@@ -274,8 +274,8 @@ class Store:
             partition.close()
 
     def find_topic(self, name: str, topic_id: uuid.UUID | None = None) -> Topic | None:
-        """Return the topic with this id (where one is given and not zero) or else with this
-        name.
+        """Return the topic with this id, or with this name if no id is given; None if it does not
+        exist.
         """
         return (
             self._by_id.get(topic_id)
@@ -284,25 +284,25 @@ class Store:
         )
 
     def fetch_sessions(self, node_id: int) -> FetchSessions:
-        """The fetch sessions of a node."""
+        """Return the fetch sessions of a node."""
         sessions = self._fetch_sessions.get(node_id)
         if sessions is None:
             sessions = self._fetch_sessions[node_id] = FetchSessions(self._random)
         return sessions
 
     def forget_fetch_sessions(self, node_id: int) -> None:
-        """A node is down: what it remembers of consumers is gone."""
+        """Drop the fetch sessions of a node that has stopped."""
         self._fetch_sessions.pop(node_id, None)
 
     def get_topic(self, name: str) -> Topic:
-        """Return a topic; raise RequestError where there is none of that name."""
+        """Return a topic; raise RequestError if it does not exist."""
         topic = self.topics.get(name)
         if topic is None:
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
     def get_partition(self, topic: str, index: int) -> Partition:
-        """Return a partition; raise RequestError where there is none such."""
+        """Return a partition; raise RequestError if it does not exist."""
         found = self.get_topic(topic)
         partition = found.partition(index)
         if partition is None:
@@ -313,48 +313,48 @@ class Store:
         return partition
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions of all topics."""
+        """Iterate over all partitions of all topics."""
         return (partition for topic in self.topics.values() for partition in topic.partitions)
 
     def elect_leaders(self) -> None:
-        """Have every partition adapt to the nodes that run now, and to those whose replication is
+        """Adapt every partition to the running nodes and to the nodes whose replication is
         paused.
         """
         for partition in self.partitions():
             self.adapt(partition)
 
     def adapt_all(self, partitions: Iterable[Partition] | None = None) -> None:
-        """The same after a change of anything but nodes, to some partitions: while no node runs all
-        are as good as up.
+        """Adapt partitions, or all of them, after a change of anything but nodes. Do nothing while
+        no node is running.
         """
         if self.cluster.running_ids:
             for partition in self.partitions() if partitions is None else partitions:
                 self.adapt(partition)
 
     def adapt(self, partition: Partition) -> None:
-        """Have one partition adapt to its nodes, or to settings of its topic that were changed."""
+        """Adapt one partition to its nodes or to changed settings of its topic."""
         partition.adapt(self.cluster.running_ids, self.cluster.paused)
         self.lag_watch.update(partition)
 
     def move_leader(self, partition: Partition, node_id: int) -> None:
-        """Have another node lead, which has to run and to be in sync."""
+        """Make a running, in-sync node the leader of a partition."""
         partition.move_leader(node_id, self.cluster.running_ids, self.cluster.paused)
         self.lag_watch.update(partition)
 
     def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
-        """Have other nodes keep a partition."""
+        """Move a partition to other nodes."""
         partition.reassign(tuple(replicas), self.cluster.running_ids, self.cluster.paused)
         self.lag_watch.update(partition)
 
     def hand_over(self, node_id: int) -> None:
-        """Prepare for a controlled shutdown: all that a node leads is replicated."""
+        """Replicate all that a node leads, before a controlled shutdown."""
         for partition in self.partitions():
             if partition.leadership.leader == node_id:
                 partition.replicate()
 
     def coordinator_node(self, kind: int, key: str) -> int:
-        """The node that coordinates a group (kind 0) or a transactional id (kind 1), -1 while none
-        runs.
+        """Return the node that coordinates a group (kind 0) or a transactional id (kind 1), or -1
+        if no node is running.
         """
         return self.cluster.coordinator_node(kind, key)
 
@@ -367,12 +367,12 @@ class Store:
         *,
         begins_at_zero: bool = False,
     ) -> Appended:
-        """Append a batch that passed its format checks; a batch that is there already gives its old
-        place.
+        """Append a batch that passed its format checks. A duplicate returns the offsets of the
+        original batch.
 
         Raises:
-            RequestError: the sequence is wrong, a transaction is open and the batch is outside it,
-                or the memory limit is reached.
+            RequestError: if the sequence is wrong, if the producer has an open transaction and the
+                batch is not part of it, or if the memory limit is reached.
         """
         if header.producer_id >= 0:
             known = partition.producers.find_duplicate(
@@ -397,8 +397,8 @@ class Store:
                 raise RequestError(
                     ErrorCode.INVALID_TXN_STATE,
                     (
-                        f"producer {header.producer_id} has a transaction here, and the batch is "
-                        "outside it"
+                        f"producer {header.producer_id} has an open transaction, but the batch "
+                        "is not transactional"
                     ),
                 )
         if self.memory.size + len(batch) > self.max_memory_bytes:
@@ -418,11 +418,11 @@ class Store:
         return Appended(base_offset, partition.log.end_offset, log_append_time)
 
     def delete_records(self, partition: Partition, offset: int) -> None:
-        """Have a partition begin at ``offset``, which is not behind its high watermark."""
+        """Move the start of a partition to ``offset``, which is not after its high watermark."""
         partition.log.advance_start(offset)
 
     def new_producer_id(self) -> int:
-        """Give out the next producer id."""
+        """Return the next producer id."""
         self._next_producer_id += 1
         return self._next_producer_id - 1
 

@@ -29,39 +29,39 @@ _LONGEST_TOPIC_STEM = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options."""
+    """Add the options."""
     options.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the options and add the fixtures."""
-    options.where(config)
+    """Check the options and register the fixtures."""
+    options.chosen_cluster(config)
     config.pluginmanager.register(in_thread, "aioprod_blocking_fixtures")
     config.pluginmanager.register(on_loop.loop_fixtures(config), "aioprod_loop_fixtures")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Name the cluster where it is not the embedded one."""
-    kind, version = options.where(config)
+    """Name the cluster if it is not the embedded one."""
+    kind, version = options.chosen_cluster(config)
     return None if kind == options.EMBEDDED else f"kafka: {kind}{f' {version}' if version else ''}"
 
 
 # -- what users ask for ----------------------------------------------------------------------------
-# Settings are among the arguments so that tests may parametrize them; the fixtures that do the work
-# take them from there.
+# Fixtures have the settings as arguments so that tests can parametrize them; the fixtures of each
+# mode read them.
 
 
 @pytest.fixture
 def kafka_broker(request: pytest.FixtureRequest, kafka_settings: dict[str, Any]) -> Any:
-    """A Kafka cluster of one node: ``EmbeddedCluster`` in asyncio tests, ``ThreadedCluster`` in
-    others; with --kafka another one's stand-in.
+    """A Kafka cluster of one node: an ``EmbeddedCluster`` in asyncio tests, a ``ThreadedCluster``
+    in other tests, or a cluster chosen by --kafka.
     """
     return _cluster(request, "kafka_broker")
 
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, kafka_settings: dict[str, Any]) -> Any:
-    """A Kafka cluster of three nodes; the other fixtures of the same test use it, too."""
+    """A Kafka cluster of three nodes, which the other fixtures of the test use too."""
     return _cluster(request, "kafka_cluster")
 
 
@@ -72,7 +72,7 @@ def kafka_topic(
     """The name of a topic that was created for this test."""
     name: str = request.getfixturevalue(fixture_name("kafka_topic", mode_of(request)))
     yield name
-    if options.where(request.config).kind != options.EMBEDDED:
+    if options.chosen_cluster(request.config).kind != options.EMBEDDED:
         request.getfixturevalue("_kafka_in_use").delete_topic(name)
 
 
@@ -82,7 +82,7 @@ def producer(
     kafka_client_settings: dict[str, Any],
     kafka_producer_settings: dict[str, Any],
 ) -> Any:
-    """A started ``aioprod.Producer``; in tests that block, one that blocks."""
+    """A started ``aioprod.Producer``, or a ``BlockingProducer`` in tests that block."""
     return request.getfixturevalue(fixture_name("producer", mode_of(request)))
 
 
@@ -93,8 +93,8 @@ def consumer(
     kafka_client_settings: dict[str, Any],
     kafka_consumer_settings: dict[str, Any],
 ) -> Any:
-    """Reads ``kafka_topic`` from its beginning: ``getone``, ``getmany``, ``async for``; in tests
-    that block, ``for``.
+    """A consumer that reads ``kafka_topic`` from its beginning: ``getone``, ``getmany``, ``async
+    for``; ``for`` in tests that block.
     """
     return request.getfixturevalue(fixture_name("consumer", mode_of(request)))
 
@@ -116,19 +116,19 @@ def kafka_topic_settings(pytestconfig: pytest.Config) -> dict[str, Any]:
 
 @pytest.fixture
 def kafka_client_settings(pytestconfig: pytest.Config) -> dict[str, Any]:
-    """Settings of producer and consumer, such as those for TLS and SASL."""
+    """Settings of the producer and the consumer, such as those for TLS and SASL."""
     return options.client_settings(pytestconfig)
 
 
 @pytest.fixture
 def kafka_producer_settings() -> dict[str, Any]:
-    """Settings of the producer alone."""
+    """Settings of the producer only."""
     return {}
 
 
 @pytest.fixture
 def kafka_consumer_settings() -> dict[str, Any]:
-    """Settings of the consumer alone."""
+    """Settings of the consumer only."""
     return {}
 
 
@@ -137,7 +137,7 @@ def kafka_consumer_settings() -> dict[str, Any]:
 
 @pytest.fixture
 def _kafka_in_use(request: pytest.FixtureRequest) -> Any:
-    """The cluster that the test's topic, producer and consumer belong to."""
+    """The cluster of the test's topic, producer and consumer."""
     return request.getfixturevalue(
         "kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker"
     )
@@ -155,7 +155,9 @@ def _kafka_broker_real(pytestconfig: pytest.Config) -> Iterator[str]:
     from aioprod.testing.jars import KAFKA_VERSIONS
     from aioprod.testing.real_kafka import RealKafka
 
-    with RealKafka(version=options.where(pytestconfig).version or KAFKA_VERSIONS[0]) as kafka:
+    with RealKafka(
+        version=options.chosen_cluster(pytestconfig).version or KAFKA_VERSIONS[0]
+    ) as kafka:
         yield kafka.bootstrap_servers
 
 
@@ -165,12 +167,14 @@ def _kafka_cluster_real(pytestconfig: pytest.Config) -> Iterator[str]:
     from aioprod.testing.jars import KAFKA_VERSIONS
     from aioprod.testing.real_cluster import RealCluster
 
-    with RealCluster(3, version=options.where(pytestconfig).version or KAFKA_VERSIONS[0]) as kafka:
+    with RealCluster(
+        3, version=options.chosen_cluster(pytestconfig).version or KAFKA_VERSIONS[0]
+    ) as kafka:
         yield kafka.bootstrap_servers
 
 
 def _cluster(request: pytest.FixtureRequest, thing: str) -> Any:
-    kind = options.where(request.config).kind
+    kind = options.chosen_cluster(request.config).kind
     mode = mode_of(request)
     if kind == options.EMBEDDED:
         return request.getfixturevalue(fixture_name(thing, mode))

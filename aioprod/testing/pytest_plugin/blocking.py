@@ -1,4 +1,4 @@
-"""Producer and consumer for tests that block: the same calls, made on an event loop in another
+"""A producer and a consumer for tests that block. Their calls run on an event loop in another
 thread.
 """
 
@@ -16,8 +16,8 @@ from aioprod.types import Headers, RecordMetadata
 
 
 class BlockingProducer:
-    """The calls of an :class:`aioprod.Producer` that tests need most; each returns when its outcome
-    is known.
+    """The most useful calls of an :class:`aioprod.Producer`. Each returns when its outcome is
+    known.
     """
 
     def __init__(self, producer: Producer, portal: BlockingPortal) -> None:
@@ -42,8 +42,8 @@ class BlockingProducer:
         )
 
     def send_many(self, topic: str, records: Iterable[Any]) -> list[RecordMetadata]:
-        """Send values, or ``ProducerRecord``, and wait until the broker has all of them. Raises the
-        first record's error there is.
+        """Send values or ``ProducerRecord``, and wait until the broker has all of them. Raise the
+        first error of a record.
         """
         return self._portal.call(self._send_many, topic, list(records))
 
@@ -60,7 +60,7 @@ class BlockingProducer:
 
     @contextmanager
     def transaction(self) -> Iterator[BlockingProducer]:
-        """Commit at the end of the ``with`` block, abort where it raises; see
+        """Commit at the end of the ``with`` block, or abort if it raises; see
         :meth:`aioprod.Producer.transaction`.
         """
         with self._portal.wrap_async_context_manager(self._producer.transaction()):
@@ -68,7 +68,7 @@ class BlockingProducer:
 
 
 class BlockingConsumer:
-    """The calls of a :class:`TopicConsumer`, and ``for`` in place of ``async for``."""
+    """The calls of a :class:`TopicConsumer`, with ``for`` instead of ``async for``."""
 
     def __init__(self, consumer: TopicConsumer, portal: BlockingPortal) -> None:
         self._consumer = consumer

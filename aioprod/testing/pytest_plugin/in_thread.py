@@ -1,6 +1,4 @@
-"""The fixtures of tests that block: everything runs on an event loop in a thread beside the
-test.
-"""
+"""The fixtures of tests that block. Everything runs on an event loop in another thread."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ def _kafka_cluster_blocking(
 def _kafka_topic_blocking(
     _kafka_in_use: Any, _kafka_topic_name: str, kafka_topic_settings: dict[str, Any]
 ) -> str:
-    """A topic of the test's own."""
+    """A new topic."""
     _kafka_in_use.create_topic(_kafka_topic_name, **kafka_topic_settings)
     return _kafka_topic_name
 

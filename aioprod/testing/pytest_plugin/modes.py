@@ -1,4 +1,6 @@
-"""How a test runs, and so where its fixtures live: on its event loop, or in a thread beside it."""
+"""How a test runs, which decides where its fixtures run: on the test's event loop, or in another
+thread.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ ASYNCIO_SCOPES = ("function", "class", "module", "package", "session")
 
 
 def fixture_name(thing: str, mode: str) -> str:
-    """The fixture that gives a thing to tests of one mode."""
+    """Return the name of a fixture for one mode."""
     return f"_{thing}_{mode}"
 
 
 def asyncio_mode(loop_scope: str) -> str:
-    """The mode of pytest-asyncio's tests whose event loop lives that long."""
+    """Return the mode of pytest-asyncio's tests with this loop scope."""
     return f"asyncio_{loop_scope}"
 
 
 def mode_of(request: pytest.FixtureRequest) -> str:
-    """How the test that asks for a fixture runs. Fails the test where nothing would run it, or on
-    no asyncio loop.
+    """Return how the test that requests a fixture runs. Fail the test if no plugin runs it, or if
+    it does not run on asyncio.
     """
     if not _is_coroutine(request.function):
         return BLOCKING
@@ -34,7 +36,7 @@ def mode_of(request: pytest.FixtureRequest) -> str:
         if on_anyio:
             pytest.fail(
                 (
-                    "pytest-asyncio runs this test and anyio its fixtures, on another event "
+                    "pytest-asyncio runs this test, but anyio runs its fixtures on another event "
                     "loop: use asyncio_mode = strict and one marker"
                 ),
                 pytrace=False,
@@ -49,7 +51,7 @@ def mode_of(request: pytest.FixtureRequest) -> str:
         return ANYIO
     pytest.fail(
         (
-            "this test is a coroutine, but nothing runs it: mark it with pytest.mark.asyncio "
+            "this test is a coroutine, but no plugin runs it: mark it with pytest.mark.asyncio "
             "(pytest-asyncio) or pytest.mark.anyio"
         ),
         pytrace=False,
@@ -64,7 +66,7 @@ def _is_coroutine(function: Any) -> bool:
 def _default_loop_scope(config: pytest.Config) -> str:
     try:
         return str(config.getini("asyncio_default_test_loop_scope"))
-    except ValueError:  # pytest-asyncio before 0.26 has no such setting
+    except ValueError:  # pytest-asyncio before 0.26 lacks this setting
         return "function"
 
 
@@ -73,7 +75,7 @@ def _check_backend(backend: Any) -> None:
     if name != "asyncio":
         pytest.fail(
             (
-                f"the Kafka fixtures need asyncio, and this test runs on {name}: give it a "
+                f"the Kafka fixtures need asyncio, but this test runs on {name}: add a "
                 "fixture anyio_backend that returns 'asyncio'"
             ),
             pytrace=False,

@@ -1,5 +1,5 @@
-"""The fixtures of asyncio tests: the same five for each way to run such a test, as a fixture has to
-live on its test's own loop.
+"""The fixtures of asyncio tests. Each way to run such tests needs its own five fixtures, because a
+fixture must run on its test's event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def kafka_cluster(kafka_settings: dict[str, Any]) -> AsyncIterator[Embedde
 async def kafka_topic(
     _kafka_in_use: Any, _kafka_topic_name: str, kafka_topic_settings: dict[str, Any]
 ) -> str:
-    """A topic of the test's own."""
+    """A new topic."""
     _kafka_in_use.create_topic(_kafka_topic_name, **kafka_topic_settings)
     return _kafka_topic_name
 
@@ -81,7 +81,7 @@ _THINGS: tuple[Callable[..., Any], ...] = (
 
 
 def for_any_client(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those settings that are not a producer's alone."""
+    """Return the settings that are not only for producers."""
     from aioprod.config.client import ClientConfig
 
     known = {field.name for field in fields(ClientConfig)}
@@ -89,7 +89,7 @@ def for_any_client(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def loop_fixtures(config: pytest.Config) -> ModuleType:
-    """A plugin with the fixtures for anyio and, where it is there, pytest-asyncio."""
+    """Make a plugin with the fixtures for anyio and, if it is installed, for pytest-asyncio."""
     plugin = ModuleType("aioprod_loop_fixtures")
     for thing in _THINGS:
         _add(plugin, thing, ANYIO, pytest.fixture)
@@ -105,7 +105,7 @@ def loop_fixtures(config: pytest.Config) -> ModuleType:
 def _add(
     plugin: ModuleType, thing: Callable[..., Any], mode: str, decorate: Callable[..., Any]
 ) -> None:
-    # A copy, because pytest-asyncio writes the loop's scope on the function.
+    # A copy, because pytest-asyncio stores the loop's scope in the function.
     assert isinstance(thing, FunctionType)
     copy = FunctionType(
         thing.__code__, thing.__globals__, thing.__name__, thing.__defaults__, thing.__closure__

@@ -1,4 +1,4 @@
-"""The plugin's options: which cluster the fixtures give, and with what settings."""
+"""The plugin's options: which cluster the fixtures use, and with which settings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ EMBEDDED = "embedded"
 REAL = "real"
 
 
-class Where(NamedTuple):
-    """The cluster behind the fixtures: ``embedded``, ``real``, or the address of one that runs; and
-    the real one's version.
+class ChosenCluster(NamedTuple):
+    """The cluster for the fixtures: ``embedded``, ``real`` or the address of a running one; and the
+    version of a real one.
     """
 
     kind: str
@@ -21,14 +21,14 @@ class Where(NamedTuple):
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare options and settings."""
+    """Add the options and the ini settings."""
     group = parser.getgroup("aioprod", "Kafka fixtures (aioprod)")
     group.addoption(
         "--kafka",
         metavar="embedded|real|HOST:PORT",
         help=(
-            "the cluster behind the Kafka fixtures: one in this process, a real one that is "
-            "started, or one that runs (default: embedded)"
+            "the cluster for the Kafka fixtures: embedded in this process, a real one that is "
+            "started, or the address of a running one (default: embedded)"
         ),
     )
     group.addoption(
@@ -42,7 +42,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini(
         "kafka_client_settings",
         (
-            "settings of the fixtures' clients, one a line, by Kafka's names "
+            "settings of the fixtures' clients by Kafka's names, one per line "
             "(security.protocol=SSL); $NAME is taken from the environment"
         ),
         type="linelist",
@@ -50,11 +50,11 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
-def where(config: pytest.Config) -> Where:
-    """What was chosen.
+def chosen_cluster(config: pytest.Config) -> ChosenCluster:
+    """Return the chosen cluster.
 
     Raises:
-        pytest.UsageError: it can't be.
+        pytest.UsageError: if an option is invalid.
     """
     kind: str = config.getoption("kafka") or config.getini("kafka")
     version: str | None = (
@@ -64,13 +64,13 @@ def where(config: pytest.Config) -> Where:
         raise pytest.UsageError(f"--kafka={kind}: must be embedded, real or HOST:PORT")
     if version is not None and config.getoption("kafka_version") and kind != REAL:
         raise pytest.UsageError(
-            "--kafka-version chooses the version of a real broker: add --kafka=real"
+            "--kafka-version sets the version of a real broker: add --kafka=real"
         )
-    return Where(kind, version)
+    return ChosenCluster(kind, version)
 
 
 def topic_settings(config: pytest.Config) -> dict[str, Any]:
-    """The arguments of ``create_topic`` for the fixture ``kafka_topic``."""
+    """Return the arguments of ``create_topic`` for the fixture ``kafka_topic``."""
     text: str = config.getini("kafka_partitions")
     if not text.isdecimal() or int(text) < 1:
         raise pytest.UsageError(f"kafka_partitions = {text}: must be a whole number of at least 1")
@@ -78,7 +78,7 @@ def topic_settings(config: pytest.Config) -> dict[str, Any]:
 
 
 def client_settings(config: pytest.Config) -> dict[str, Any]:
-    """The arguments of ``Producer`` that the ini file sets."""
+    """Return the arguments of ``Producer`` that the ini file sets."""
     from aioprod.config.producer import producer_arguments
     from aioprod.errors import ConfigError
 
@@ -87,7 +87,7 @@ def client_settings(config: pytest.Config) -> dict[str, Any]:
     for number, line in enumerate(lines, start=1):
         name, equals, value = line.partition("=")
         if not equals:  # not shown: it may hold a password
-            raise pytest.UsageError(f"kafka_client_settings: line {number} is not name=value")
+            raise pytest.UsageError(f"kafka_client_settings: line {number} must be name=value")
         settings[name.strip()] = os.path.expandvars(value.strip())
     try:
         with producer_arguments(settings, lambda _: "") as arguments:

@@ -1,6 +1,4 @@
-"""A cluster that somebody else started, with those calls of the embedded one that work by Kafka's
-protocol alone.
-"""
+"""A running cluster, with the calls of the embedded one that need only Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -33,12 +31,11 @@ _POLL_S = 0.02
 
 
 class RunningKafka:
-    """Stands in for an :class:`aioprod.testing.EmbeddedCluster` where tests run against another
-    cluster.
+    """Replaces an :class:`aioprod.testing.EmbeddedCluster` when tests run against another cluster.
 
-    Its calls block, for some milliseconds, also in asyncio tests; only ``wait_for_records`` is to
-    be awaited there. A test that asks for what only the embedded cluster can do, such as ``on`` or
-    ``stop_node``, is skipped and the reason says so.
+    Its calls block for some milliseconds, even in asyncio tests; only ``wait_for_records`` is
+    awaited there. A test that uses a call that only the embedded cluster has, such as ``on`` or
+    ``stop_node``, is skipped with a reason.
 
     Attributes:
         bootstrap_servers: ``"host:port,..."``.
@@ -56,11 +53,11 @@ class RunningKafka:
         *,
         replication_factor: int | None = None,
     ) -> None:
-        """Create a topic, with the cluster's numbers of partitions and replicas where none are
-        given, and wait until it has leaders.
+        """Create a topic and wait until it has leaders. Without numbers of partitions and replicas,
+        use the cluster's defaults.
 
         Raises:
-            BrokerError: the cluster refuses.
+            BrokerError: if the cluster refuses.
         """
         topic = CreatableTopic(
             name=name,
@@ -74,25 +71,33 @@ class RunningKafka:
         self._run(lambda client: _create(client, topic))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records. Raises BrokerError where the cluster refuses."""
+        """Delete a topic and its records.
+
+        Raises:
+            BrokerError: if the cluster refuses.
+        """
         self._run(lambda client: _delete(client, name))
 
     def records(
         self, topic: str, partition: int | None = None, *, committed_only: bool = False
     ) -> list[Record]:
-        """What a partition holds at present, or all partitions of the topic one after another.
-        Raises BrokerError where there is none such.
+        """Return the records of a partition, or of all partitions in order.
+
+        Raises:
+            BrokerError: if the topic or the partition does not exist.
         """
         return self._run(lambda client: _records(client, topic, partition, committed_only))
 
     def wait_for_records(self, topic: str, count: int, timeout_seconds: float = 10.0) -> Any:
-        """Return the topic's records as soon as there are ``count`` or more. Raises
-        KafkaTimeoutError where there are too few in that time.
+        """Wait until a topic has at least ``count`` records, and return all its records.
+
+        Raises:
+            KafkaTimeoutError: if the topic has fewer records after ``timeout_seconds``.
         """
         return self._run(lambda client: _wait_for_records(client, topic, count, timeout_seconds))
 
     def _run(self, action: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
-        # A thread of its own, as this one may be running the test's event loop.
+        # A separate thread, because this one may be running the test's event loop.
         with start_blocking_portal() as portal:
             return portal.call(lambda: self._with_client(action))
 
@@ -102,14 +107,12 @@ class RunningKafka:
 
     def __getattr__(self, name: str) -> NoReturn:
         if not name.startswith("_") and hasattr(EmbeddedCluster, name):
-            pytest.skip(
-                f"{name} is to be had from the embedded cluster only: run with --kafka=embedded"
-            )
+            pytest.skip(f"only the embedded cluster has {name}: run with --kafka=embedded")
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
 
 class RunningKafkaOnLoop(RunningKafka):
-    """The same for asyncio tests."""
+    """A :class:`RunningKafka` for asyncio tests."""
 
     async def wait_for_records(
         self, topic: str, count: int, timeout_seconds: float = 10.0
@@ -128,7 +131,7 @@ async def _create(client: ClusterClient, topic: CreatableTopic) -> None:
             ErrorCode.of(answer.error_code),
             f"can't create topic {topic.name}: {answer.error_message}",
         )
-    # Looking up offsets waits for the leaders.
+    # Listing offsets waits for the leaders.
     await list_offsets(
         client,
         dict.fromkeys(await partitions_of(client, [topic.name]), EARLIEST),
@@ -177,7 +180,7 @@ async def _wait_for_records(
         stored = await _stored(client, topic)
         if stored >= count:
             records = await _records(client, topic, None, committed_only=False)
-            if len(records) >= count:  # offsets count transaction markers, too
+            if len(records) >= count:  # offsets also count transaction markers
                 return records
         if loop.time() >= deadline:
             raise KafkaTimeoutError(

@@ -1,4 +1,4 @@
-"""A consumer for tests: one topic from its beginning, every partition, no group."""
+"""A consumer for tests: one topic from its beginning, all partitions, no group."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from aioprod.errors import ConfigError
 
 
 class TopicConsumer(Consumer):
-    """An :class:`aioprod.Consumer` of one topic. It asks the brokers nothing before it is first
-    asked for a record, and never waits for ever.
+    """An :class:`aioprod.Consumer` of one topic. It sends no request before the first call for a
+    record, and never waits forever.
 
-    Records of one partition come in their order. Those of different partitions come as they arrive.
+    Records of a partition are in order. Records of different partitions are returned as they
+    arrive.
 
     Args:
         bootstrap_servers: ``"host:port,..."``.
-        topic: which topic.
-        timeout_ms: how long :meth:`getone` and ``async for`` wait for a record before they raise.
+        topic: the topic to read.
+        timeout_ms: how long :meth:`getone` and ``async for`` wait for a record, in milliseconds.
         settings: of :class:`aioprod.config.consumer.ConsumerConfig`, such as
             ``isolation_level="read_committed"``.
     """
@@ -39,12 +40,12 @@ class TopicConsumer(Consumer):
         return await self.getone()
 
     async def getone(self, timeout_ms: float | None = None) -> ConsumerRecord:
-        """The next record.
+        """Return the next record.
 
         Raises:
-            KafkaTimeoutError: there is none within ``timeout_ms``, or else the consumer's own
+            KafkaTimeoutError: if none arrives within ``timeout_ms``, or within the consumer's
                 limit.
-            KafkaError: the topic can't be read.
+            KafkaError: if the topic can't be read.
         """
         await self.start()
         return await super().getone(self._timeout_ms if timeout_ms is None else timeout_ms)
@@ -52,11 +53,11 @@ class TopicConsumer(Consumer):
     async def getmany(
         self, max_records: int | None = None, timeout_ms: float | None = None
     ) -> list[ConsumerRecord]:
-        """The next ``max_records`` records, or those that came within ``timeout_ms`` where there
-        are fewer.
+        """Wait for ``max_records`` records and return them. Return fewer if no more arrive within
+        ``timeout_ms``.
 
         Raises:
-            KafkaError: the topic can't be read.
+            KafkaError: if the topic can't be read.
         """
         await self.start()
         loop = asyncio.get_running_loop()

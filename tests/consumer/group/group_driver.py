@@ -12,8 +12,10 @@ from typing import Any, Self
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.member import GroupMember
-from aioprod.consumer.group.membership import group_membership
+from aioprod.consumer.group.partitions import GroupPartitions
+from aioprod.consumer.group.reconciling import ReconcilingMember
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener, SubscriptionState
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.net.brokers import Brokers
@@ -72,11 +74,17 @@ class Driver:
         self.subscription = SubscriptionState()
         self.listener = listener
         self.interceptors = ConsumerInterceptorChain(self.config.interceptors)
-        self.member: GroupMember = group_membership(
-            self.config, self.subscription, self.metadata, self.interceptors, rng
-        )
         self.attention = asyncio.Event()
-        self.member.on_attention = self.attention.set
+        member = ReconcilingMember if self.config.group_protocol == "consumer" else ClassicMember
+        self.member: GroupMember = member(
+            self.config,
+            self.subscription,
+            self.metadata,
+            GroupPartitions(self.subscription),
+            rng,
+            self.attention.set,
+            self.interceptors.on_commit,
+        )
         self.metadata.on_update = self.member.metadata_changed
         self._closed = False
 

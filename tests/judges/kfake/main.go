@@ -1,16 +1,17 @@
 // The command kfake runs franz-go's fake Kafka cluster of three nodes for tests in other languages.
 //
-// It prints one line with the addresses, {"addresses": ["127.0.0.1:1", ...]}. Then it reads orders from standard input, a JSON object a line, and
-// answers each with a line: {} or {"error": "why not"}. It ends when standard input does, so it never outlives the test that started it.
+// It prints one line with the addresses, {"addresses": ["127.0.0.1:1", ...]}. Then it reads commands
+// from standard input, one JSON object per line, and responds to each with a line: {} or
+// {"error": "message"}. It ends at the end of its input, and so with the test that started it.
 //
-// The orders, by "do":
+// The commands, by "do":
 //
 //	topic         topic, partitions
-//	fail          key, code, times           answer the next requests of an API with an error
-//	close, hang   key, times                 close the connection of the next requests, or never answer them; neither handles them
-//	leader        topic, partition, node     this node leads
-//	coordinators                             all groups and transactional ids move
-//	stop, start   node                       the node's port and connections are closed, or the port is opened again on the same port
+//	fail          key, code, times           respond to the next requests of an API with an error
+//	close, hang   key, times                 close the connection of the next requests, or never respond; neither handles them
+//	leader        topic, partition, node     make this node the leader
+//	coordinators                             move the coordinators of all groups and transactional ids
+//	stop, start   node                       close the node's port and connections, or open the same port again
 package main
 
 import (
@@ -32,7 +33,7 @@ import (
 
 const nodes = 3
 
-type order struct {
+type command struct {
 	Do         string `json:"do"`
 	Topic      string `json:"topic"`
 	Partitions int32  `json:"partitions"`
@@ -44,31 +45,32 @@ type order struct {
 }
 
 type server struct {
-	cluster   *kfake.Cluster
-	addresses []string // by node, as they were at the start
-	doors     *doors
+	cluster     *kfake.Cluster
+	addresses   []string // by node
+	connections *connections
 }
 
-// doors keeps the connections that came in, by the address that took them: a node that kfake removes would go on answering on its own.
-type doors struct {
+// connections keeps open connections by listening address, as a node that kfake removes would
+// continue to serve its own.
+type connections struct {
 	mutex sync.Mutex
 	open  map[string][]net.Conn
 }
 
-type door struct {
+type listener struct {
 	net.Listener
-	of *doors
+	of *connections
 }
 
-func (d *doors) listen(network, address string) (net.Listener, error) {
-	listener, err := net.Listen(network, address)
+func (d *connections) listen(network, address string) (net.Listener, error) {
+	inner, err := net.Listen(network, address)
 	if err != nil {
 		return nil, err
 	}
-	return &door{listener, d}, nil
+	return &listener{inner, d}, nil
 }
 
-func (d *door) Accept() (net.Conn, error) {
+func (d *listener) Accept() (net.Conn, error) {
 	connection, err := d.Listener.Accept()
 	if err == nil {
 		d.of.mutex.Lock()
@@ -79,7 +81,7 @@ func (d *door) Accept() (net.Conn, error) {
 	return connection, err
 }
 
-func (d *doors) hangUp(address string) {
+func (d *connections) closeAll(address string) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	for _, connection := range d.open[address] {
@@ -88,43 +90,43 @@ func (d *doors) hangUp(address string) {
 	delete(d.open, address)
 }
 
-var errClosed = errors.New("closed by order")
+var errClosed = errors.New("closed on command")
 
-func (s *server) carryOut(o order) error {
-	switch o.Do {
+func (s *server) execute(c command) error {
+	switch c.Do {
 	case "topic":
-		return s.cluster.CreateTopic(o.Topic, o.Partitions, nil)
+		return s.cluster.CreateTopic(c.Topic, c.Partitions, nil)
 	case "fail":
-		s.fail(o)
+		s.fail(c)
 		return nil
 	case "close":
-		s.refuse(o, errClosed)
+		s.refuse(c, errClosed)
 		return nil
 	case "hang":
-		s.refuse(o, nil)
+		s.refuse(c, nil)
 		return nil
 	case "leader":
-		return s.cluster.MoveTopicPartition(o.Topic, o.Partition, o.Node)
+		return s.cluster.MoveTopicPartition(c.Topic, c.Partition, c.Node)
 	case "coordinators":
 		s.cluster.RehashCoordinators()
 		return nil
 	case "stop":
-		defer s.doors.hangUp(s.addresses[o.Node])
-		return s.cluster.RemoveNode(o.Node)
+		defer s.connections.closeAll(s.addresses[c.Node])
+		return s.cluster.RemoveNode(c.Node)
 	case "start":
-		return s.start(o.Node)
+		return s.start(c.Node)
 	}
-	return fmt.Errorf("there is no order %q", o.Do)
+	return fmt.Errorf("unknown command %q", c.Do)
 }
 
-func (s *server) fail(o order) {
-	s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Key(o.Key)}, Err: kerr.TypedErrorForCode(o.Code), Count: o.Times})
+func (s *server) fail(c command) {
+	s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Key(c.Key)}, Err: kerr.TypedErrorForCode(c.Code), Count: c.Times})
 }
 
-func (s *server) refuse(o order, err error) {
-	left := o.Times
-	s.cluster.ControlKey(o.Key, func(kmsg.Request) (kmsg.Response, error, bool) {
-		if left--; left > 0 {
+func (s *server) refuse(c command, err error) {
+	remaining := c.Times
+	s.cluster.ControlKey(c.Key, func(kmsg.Request) (kmsg.Response, error, bool) {
+		if remaining--; remaining > 0 {
 			s.cluster.KeepControl()
 		} else {
 			s.cluster.DropControl()
@@ -147,12 +149,12 @@ func (s *server) start(node int32) error {
 }
 
 func run(version string) error {
-	doors := &doors{open: map[string][]net.Conn{}}
-	options := []kfake.Opt{kfake.NumBrokers(nodes), kfake.ListenFn(doors.listen)}
+	open := &connections{open: map[string][]net.Conn{}}
+	options := []kfake.Opt{kfake.NumBrokers(nodes), kfake.ListenFn(open.listen)}
 	if version != "" {
 		versions := kversion.FromString(version)
 		if versions == nil {
-			return fmt.Errorf("there is no Kafka version %q", version)
+			return fmt.Errorf("unknown Kafka version %q", version)
 		}
 		options = append(options, kfake.MaxVersions(versions))
 	}
@@ -161,22 +163,22 @@ func run(version string) error {
 		return err
 	}
 	defer cluster.Close()
-	s := &server{cluster, cluster.ListenAddrs(), doors}
-	answers := json.NewEncoder(os.Stdout)
-	if err := answers.Encode(map[string][]string{"addresses": s.addresses}); err != nil {
+	s := &server{cluster, cluster.ListenAddrs(), open}
+	responses := json.NewEncoder(os.Stdout)
+	if err := responses.Encode(map[string][]string{"addresses": s.addresses}); err != nil {
 		return err
 	}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		var o order
-		answer := map[string]string{}
-		err := json.Unmarshal(lines.Bytes(), &o)
+		var c command
+		response := map[string]string{}
+		err := json.Unmarshal(lines.Bytes(), &c)
 		if err == nil {
-			err = s.carryOut(o)
+			err = s.execute(c)
 		}
 		if err != nil {
-			answer["error"] = err.Error()
+			response["error"] = err.Error()
 		}
-		if err := answers.Encode(answer); err != nil {
+		if err := responses.Encode(response); err != nil {
 			return err
 		}
 	}
@@ -184,7 +186,7 @@ func run(version string) error {
 }
 
 func main() {
-	version := flag.String("as-version", "", "the version of Kafka to be, such as 2.8; the newest where it is not given")
+	version := flag.String("as-version", "", "the version of Kafka, such as 2.8; default: the newest")
 	flag.Parse()
 	if err := run(*version); err != nil {
 		fmt.Fprintln(os.Stderr, "kfake:", err)

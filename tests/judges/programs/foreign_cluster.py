@@ -1,4 +1,4 @@
-"""What the tests of our own client ask of a broker that others wrote."""
+"""The interface of foreign brokers in the tests of our clients."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ CoordinatorKind = Literal["group", "transaction"]
 
 
 class ForeignCluster(ABC):
-    """Three nodes with the ids 1, 2 and 3. Partition 0 of a topic is led by node 1, partition 1 by
-    node 2, and so on.
+    """A cluster with the nodes 1, 2 and 3. Node 1 leads partition 0 of each topic, node 2 leads
+    partition 1, and so on.
     """
 
     checks_sequences = True
-    """Whether it tells duplicates and gaps of idempotent producers."""
+    """Whether it detects duplicates and gaps of idempotent producers."""
     ends_transactions = True
-    """Whether an end has its effects: readers of committed records get nothing of an aborted
-    transaction, and offsets of a committed one are kept.
+    """Whether it implements transactions: readers of committed records do not see aborted ones, and
+    offsets are committed.
     """
 
     @property
     @abstractmethod
     def bootstrap_servers(self) -> str:
-        """For a client's setting of that name."""
+        """The bootstrap servers."""
 
     @abstractmethod
     async def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic."""
+        """Create a topic."""
 
     @abstractmethod
     async def fail(self, api_key: int, code: int, times: int = 1) -> None:
-        """Answer the next requests of an API with an error."""
+        """Respond to the next requests of an API with an error."""
 
     @abstractmethod
     async def cut(self, api_key: int, times: int = 1) -> None:
@@ -39,16 +39,16 @@ class ForeignCluster(ABC):
 
     @abstractmethod
     async def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """Have another node lead a partition."""
+        """Make a node the leader of a partition."""
 
     @abstractmethod
     async def move_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """Have another node coordinate a group or a transactional id."""
+        """Move the coordinator of a group or transactional id to another node."""
 
     @abstractmethod
     async def stop_node(self, node: int) -> None:
-        """Close a node's port and its connections."""
+        """Stop a node: close its port and its connections."""
 
     @abstractmethod
     async def start_node(self, node: int) -> None:
-        """Have a node that was stopped serve again."""
+        """Start a stopped node."""

@@ -1,5 +1,5 @@
-"""Compiling what is written in Go. It needs Go 1.26; modules come from where this machine's Go
-fetches them, with the sums in ``kfake/go.sum``.
+"""Compile Go programs. Requires Go 1.26; Go downloads the modules and checks them against
+``kfake/go.sum``.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ BUILD_TIMEOUT_S = 300
 
 
 def build_kfake(directory: Path) -> Path:
-    """franz-go's fake cluster with our orders, compiled into a directory. Raises
-    CalledProcessError; FileNotFoundError without Go.
+    """Compile franz-go's fake cluster and return the program.
+
+    Raises:
+        CalledProcessError: if the compilation fails.
+        FileNotFoundError: if Go is not installed.
     """
     return _go(directory / "kfake", "build", ".")
 
 
 def build_client_tests(directory: Path) -> Path:
-    """franz-go's own tests of its client, compiled into a directory. Raises as :func:`build_kfake`
-    does.
+    """Compile franz-go's tests of its client and return the program.
+
+    Raises the same errors as :func:`build_kfake`.
     """
     return _go(directory / "kgo.test", "test", "-c", _FRANZ_GO_CLIENT)
 

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, each in a Java process of its own."""
+"""Kafka's command line tools, each in a separate Java process."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What a tool has left: its exit status, and what it wrote."""
+class CompletedTool:
+    """The exit status and the output of a tool."""
 
     status: int
     output: str
     errors: str
 
     def events(self) -> Iterator[Event]:
-        """The lines that are JSON objects."""
+        """Return the JSON objects in the output."""
         for line in self.output.splitlines():
             if line.startswith("{"):
                 yield json.loads(line)
 
 
-async def run_tool(name: str, *arguments: str, lines: str = "") -> Finished:
-    """Run a tool to its end, with these lines as its standard input. Raises TimeoutError where it
-    does not end.
+async def run_tool(name: str, *arguments: str, lines: str = "") -> CompletedTool:
+    """Run a tool with ``lines`` as its standard input.
+
+    Raises:
+        TimeoutError: if it does not end in time.
     """
     process = await _start(name, *arguments)
     try:
@@ -48,19 +50,21 @@ async def run_tool(name: str, *arguments: str, lines: str = "") -> Finished:
     finally:
         await _end(process)
     assert process.returncode is not None
-    return Finished(process.returncode, output.decode(), errors.decode())
+    return CompletedTool(process.returncode, output.decode(), errors.decode())
 
 
 class RunningTool:
-    """A tool that runs until it is told to stop and prints JSON objects meanwhile."""
+    """A tool that prints JSON objects until it is stopped."""
 
     def __init__(self, process: Process) -> None:
         self.events: list[Event] = []
         self._process = process
 
     async def until(self, happened: Callable[[list[Event]], bool]) -> None:
-        """Read on until this is true of all events so far. Raises TimeoutError, with the events,
-        where it does not come true.
+        """Read events until ``happened`` returns True for all events so far.
+
+        Raises:
+            TimeoutError: if that does not happen in time; the message has the events.
         """
         assert self._process.stdout is not None
         try:
@@ -75,19 +79,19 @@ class RunningTool:
             raise TimeoutError(f"events so far: {self.events}") from error
 
     async def named(self, name: str) -> list[Event]:
-        """All events of that name; waits for the first."""
+        """Wait for the first event with this name; return all of them."""
         await self.until(lambda events: any(event["name"] == name for event in events))
         return [event for event in self.events if event["name"] == name]
 
     async def stop(self) -> None:
-        """Have it shut down in order, and wait for that."""
+        """Shut the tool down gracefully and wait for its end."""
         self._process.terminate()
         await self.named("shutdown_complete")
 
 
 @asynccontextmanager
 async def running_tool(name: str, *arguments: str) -> AsyncIterator[RunningTool]:
-    """A tool that runs until the block ends."""
+    """Run a tool until the block ends."""
     process = await _start(name, *arguments, errors=DEVNULL)
     try:
         yield RunningTool(process)
@@ -116,12 +120,12 @@ def _class_path() -> str:
 async def _end(process: Process) -> None:
     if process.returncode is None:
         process.kill()
-    # communicate() reads what is left as well, else the pipes stay open.
+    # communicate() reads the rest of the output; otherwise the pipes would stay open.
     await process.communicate()
 
 
 def properties_file(directory: Path, **settings: object) -> str:
-    """The path of a file with these settings, in whose names underscores stand for dots."""
+    """Write a properties file and return its path; underscores in names become dots."""
     path = directory / "tool.properties"
     path.write_text(
         "".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items())

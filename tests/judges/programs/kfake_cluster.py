@@ -1,6 +1,4 @@
-"""franz-go's fake Kafka cluster, in a process of its own that ``kfake/main.go`` makes. It
-needs Go.
-"""
+"""franz-go's fake Kafka cluster in a separate process, ``kfake/main.go``. Requires Go."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ _LIMIT_S = 10
 
 
 class KfakeCluster(ForeignCluster):
-    """The running process. :func:`kfake_cluster` starts one. Its own node ids are one lower than
-    ours.
-    """
+    """A running fake cluster, started by :func:`kfake_cluster`. Its own node ids begin at 0."""
 
     def __init__(self, process: Process, addresses: list[str]) -> None:
         self._process = process
@@ -30,46 +26,46 @@ class KfakeCluster(ForeignCluster):
         return ",".join(self._addresses)
 
     async def create_topic(self, name: str, partitions: int) -> None:
-        await self._order("topic", topic=name, partitions=partitions)
+        await self._command("topic", topic=name, partitions=partitions)
         for partition in range(partitions):
             await self.move_leader(name, partition, partition % len(self._addresses) + 1)
 
     async def fail(self, api_key: int, code: int, times: int = 1) -> None:
-        await self._order("fail", key=api_key, code=code, times=times)
+        await self._command("fail", key=api_key, code=code, times=times)
 
     async def cut(self, api_key: int, times: int = 1) -> None:
-        await self._order("close", key=api_key, times=times)
+        await self._command("close", key=api_key, times=times)
 
     async def hang(self, api_key: int, times: int = 1) -> None:
-        """Neither handle nor answer the next requests of an API."""
-        await self._order("hang", key=api_key, times=times)
+        """Ignore the next requests of an API."""
+        await self._command("hang", key=api_key, times=times)
 
     async def move_leader(self, topic: str, partition: int, node: int) -> None:
-        await self._order("leader", topic=topic, partition=partition, node=node - 1)
+        await self._command("leader", topic=topic, partition=partition, node=node - 1)
 
     async def move_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """All coordinators move at once."""
-        await self._order("coordinators")
+        """Move all coordinators."""
+        await self._command("coordinators")
 
     async def stop_node(self, node: int) -> None:
-        await self._order("stop", node=node - 1)
+        await self._command("stop", node=node - 1)
 
     async def start_node(self, node: int) -> None:
-        await self._order("start", node=node - 1)
+        await self._command("start", node=node - 1)
 
-    async def _order(self, do: str, **details: object) -> None:
+    async def _command(self, do: str, **details: object) -> None:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(json.dumps({"do": do, **details}).encode() + b"\n")
         async with asyncio.timeout(_LIMIT_S):
-            answer = json.loads(await stdout.readline())
-        if answer:
-            raise RuntimeError(f"kfake refuses {do} {details}: {answer['error']}")
+            response = json.loads(await stdout.readline())
+        if response:
+            raise RuntimeError(f"kfake: {do} {details} failed: {response['error']}")
 
 
 @asynccontextmanager
 async def kfake_cluster(program: Path, version: str = "") -> AsyncIterator[KfakeCluster]:
-    """A running cluster of this version of Kafka ("": the newest), until the block ends."""
+    """Run a cluster of this version of Kafka ("" for the newest) until the block ends."""
     process = await asyncio.create_subprocess_exec(
         str(program), f"-as-version={version}", stdin=PIPE, stdout=PIPE
     )

@@ -1,8 +1,7 @@
-"""The mock cluster inside librdkafka, which comes with confluent-kafka, called by ctypes.
+"""The mock cluster of librdkafka, which is part of confluent-kafka, called by ctypes.
 
-It is a broker that others wrote, with faults on demand. What it does not do: it tells duplicates of
-transactional producers only, it writes control batches with a checksum of zero, and it does not
-create topics by request.
+It injects faults on demand. Its limits: it detects duplicates of transactional producers only,
+writes control batches with a checksum of zero, and does not support CreateTopics.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ import confluent_kafka
 from aioprod.protocol.api_keys import ApiKey
 from tests.judges.programs.foreign_cluster import CoordinatorKind, ForeignCluster
 
-_CLOSE_CONNECTION = (
-    -195
-)  # librdkafka's own code of a broken connection, which the mock takes as an order
+# librdkafka's code of a broken connection, which makes the mock close it.
+_CLOSE_CONNECTION = -195
 _PRODUCER = 0
-_PLACES = (
+_LIBRARY_PATTERNS = (
     "../confluent_kafka.libs/librdkafka*",
     ".dylibs/librdkafka*",
     "../confluent_kafka.libs/*rdkafka*.dll",
 )
-_SOUND_METADATA = 8  # its answers of later versions have a byte too many at their end
+_MAX_METADATA_VERSION = 8  # responses of later versions have an extra byte at their end
 _ERROR_LENGTH = 512
-_PATIENCE_S = 0.005
+_WAKE_INTERVAL_S = 0.005
 _POINTER, _TEXT, _NUMBER, _SHORT, _SIZE = (
     ctypes.c_void_p,
     ctypes.c_char_p,
@@ -58,10 +56,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class LibrdkafkaMock(ForeignCluster):
-    """The mock cluster, with nodes 1, 2 and so on. :func:`librdkafka_mock` starts one."""
+    """A running mock cluster, started by :func:`librdkafka_mock`."""
 
     checks_sequences = False  # only those of transactional producers
-    # it writes markers; it names no aborted transaction to those who fetch, and forgets offsets
+    # It writes markers, but Fetch responses list no aborted transactions, and offsets are lost.
     ends_transactions = False
 
     def __init__(self, library: Any, handle: int, nodes: int) -> None:
@@ -72,8 +70,8 @@ class LibrdkafkaMock(ForeignCluster):
 
     @property
     def bootstrap_servers(self) -> str:
-        found: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._handle)
-        return found.decode()
+        servers: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._handle)
+        return servers.decode()
 
     async def create_topic(self, name: str, partitions: int) -> None:
         await self._call("rd_kafka_mock_topic_create", name.encode(), partitions, 1)
@@ -103,41 +101,43 @@ class LibrdkafkaMock(ForeignCluster):
     async def start_node(self, node: int) -> None:
         await self._call("rd_kafka_mock_broker_set_up", node)
 
-    async def answer_late(self, node: int, delay_ms: int) -> None:
-        """Have a node apply requests at once and answer each after ``delay_ms``; 0 ends it."""
+    async def delay_responses(self, node: int, delay_ms: int) -> None:
+        """Delay the responses of a node by ``delay_ms``, but not the handling of its requests."""
         await self._call("rd_kafka_mock_broker_set_rtt", node, delay_ms)
 
     async def limit_versions(self, api_key: int, low: int, high: int) -> None:
-        """Announce these versions of an API from now on. -1 and -1: the API is not there."""
+        """Support only these versions of an API; none if both are -1."""
         await self._call("rd_kafka_mock_set_apiversion", api_key, low, high)
 
     async def _call(self, function: str, *arguments: object) -> None:
         call = asyncio.ensure_future(
             asyncio.to_thread(getattr(self._library, function), self._handle, *arguments)
         )
-        while not (await asyncio.wait([call], timeout=_PATIENCE_S))[0]:
+        while not (await asyncio.wait([call], timeout=_WAKE_INTERVAL_S))[0]:
             await self._wake()
         if code := call.result():
-            raise RuntimeError(f"{function}{arguments} gave error {code}")
+            raise RuntimeError(f"{function}{arguments} failed with error {code}")
 
     async def _wake(self) -> None:
-        """Its thread sometimes misses an order and would look again after a second; a connection
-        has it look at once.
+        """Connect to a node, as the mock's thread sometimes misses a command for a second; a new
+        connection wakes it.
         """
         for address in self.bootstrap_servers.split(","):
             host, _, port = address.rpartition(":")
             try:
                 _, writer = await asyncio.open_connection(host, int(port))
             except ConnectionRefusedError:
-                continue  # a node that is stopped
+                continue  # the node is stopped
             writer.close()
             return
 
 
 @asynccontextmanager
 async def librdkafka_mock(nodes: int = 3) -> AsyncIterator[LibrdkafkaMock]:
-    """A running mock cluster, until the block ends. Raises RuntimeError where confluent-kafka's
-    librdkafka is not found.
+    """Run a mock cluster until the block ends.
+
+    Raises:
+        RuntimeError: if confluent-kafka has no librdkafka with a mock cluster.
     """
     library = _library()
     message = ctypes.create_string_buffer(_ERROR_LENGTH)
@@ -148,7 +148,7 @@ async def librdkafka_mock(nodes: int = 3) -> AsyncIterator[LibrdkafkaMock]:
         handle = library.rd_kafka_mock_cluster_new(client, nodes)
         try:
             mock = LibrdkafkaMock(library, handle, nodes)
-            await mock.limit_versions(ApiKey.METADATA, 0, _SOUND_METADATA)
+            await mock.limit_versions(ApiKey.METADATA, 0, _MAX_METADATA_VERSION)
             yield mock
         finally:
             library.rd_kafka_mock_cluster_destroy(handle)
@@ -158,7 +158,7 @@ async def librdkafka_mock(nodes: int = 3) -> AsyncIterator[LibrdkafkaMock]:
 
 def _library() -> Any:
     root = Path(confluent_kafka.__file__).parent
-    for path in [path for pattern in _PLACES for path in sorted(root.glob(pattern))]:
+    for path in [path for pattern in _LIBRARY_PATTERNS for path in sorted(root.glob(pattern))]:
         library = ctypes.CDLL(str(path))
         if hasattr(library, "rd_kafka_mock_cluster_new"):
             for name, (result, arguments) in _SIGNATURES.items():
@@ -166,5 +166,5 @@ def _library() -> Any:
                 function.restype, function.argtypes = result, arguments
             return library
     raise RuntimeError(
-        f"the confluent-kafka in {root} brings no librdkafka with a mock cluster: install its wheel"
+        f"confluent-kafka in {root} has no librdkafka with a mock cluster; install its wheel"
     )

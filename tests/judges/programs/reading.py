@@ -1,6 +1,4 @@
-"""Reading back what is stored, by librdkafka: a consumer that nobody here wrote says what a
-producer has done.
-"""
+"""Read stored records and committed offsets with librdkafka, as an independent check."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ _LIMIT_S = 20.0
 
 
 class Stored(NamedTuple):
-    """A record as a consumer got it."""
+    """A stored record."""
 
     partition: int
     offset: int
@@ -28,8 +26,10 @@ class Stored(NamedTuple):
 async def read_all(
     bootstrap_servers: str, topic: str, partitions: int, *, committed_only: bool = False
 ) -> list[Stored]:
-    """All records of a topic, partition after partition, in the order of each. Raises TimeoutError
-    where the ends are not reached in time.
+    """Return all records of a topic, by partition and offset.
+
+    Raises:
+        TimeoutError: if the ends of the partitions are not reached in time.
     """
     return await asyncio.to_thread(_read_all, bootstrap_servers, topic, partitions, committed_only)
 
@@ -53,15 +53,14 @@ def _read_all(
     unread = set(range(partitions))
     deadline = time.monotonic() + _LIMIT_S
     try:
-        consumer.list_topics(
-            topic, _LIMIT_S
-        )  # without the leaders it would wait half a second for them
+        # Fetches the leaders, for which it would otherwise wait half a second.
+        consumer.list_topics(topic, _LIMIT_S)
         consumer.assign([RdTopicPartition(topic, partition, 0) for partition in unread])
         while unread:
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"the ends of partitions {unread} of {topic} were not reached; "
-                    f"{len(found)} records were"
+                    f"did not reach the ends of partitions {unread} of {topic} after "
+                    f"{len(found)} records"
                 )
             for message in consumer.consume(10_000, 0.02):
                 error, partition, offset = message.error(), message.partition(), message.offset()
@@ -75,14 +74,12 @@ def _read_all(
     return sorted(found, key=lambda record: record.partition)
 
 
-async def committed_offset(
-    bootstrap_servers: str, group_id: str, place: TopicPartition
-) -> int | None:
-    """What a consumer group has committed for a partition; None where it has not."""
-    return await asyncio.to_thread(_committed_offset, bootstrap_servers, group_id, place)
+async def committed_offset(bootstrap_servers: str, group_id: str, tp: TopicPartition) -> int | None:
+    """Return the committed offset of a consumer group, or None."""
+    return await asyncio.to_thread(_committed_offset, bootstrap_servers, group_id, tp)
 
 
-def _committed_offset(bootstrap_servers: str, group_id: str, place: TopicPartition) -> int | None:
+def _committed_offset(bootstrap_servers: str, group_id: str, tp: TopicPartition) -> int | None:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -92,7 +89,7 @@ def _committed_offset(bootstrap_servers: str, group_id: str, place: TopicPartiti
         }
     )
     try:
-        (found,) = consumer.committed([RdTopicPartition(place.topic, place.partition)], _LIMIT_S)
+        (found,) = consumer.committed([RdTopicPartition(tp.topic, tp.partition)], _LIMIT_S)
     finally:
         consumer.close()
     return found.offset if found.offset >= 0 else None

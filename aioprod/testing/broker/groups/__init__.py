@@ -1,6 +1,6 @@
-"""Classic consumer groups: who is a member, and which generation of the group shares out what.
+"""Classic consumer groups.
 
-``group`` holds a group's state, ``rebalance``, ``joining`` and ``membership`` change it: plain
-functions over (group, now) that neither wait nor look at a clock. ``coordinator`` adds both: the
-timer of each group, and the answers that requests wait for.
+``group`` holds the state of a group; ``rebalance``, ``joining`` and ``membership`` change it, as
+plain functions over (group, now) that neither wait nor look at a clock. ``coordinator`` adds the
+timer of each group and the responses that requests wait for.
 """

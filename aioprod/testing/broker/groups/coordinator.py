@@ -1,5 +1,5 @@
 """All consumer groups of the broker: finds the group of a request, runs its timer, and keeps the
-answers that requests wait for.
+responses that requests wait for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aioprod.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aioprod.testing.broker.cluster import GROUP, NOBODY, Cluster
+from aioprod.testing.broker.cluster import GROUP, NO_NODE, Cluster
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
@@ -30,7 +30,7 @@ class GroupCoordinator:
     """The groups of all nodes, each coordinated by one of them.
 
     Attributes:
-        groups: by group id. Whoever changes one calls :meth:`changed` after it.
+        groups: the groups by id. Call :meth:`changed` after changing one.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class GroupCoordinator:
         self.settings = settings
         self._cluster = cluster
         self._new_uuid = new_uuid
-        self._homes: dict[str, int] = {}  # the node of each group
+        self._homes: dict[str, int] = {}  # the coordinator of each group
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._watchers: set[asyncio.Future[None]] = set()
         cluster.watchers.append(self._follow_cluster)
@@ -48,7 +48,7 @@ class GroupCoordinator:
     # -- requests ----------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> asyncio.Future[JoinGroupResponse]:
-        """Join or join again; the answer may have to wait for the other members."""
+        """Add a member to a group or let it rejoin. The response may wait for other members."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[JoinGroupResponse] = loop.create_future()
         if (
@@ -83,8 +83,10 @@ class GroupCoordinator:
         return answer
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
-        """Ask for one's assignment; the leader brings those of all. Raises RequestError for who is
-        no member of this generation.
+        """Return a member's assignment; the leader sends those of all members.
+
+        Raises:
+            RequestError: if the sender is not a member of this generation.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SyncGroupResponse] = loop.create_future()
@@ -94,8 +96,10 @@ class GroupCoordinator:
         return answer
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Keep a member's session; tell whether it has to join again. Raises RequestError for who
-        is no member of this generation.
+        """Renew a member's session, and tell whether it has to rejoin.
+
+        Raises:
+            RequestError: if the sender is not a member of this generation.
         """
         group = self._find_with_members(request.group_id)
         code = membership.heartbeat(group, request, asyncio.get_running_loop().time())
@@ -103,8 +107,8 @@ class GroupCoordinator:
         return code
 
     def leave(self, group_id: str, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-        """Remove members, each with its own result. Raises RequestError where there is no such
-        group.
+        """Remove members, each with its own result; raise RequestError if the group does not
+        exist.
         """
         group = self._find_with_members(group_id)
         results = membership.leave(group, leaving, self.settings, asyncio.get_running_loop().time())
@@ -112,36 +116,33 @@ class GroupCoordinator:
         return results
 
     def check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise RequestError unless this member, or somebody from outside, may commit offsets now.
-        Makes the group where there is none.
+        """Raise RequestError unless the sender may commit offsets now. Create the group if it does
+        not exist.
         """
         group = self.groups.get(group_id)
         if group is None:
             if committer.generation_id >= 0:
                 raise RequestError(
                     ErrorCode.ILLEGAL_GENERATION,
-                    (
-                        f"there is no group {group_id!r}, so none in generation "
-                        f"{committer.generation_id}"
-                    ),
+                    (f"there is no group {group_id!r} in generation {committer.generation_id}"),
                 )
             group = self.create(group_id)
         membership.check_commit(group, committer, in_transaction=in_transaction)
-        if not in_transaction and self._home(group) != NOBODY:
+        if not in_transaction and self._home(group) != NO_NODE:
             membership.commit_keeps_session(group, committer, asyncio.get_running_loop().time())
             self._arm(group)
 
     # -- groups ------------------------------------------------------------------------------------
 
     def create(self, group_id: str) -> Group:
-        """Make an empty group, or return the one that is there."""
+        """Return a group, creating it without members if it does not exist."""
         if group_id not in self.groups:
             self.groups[group_id] = Group(group_id)
             self._homes[group_id] = self._cluster.coordinator_node(GROUP, group_id)
         return self.groups[group_id]
 
     def delete(self, group_id: str) -> None:
-        """Forget a group. Raises RequestError where there is none such or it has members."""
+        """Delete a group; raise RequestError if it does not exist or has members."""
         group = self.groups.get(group_id)
         if group is None:
             raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -156,21 +157,21 @@ class GroupCoordinator:
     def set_members(
         self, group_id: str, generation_id: int, members: Mapping[str, str | None]
     ) -> None:
-        """Give a group members: member id to group.instance.id or None. They have no sessions, so
-        that they stay.
+        """Set the members of a group: group.instance.id or None by member id. They have no
+        sessions, so they never expire.
         """
         group = self.create(group_id)
         membership.set_members(group, generation_id, members)
         self.changed(group)
 
     def expire_member(self, group_id: str, member_id: str) -> None:
-        """End a member's session at once. Raises RequestError where there is none such."""
+        """End a member's session at once; raise RequestError if it does not exist."""
         group = self._find_with_members(group_id)
         membership.expire_member(group, member_id, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
 
     def rebalance(self, group_id: str) -> None:
-        """Have all members join again. Raises RequestError where the group has none."""
+        """Make all members rejoin; raise RequestError if the group has none."""
         group = self._find_with_members(group_id)
         membership.rebalance(group, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
@@ -184,12 +185,12 @@ class GroupCoordinator:
     # -- time --------------------------------------------------------------------------------------
 
     def changed(self, group: Group) -> None:
-        """Set the group's timer anew, and wake up who waits for a change."""
+        """Set the group's timer, and wake the tasks that wait for a change."""
         self._arm(group)
         self._wake()
 
     async def wait_for_change(self, timeout_seconds: float) -> None:
-        """Return at the next change of any group, or at the time-out."""
+        """Wait for the next change of any group, or until the timeout."""
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.add(change)
         try:
@@ -204,31 +205,29 @@ class GroupCoordinator:
 
     def _arm(self, group: Group) -> None:
         present = self._timers.get(group.group_id)
-        due = min(group.deadlines.values(), default=None) if self._home(group) != NOBODY else None
+        due = min(group.deadlines.values(), default=None) if self._home(group) != NO_NODE else None
         if present is not None and (due is None or due < present.when()):
             present.cancel()
             del self._timers[group.group_id]
             present = None
-        if (
-            due is not None and present is None
-        ):  # a timer that comes too early is set again then: heartbeats only ever postpone
+        # Heartbeats only postpone deadlines, so a timer that fires too early is set again.
+        if due is not None and present is None:
             self._timers[group.group_id] = asyncio.get_running_loop().call_at(
                 due, self._fire, group, due
             )
 
     def _fire(self, group: Group, due: float) -> None:
         del self._timers[group.group_id]
-        membership.expire(
-            group, self.settings, max(due, asyncio.get_running_loop().time())
-        )  # the clock may be a tick behind its timers
+        # The clock may be a tick behind its timers.
+        membership.expire(group, self.settings, max(due, asyncio.get_running_loop().time()))
         self.changed(group)
 
     def _home(self, group: Group) -> int:
-        return self._homes.get(group.group_id, NOBODY)
+        return self._homes.get(group.group_id, NO_NODE)
 
     def _follow_cluster(self) -> None:
-        """Nodes came or went: groups whose node is another one now go on there, with what would be
-        in the log.
+        """Move groups to their new coordinators after nodes started or stopped. A new coordinator
+        knows only what would be in the log.
         """
         for group in self.groups.values():
             node_id = self._cluster.coordinator_node(GROUP, group.group_id)
@@ -240,7 +239,7 @@ class GroupCoordinator:
 
 def _setter(answer: asyncio.Future[T]) -> Callable[[T], None]:
     def reply(response: T) -> None:
-        if not answer.done():  # whoever waited may be gone
+        if not answer.done():  # the client may have disconnected
             answer.set_result(response)
 
     return reply

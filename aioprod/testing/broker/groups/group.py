@@ -1,4 +1,4 @@
-"""A classic consumer group: its state, and questions about it."""
+"""The state of a classic consumer group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONSUMER = "consumer"  # the protocol type of consumers; others are, for example
 
 
 class GroupState(StrEnum):
-    """Where a group is in its rebalance, in Kafka's words."""
+    """Kafka's names for the states of a group."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"  # until all members have joined again
@@ -27,7 +27,7 @@ class GroupState(StrEnum):
 
 
 class Deadline(NamedTuple):
-    """What is to happen at some time: "join" or "sync" ends, or a member's "session" does."""
+    """What happens at a time: the "join" or "sync" phase ends, or a member's "session"."""
 
     kind: str
     member_id: str = ""
@@ -38,7 +38,7 @@ SYNC_DEADLINE = Deadline("sync")
 
 
 class Stored(NamedTuple):
-    """What a coordinator would find in the log."""
+    """The state that a coordinator would find in the log."""
 
     generation_id: int
     protocol_type: str | None
@@ -49,20 +49,19 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """One group.
+    """A classic consumer group.
 
     Attributes:
-        previous_state: the one before ``state``: a rebalance that begins with an empty group waits
-            for further members.
-        members: by member id, in the order in which they came.
-        static_members: member id by group.instance.id.
-        pending_joins: member ids that were given out (KIP-394) to clients that have not joined with
-            them yet.
-        pending_syncs: the ids of this generation under which no assignment was asked for yet.
-        new_member_added: whether somebody joined since the initial delay was last extended.
-        initial_left_ms: for how long the initial delay may still be extended.
+        previous_state: the state before ``state``. A rebalance of an empty group waits for more
+            members.
+        members: by member id, in the order in which they joined.
+        static_members: member ids by group.instance.id.
+        pending_joins: member ids given to clients that have not joined with them yet (KIP-394).
+        pending_syncs: the members of this generation that have not asked for their assignment yet.
+        new_member_added: whether a member has joined since the initial delay was last extended.
+        initial_left_ms: how long the initial delay may still be extended.
         deadlines: in seconds of the event loop's clock.
-        stored: the last state that would be in the log; another coordinator begins with it.
+        stored: the last state that would be in the log, with which another coordinator begins.
     """
 
     group_id: str
@@ -85,41 +84,45 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long members have to join again: the most patient one decides."""
+        """The time in milliseconds that members have to rejoin: the longest of all members'
+        timeouts.
+        """
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is waited for any more."""
+        """Whether all members have rejoined."""
         return not self.pending_joins and all(member.joins for member in self.members.values())
 
     @property
     def is_rebalancing_from_empty(self) -> bool:
-        """Whether this is the first rebalance, which ends when its delay is over and not before."""
+        """Whether this is the first rebalance, which ends only after its delay."""
         return (
             self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
         )
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """The topics that consumers of the group read; none for members that are no consumers."""
+        """The topics that the group's consumers subscribe to; None if its members are not
+        consumers.
+        """
         if self.protocol_type != CONSUMER:
             return frozenset()
         topics = (read_topics(self.metadata_of(member)) for member in self.members.values())
         return frozenset(topic for each in topics if each is not None for topic in each)
 
     def supports(self, protocol_type: str, protocols: dict[str, bytes]) -> bool:
-        """Whether a member with these protocols may join: there is at least one that all others
-        know as well.
+        """Tell whether a member with these protocols may join: all other members must know one of
+        them.
         """
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
-        # All may have left while the group was still being put together.
+        # All members may have left during the rebalance.
         common = self._common_protocols() if self.members else protocols.keys()
         return protocol_type == self.protocol_type and bool(common & protocols.keys())
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all know."""
+        """Return the protocol that most members prefer among those that all know."""
         common = self._common_protocols()
         votes = Counter(
             next(name for name in member.protocols if name in common)
@@ -135,25 +138,26 @@ class Group:
         )
 
     def listed_members(self) -> list[JoinGroupResponseMember]:
-        """All members with their metadata, as the leader gets them."""
+        """All members with their metadata, for the leader."""
         return [
             JoinGroupResponseMember(each.member_id, each.instance_id, self.metadata_of(each))
             for each in self.members.values()
         ]
 
     def metadata_of(self, member: Member) -> bytes:
-        """What a member says under the protocol that was agreed on."""
+        """Return a member's metadata for the group's protocol."""
         return member.protocols.get(self.protocol_name or "", b"")
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member; raise RequestError where there is none such, or a static member's
-        instance is another one by now.
+        """Return a member; raise RequestError if it does not exist, or if another member has its
+        instance id.
         """
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is not None and known != member_id:
                 raise RequestError(
-                    ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is another member by now"
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"the instance id {instance_id!r} belongs to another member now",
                 )
             if known is None:
                 raise RequestError(
@@ -182,7 +186,7 @@ class Group:
         self.previous_state, self.state = self.state, state
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Add a member; the first one becomes the leader."""
+        """Add a member. The first one becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -193,10 +197,10 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
 
     def rename(self, old: Member, member_id: str) -> Member:
-        """Have a static member go on under a new id, with its assignment; return what it is now.
+        """Give a static member a new id and keep its assignment. Return the new member.
 
-        As in Kafka, an assignment that the old id has not asked for stays missing, whatever the
-        new one does: once the rebalance timeout is over, all members join again.
+        As in Kafka, an assignment that the old id has not asked for remains pending, even if the
+        new id asks: after the rebalance timeout all members rejoin.
         """
         member = replace(old.as_stored(), member_id=member_id)
         was_leader = self.leader_id == old.member_id
@@ -211,8 +215,8 @@ class Group:
         return member
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending one, with its session; another one becomes the leader if
-        need be.
+        """Remove a member or a pending one, and its session. If it was the leader, another member
+        becomes the leader.
         """
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None:
@@ -224,11 +228,11 @@ class Group:
         self.deadlines.pop(Deadline("session", member_id), None)
 
     def start_session(self, member_id: str, timeout_ms: int, now: float) -> None:
-        """Have a member's session end so much later, unless it is started again before."""
+        """Set the end of a member's session."""
         self.deadlines[Deadline("session", member_id)] = now + timeout_ms / 1000
 
     def renew_session(self, member: Member, now: float) -> None:
-        """A member has shown that it is alive; one without a time-out lives for ever."""
+        """Extend a member's session. A member without a session timeout never expires."""
         if member.session_timeout_ms:
             self.start_session(member.member_id, member.session_timeout_ms, now)
 
@@ -242,7 +246,7 @@ class Group:
         )
 
     def restore(self, now: float) -> None:
-        """Begin as a new coordinator does: with what was stored last, and with full sessions."""
+        """Begin as a new coordinator does: with the stored state and new sessions."""
         kept = self.stored
         self.generation_id, self.protocol_type, self.protocol_name, self.leader_id = kept[:4]
         self.members = {member.member_id: member.as_stored() for member in kept.members}

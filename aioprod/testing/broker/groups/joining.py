@@ -1,6 +1,4 @@
-"""A request to join a group: by a new member, by one that comes back, by a static member that was
-started again.
-"""
+"""Joining a group: new members, members that rejoin, and static members that were restarted."""
 
 from __future__ import annotations
 
@@ -18,17 +16,16 @@ from aioprod.testing.broker.groups.rebalance import (
 )
 from aioprod.testing.broker.groups.settings import GroupSettings
 
-_KNOWN_ID_FROM = (
-    4  # KIP-394: clients of older versions do not come back with the id that they are given
-)
-_SKIPS_FROM = 9  # KIP-814: the leader may be told to leave the assignment as it is
-_NEW_MEMBER_TIMEOUT_MS = (
-    300_000  # how long somebody who can't send heartbeats yet may wait for the others
-)
+# KIP-394: from this version on, clients rejoin with the member id that they are given.
+_KNOWN_ID_FROM = 4
+# KIP-814: from this version on, the leader can be told to keep the assignment.
+_SKIPS_FROM = 9
+# How long a new member, which can't send heartbeats yet, may wait for the others.
+_NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class Joining:
-    """One request to join, on its way into the group."""
+    """One JoinGroup request."""
 
     def __init__(
         self,
@@ -47,8 +44,8 @@ class Joining:
         self._reply = reply
 
     def run(self, new_member_id: str) -> None:
-        """Answer at once, or have the request wait for the other members; ``new_member_id`` is for
-        who has none.
+        """Answer at once, or let the request wait for other members. ``new_member_id`` is for a
+        client without an id.
         """
         group, request = self._group, self._request
         if not self._has_room():
@@ -74,9 +71,8 @@ class Joining:
         if group.state is GroupState.EMPTY:
             return True
         member = group.members.get(self._request.member_id)
-        if (
-            group.state is GroupState.PREPARING_REBALANCE
-        ):  # who joins again last finds no room, if the limit is too low for all
+        # If the limit is too low for all members, the last ones to rejoin are refused.
+        if group.state is GroupState.PREPARING_REBALANCE:
             waiting = sum(1 for each in group.members.values() if each.joins)
             return (member is not None and bool(member.joins)) or waiting < limit
         return member is not None or len(group.members) < limit
@@ -109,7 +105,7 @@ class Joining:
         if (group.state is GroupState.COMPLETING_REBALANCE and is_same) or (
             group.state is GroupState.STABLE and is_same and not is_leader
         ):
-            member.joins.append(self._reply)  # perhaps its answer was lost: the same again
+            member.joins.append(self._reply)  # it may have missed the response
             answer_join(group, member, with_members=is_leader)
             return
         member.update(request)
@@ -136,15 +132,15 @@ class Joining:
             self._take_over(member, leader_before)
         elif group.state is GroupState.PREPARING_REBALANCE:
             end_joining_if_complete(group, self._now)
-        else:  # where the leader is at work on an assignment, that is for the old id
+        else:  # the assignment that the leader is computing is for the old id
             begin_rebalance(group, self._settings, self._now)
 
     def _take_over(self, member: Member, leader_before: str | None) -> None:
-        """Go on with the old member's assignment, without a rebalance."""
+        """Continue with the old member's assignment, without a rebalance."""
         group = self._group
         group.store()
         if self._caller.api_version >= _SKIPS_FROM:
             is_leader = group.leader_id == member.member_id
             answer_join(group, member, with_members=is_leader, skip_assignment=is_leader)
-        else:  # who is told of another leader does not compute an assignment
+        else:  # a member that sees another leader does not compute an assignment
             answer_join(group, member, leader_id=leader_before)

@@ -1,4 +1,4 @@
-"""One member of a group, and what it waits for."""
+"""One member of a group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SyncReply = Callable[[SyncGroupResponse], None]
 
 
 class Caller(NamedTuple):
-    """Who sends a request: the client's name and host, and the version that it speaks."""
+    """The sender of a request: client id, host and API version."""
 
     client_id: str
     client_host: str
@@ -26,13 +26,13 @@ class Member:
     """One member of a group.
 
     Attributes:
-        instance_id: of a static member (group.instance.id, KIP-345), else None.
-        protocols: names and metadata, the preferred one first.
-        assignment: what the leader gave it.
-        is_new: it has not been in a generation yet, so that it may not know its id.
-        joins: requests to join that wait for the other members; a client that lost patience has
+        instance_id: group.instance.id of a static member (KIP-345), else None.
+        protocols: metadata by name, the preferred protocol first.
+        assignment: the bytes that the leader assigned.
+        is_new: whether it has not been in a generation yet, so that it may not know its id.
+        joins: the JoinGroup requests that wait for other members; a client that timed out has
             several.
-        syncs: requests that wait for the leader's assignment.
+        syncs: the SyncGroup requests that wait for the leader's assignment.
     """
 
     member_id: str
@@ -49,7 +49,7 @@ class Member:
 
     @classmethod
     def of(cls, member_id: str, request: JoinGroupRequest, caller: Caller) -> Self:
-        """Make a new member from its request to join."""
+        """Make a new member from a JoinGroup request."""
         return cls(
             member_id,
             request.group_instance_id,
@@ -62,34 +62,34 @@ class Member:
 
     @property
     def may_be_silent(self) -> bool:
-        """Whether it waits for an answer, and can't send heartbeats meanwhile. New members are
-        given no such grace.
+        """Whether the member waits for a response and can't send heartbeats meanwhile. New members
+        expire anyway.
         """
         return not self.is_new and bool(self.joins or self.syncs)
 
     def update(self, request: JoinGroupRequest) -> None:
-        """Take over what it says now."""
+        """Update the member from a JoinGroup request."""
         self.protocols = protocols_of(request)
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
 
     def answer_join(self, response: JoinGroupResponse) -> None:
-        """Answer all requests to join."""
+        """Answer all pending JoinGroup requests."""
         waiting, self.joins = self.joins, []
         for reply in waiting:
             reply(response)
 
     def answer_sync(self, response: SyncGroupResponse) -> None:
-        """Answer all requests for an assignment."""
+        """Answer all pending SyncGroup requests."""
         waiting, self.syncs = self.syncs, []
         for reply in waiting:
             reply(response)
 
     def as_stored(self) -> Self:
-        """A copy as it would be in the log: nobody waits for anything."""
+        """Return a copy as it would be in the log, without pending requests."""
         return replace(self, is_new=False, joins=[], syncs=[])
 
 
 def protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:
-    """The protocols of a request by name, the preferred one first."""
+    """Return the metadata of a JoinGroup request by protocol name, the preferred one first."""
     return {each.name: each.metadata for each in request.protocols}

@@ -1,4 +1,4 @@
-"""What members say once they have joined, and what becomes of those who fall silent."""
+"""Requests of members after they have joined, and expired sessions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from aioprod.testing.broker.offsets import Committer
 
 
 def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) -> None:
-    """Answer with the assignment, or have the request wait for the leader's. Raises RequestError
-    for who is no member of this generation.
+    """Answer with the assignment, or wait for the leader's; raise RequestError if the sender is not
+    a member of this generation.
     """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
@@ -62,8 +62,8 @@ def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) 
 
 
 def heartbeat(group: Group, request: HeartbeatRequest, now: float) -> ErrorCode:
-    """Keep a member's session; tell whether it has to join again. Raises RequestError for who is no
-    member of this generation.
+    """Renew a member's session, and tell whether it has to rejoin; raise RequestError if the sender
+    is not a member of this generation.
     """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
@@ -78,8 +78,8 @@ def heartbeat(group: Group, request: HeartbeatRequest, now: float) -> ErrorCode:
 def leave(
     group: Group, leaving: list[MemberIdentity], settings: GroupSettings, now: float
 ) -> list[MemberResponse]:
-    """Remove members, each with its own result; an administrator names static members by their
-    instance only.
+    """Remove members, each with its own result. An administrator identifies static members by their
+    instance ids only.
     """
     results = [
         MemberResponse(each.member_id, each.group_instance_id, _leave(group, each))
@@ -105,7 +105,7 @@ def _leave(group: Group, leaving: MemberIdentity) -> ErrorCode:
 
 
 def _go_on_without(group: Group, settings: GroupSettings, now: float) -> None:
-    """Members are gone: the others share out anew what they had."""
+    """Rebalance after members have left."""
     if group.state is GroupState.PREPARING_REBALANCE:
         end_joining_if_complete(group, now)
     elif group.state is not GroupState.EMPTY:
@@ -116,8 +116,8 @@ def _go_on_without(group: Group, settings: GroupSettings, now: float) -> None:
 
 
 def check_commit(group: Group, committer: Committer, *, in_transaction: bool) -> None:
-    """Raise RequestError unless this member may commit offsets; whoever is none may while the group
-    is empty, or in a transaction.
+    """Raise RequestError unless the sender may commit offsets. A client that is not a member may,
+    if the group is empty or in a transaction.
     """
     if committer.generation_id < 0 and group.state is GroupState.EMPTY:
         return
@@ -125,15 +125,18 @@ def check_commit(group: Group, committer: Committer, *, in_transaction: bool) ->
         group.check_member(committer.member_id, committer.group_instance_id)
         group.check_generation(committer.generation_id)
     elif not in_transaction:
-        raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and this is none")
+        raise RequestError(
+            ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and the sender is not one of them"
+        )
     if not in_transaction and group.state is GroupState.COMPLETING_REBALANCE:
         raise RequestError(
-            ErrorCode.REBALANCE_IN_PROGRESS, "the members of this generation have no partitions yet"
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            "the group is rebalancing: its members have no assignment yet",
         )
 
 
 def commit_keeps_session(group: Group, committer: Committer, now: float) -> None:
-    """A commit is as good as a heartbeat."""
+    """Renew a member's session after a commit, as after a heartbeat."""
     member = group.members.get(committer.member_id)
     if member is not None:
         group.renew_session(member, now)
@@ -143,7 +146,7 @@ def commit_keeps_session(group: Group, committer: Committer, now: float) -> None
 
 
 def expire(group: Group, settings: GroupSettings, now: float) -> None:
-    """Do what is due by now, the oldest first."""
+    """Handle the deadlines that have passed, the oldest first."""
     while due := sorted(
         (when, deadline) for deadline, when in group.deadlines.items() if when <= now
     ):
@@ -160,9 +163,9 @@ def expire(group: Group, settings: GroupSettings, now: float) -> None:
 def _session_over(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
     member = group.members.get(member_id)
     if member is None:
-        group.remove(member_id)  # an id that was given out and never used: no member is missing
+        group.remove(member_id)  # a member id that was never used
         _end_joining_if_all_joined(group, now)
-    elif not member.may_be_silent:  # else its session begins anew with the answer
+    elif not member.may_be_silent:  # otherwise its session restarts with the response
         _remove_silent(group, member, settings, now)
 
 
@@ -174,18 +177,20 @@ def _remove_silent(group: Group, member: Member, settings: GroupSettings, now: f
 
 
 def _end_joining_if_all_joined(group: Group, now: float) -> None:
-    """Go on to the next generation, even in the first rebalance: Kafka ends its delay then."""
+    """Begin the next generation, even during the delay of the first rebalance, as Kafka does."""
     if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
         end_joining(group, now)
 
 
 def expire_member(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
-    """End a member's session, whatever it waits for. Raises RequestError if there is no member."""
+    """End a member's session, even if it waits for a response; raise RequestError if it does not
+    exist.
+    """
     _remove_silent(group, group.check_member(member_id, None), settings, now)
 
 
 def rebalance(group: Group, settings: GroupSettings, now: float) -> None:
-    """Have all members join again, unless they are about to."""
+    """Make all members rejoin, unless a rebalance has begun."""
     if not group.members:
         raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no members")
     if group.state is not GroupState.PREPARING_REBALANCE:
@@ -193,8 +198,8 @@ def rebalance(group: Group, settings: GroupSettings, now: float) -> None:
 
 
 def move(group: Group, now: float) -> None:
-    """Another node coordinates: who waits has to ask there, where the group begins with what was
-    stored last.
+    """Move a group to another coordinator: pending requests have to be sent to it, and it begins
+    with the stored state.
     """
     for member in group.members.values():
         member.answer_join(
@@ -205,7 +210,7 @@ def move(group: Group, now: float) -> None:
 
 
 def set_members(group: Group, generation_id: int, members: Mapping[str, str | None]) -> None:
-    """Give a group members that never did anything: member id to group.instance.id or None."""
+    """Set the members of a group without clients: group.instance.id or None by member id."""
     group.deadlines.clear()
     for member in list(group.members.values()):
         remove_member(group, member)

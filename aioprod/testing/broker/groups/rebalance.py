@@ -1,8 +1,7 @@
-"""The way from one generation to the next: all members join again, the leader is told of them, and
-hands out the assignment.
+"""Rebalances: all members rejoin, and the leader gets their metadata and sends the assignment.
 
-The decisions are those of Kafka's group coordinator, so that clients meet the same codes at the
-same moments.
+The decisions are those of Kafka's group coordinator, so that clients get the same error codes at
+the same times.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ _REBALANCES_FROM = (GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_R
 
 
 def rebalance_or_go_on(group: Group, settings: GroupSettings, now: float) -> None:
-    """Something about the members has changed: begin a rebalance, or see whether the present one
-    can end.
-    """
+    """Begin a rebalance after members have changed, or end the present one if it is complete."""
     if group.state in _REBALANCES_FROM:
         begin_rebalance(group, settings, now)
     else:
@@ -30,7 +27,7 @@ def rebalance_or_go_on(group: Group, settings: GroupSettings, now: float) -> Non
 
 
 def begin_rebalance(group: Group, settings: GroupSettings, now: float) -> None:
-    """Have all members join again."""
+    """Make all members rejoin."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         hand_out(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now)
     group.deadlines.pop(SYNC_DEADLINE, None)
@@ -49,7 +46,7 @@ def begin_rebalance(group: Group, settings: GroupSettings, now: float) -> None:
 
 
 def end_joining_if_complete(group: Group, now: float) -> None:
-    """Go on to the next generation if nobody is waited for any more."""
+    """Begin the next generation if all members have rejoined."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.all_joined
@@ -59,8 +56,8 @@ def end_joining_if_complete(group: Group, now: float) -> None:
 
 
 def joining_timed_out(group: Group, settings: GroupSettings, now: float) -> None:
-    """The time to join is over; only the delay of the first rebalance is extended as long as
-    members arrive.
+    """End the join phase. Only the delay of the first rebalance is extended while members
+    arrive.
     """
     if not (group.is_rebalancing_from_empty and group.new_member_added and group.initial_left_ms):
         end_joining(group, now)
@@ -72,8 +69,8 @@ def joining_timed_out(group: Group, settings: GroupSettings, now: float) -> None
 
 
 def end_joining(group: Group, now: float) -> None:
-    """Begin the next generation with those who joined. Static members stay, as long as their
-    session lasts.
+    """Begin the next generation with the members that have rejoined. Static members stay until
+    their sessions expire.
     """
     group.deadlines.pop(JOIN_DEADLINE, None)
     for member in list(group.members.values()):
@@ -82,7 +79,7 @@ def end_joining(group: Group, now: float) -> None:
     if group.members and not _elect_leader(group):
         group.deadlines[JOIN_DEADLINE] = (
             now + group.rebalance_timeout_ms / 1000
-        )  # until the sessions of all static members are over
+        )  # until the sessions of all static members have expired
         return
     group.generation_id += 1
     if not group.members:
@@ -101,7 +98,7 @@ def end_joining(group: Group, now: float) -> None:
 
 
 def _elect_leader(group: Group) -> bool:
-    """Make sure that the leader is somebody who joined; False where nobody did."""
+    """Make a member that has rejoined the leader. Return False if there is none."""
     leader = group.members.get(group.leader_id or "")
     if leader is not None and leader.joins:
         return True
@@ -119,9 +116,7 @@ def answer_join(
     skip_assignment: bool = False,
     leader_id: str | None = None,
 ) -> None:
-    """Tell a member of the present generation; ``leader_id`` is the one to be named where it is not
-    the present one.
-    """
+    """Tell a member the present generation. ``leader_id`` overrides the leader to name."""
     member.answer_join(
         JoinGroupResponse(
             generation_id=group.generation_id,
@@ -136,7 +131,7 @@ def answer_join(
 
 
 def hand_out(group: Group, assignments: Mapping[str, bytes], code: ErrorCode, now: float) -> None:
-    """Set all members' assignments, and answer those who wait for theirs."""
+    """Set the assignments, and answer the members that wait for theirs."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
         if member.syncs:
@@ -147,7 +142,7 @@ def hand_out(group: Group, assignments: Mapping[str, bytes], code: ErrorCode, no
 
 
 def assignment_of(group: Group, member: Member) -> SyncGroupResponse:
-    """Tell a member what it is to do."""
+    """Make the response with a member's assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
@@ -156,14 +151,14 @@ def assignment_of(group: Group, member: Member) -> SyncGroupResponse:
 
 
 def sync_timed_out(group: Group, settings: GroupSettings, now: float) -> None:
-    """Do without the members that never asked for their assignment."""
+    """Remove the members that have not asked for their assignment."""
     for member_id in list(group.pending_syncs):
         group.remove(member_id)
     begin_rebalance(group, settings, now)
 
 
 def remove_member(group: Group, member: Member) -> None:
-    """Forget a member that left or fell silent, and tell its requests that wait."""
+    """Remove a member that left or expired, and answer its pending requests."""
     member.answer_join(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member.member_id)

@@ -1,4 +1,4 @@
-"""What a broker allows its consumer groups."""
+"""The limits of consumer groups."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from aioprod.errors import ConfigError
 
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
-    """The broker's settings for classic consumer groups, with Kafka's defaults but for the first
-    one.
+    """The broker's settings for classic consumer groups. All defaults but the first are Kafka's.
 
     Args:
-        initial_rebalance_delay_ms: how long the first rebalance of an empty group waits for further
-            members (group.initial.rebalance.delay.ms; Kafka's default is 3000). With 0 a test's
-            consumer has its partitions at once.
+        initial_rebalance_delay_ms: how long the first rebalance of an empty group waits for more
+            members (group.initial.rebalance.delay.ms; Kafka's default is 3000). With 0 a consumer
+            gets its partitions at once.
         min_session_timeout_ms: the shortest session.timeout.ms of a member
-            (group.min.session.timeout.ms); others get INVALID_SESSION_TIMEOUT.
-        max_session_timeout_ms: the longest one (group.max.session.timeout.ms).
-        max_size: the most members of a group (group.max.size); more get GROUP_MAX_SIZE_REACHED.
+            (group.min.session.timeout.ms). Shorter ones are refused with INVALID_SESSION_TIMEOUT.
+        max_session_timeout_ms: the longest session.timeout.ms (group.max.session.timeout.ms).
+        max_size: the most members of a group (group.max.size). More are refused with
+            GROUP_MAX_SIZE_REACHED.
 
     Raises:
-        ConfigError: a value is out of range.
+        ConfigError: if a value is out of range.
     """
 
     initial_rebalance_delay_ms: int = 0

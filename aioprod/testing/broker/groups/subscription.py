@@ -1,6 +1,4 @@
-"""What consumers tell each other in their groups' bytes: the topics that they read, and the
-partitions that they are given.
-"""
+"""Decodes the subscriptions and assignments that consumers exchange as bytes."""
 
 from __future__ import annotations
 
@@ -10,18 +8,18 @@ from aioprod.types import TopicPartition
 
 
 def read_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """The topics of a consumer's subscription; None where it can't be read as one."""
+    """Return the topics of a consumer's subscription, or None if the bytes are invalid."""
     reader = Reader(metadata)
     try:
-        reader.int16()  # versions only add to the end
+        reader.int16()  # later versions append fields
         return tuple(reader.string() for _ in range(reader.array_length(False)))
     except ProtocolError:
         return None
 
 
 def read_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """The partitions that a consumer is given, none for an empty assignment; None where it can't be
-    read as one.
+    """Return the partitions of a consumer's assignment, or None if the bytes are invalid. An empty
+    assignment has none.
     """
     if not assignment:
         return ()

@@ -1,4 +1,4 @@
-"""A consumer group as tests look at it: a copy, in plain values."""
+"""A consumer group as tests see it: a copy with plain values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class GroupMember:
     """One member of a group.
 
     Attributes:
-        member_id: as the broker named it.
+        member_id: the id that the broker chose.
         instance_id: group.instance.id of a static member (KIP-345), else None.
         client_id: the client's client.id.
-        topics: what a consumer subscribes to; None for other members than consumers.
-        partitions: what a consumer was given; None for other members than consumers.
+        topics: the topics that a consumer subscribes to; None if the member is not a consumer.
+        partitions: the partitions assigned to a consumer; None if the member is not a consumer.
         metadata: the member's bytes for the group's protocol.
-        assignment: the bytes that the leader gave it.
+        assignment: the bytes that the leader assigned.
     """
 
     member_id: str
@@ -36,18 +36,18 @@ class GroupMember:
 
 @dataclass(slots=True, frozen=True)
 class ConsumerGroup:
-    """A group as it was at some moment.
+    """The state of a group at one moment.
 
     Attributes:
         state: "Empty", "PreparingRebalance" (members join), "CompletingRebalance" (the leader
-            shares out) or "Stable".
-        generation_id: grows with each rebalance.
-        protocol_type: "consumer" for consumers; None where nobody was a member yet.
-        protocol_name: the strategy that the members agreed on, for example "range"; None where
+            computes the assignment) or "Stable".
+        generation_id: incremented by each rebalance.
+        protocol_type: "consumer" for consumers; None if the group never had a member.
+        protocol_name: the assignment strategy that the members agreed on, such as "range"; None if
             there is none at present.
-        leader_id: the member that shares out; None without members.
-        members: by member id.
-        offsets: what is committed.
+        leader_id: the member that computes the assignment; None without members.
+        members: the members by id.
+        offsets: the committed offsets.
     """
 
     group_id: str
@@ -61,8 +61,8 @@ class ConsumerGroup:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that are given to any member, sorted; one twice where two members
-        have it.
+        """The assigned partitions of all members, sorted. A partition assigned to two members is
+        listed twice.
         """
         return sorted(
             place for member in self.members.values() for place in member.partitions or ()
@@ -70,7 +70,7 @@ class ConsumerGroup:
 
 
 def show(group: Group, offsets: Mapping[TopicPartition, int]) -> ConsumerGroup:
-    """Copy what a test may want to know of a group."""
+    """Copy the state of a group for a test."""
     return ConsumerGroup(
         group_id=group.group_id,
         state=str(group.state),

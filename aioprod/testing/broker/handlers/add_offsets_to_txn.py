@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: make the offsets of a consumer group part of a transaction."""
+"""AddOffsetsToTxn: add the offsets of a consumer group to a transaction."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""AddPartitionsToTxn: up to version 3 one transaction of a client; from version 4 on several, from
-other brokers, that may only want to verify.
+"""AddPartitionsToTxn: add partitions to a client's transaction. From version 4 on, brokers send it
+for several transactions, and may only verify.
 """
 
 from __future__ import annotations

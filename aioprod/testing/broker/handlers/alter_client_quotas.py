@@ -1,4 +1,4 @@
-"""AlterClientQuotas (KIP-546): limits are set and removed, all of an entity or none."""
+"""AlterClientQuotas (KIP-546): set and remove quotas, all of an entity or none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Change each entity's limits."""
+    """Change the quotas of each entity."""
     entities = [
         frozenset({each.entity_type: each.entity_name for each in entry.entity}.items())
         for entry in request.entries
@@ -49,7 +49,7 @@ def _alter(
             raise RequestError(code, code.description)
         changes = {op.key: None if op.remove else op.value for op in entry.ops}
         if repeated or len(changes) < len(entry.ops):
-            raise RequestError(ErrorCode.INVALID_REQUEST, "an entity and a limit may be named once")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "an entity or a quota is named twice")
         context.store.quotas.alter(entity, changes, validate_only=validate_only)
     except RequestError as error:
         result.error_code, result.error_message = error.code, error.text

@@ -1,6 +1,4 @@
-"""AlterConfigs: the settings that a resource has of its own are replaced by those of the request,
-all of them.
-"""
+"""AlterConfigs: replace all settings of a topic or broker."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(AlterConfigsRequest)
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    """Change what can be changed; each resource has its own result."""
+    """Change the valid resources; each resource has its own result."""
     results = alter_each(
         request.resources, _new_overrides, validate_only=request.validate_only, context=context
     )
@@ -31,10 +29,8 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
 def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict[str, str]:
     overrides = {config.name: config.value for config in asked.configs if config.value is not None}
     if len(overrides) < len(asked.configs):
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST, "a setting may be named once, and needs a value"
-        )
+        raise RequestError(ErrorCode.INVALID_REQUEST, "a setting is named twice or has no value")
     current_overrides(
         asked.resource_type, asked.resource_name, context
-    )  # raises where there can be no such resource
+    )  # raises if the resource is invalid
     return overrides

@@ -1,5 +1,5 @@
-"""AlterPartitionReassignments (KIP-455): partitions move to other nodes, at once, so that no
-reassignment is ever seen under way.
+"""AlterPartitionReassignments (KIP-455): move partitions to other nodes. They move at once, so no
+reassignment is ever in progress.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Move each partition that can be moved."""
+    """Move the valid partitions."""
     response = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
@@ -61,7 +61,7 @@ def _reassign(
     if asked.replicas is None:
         raise RequestError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-            "a partition moves at once: there is nothing to cancel",
+            "no reassignment is in progress: partitions move at once",
         )
     replicas = store.check_assignment([asked.replicas])[0]
     if not may_change_factor and len(replicas) != len(partition.leadership.replicas):

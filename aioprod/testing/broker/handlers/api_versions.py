@@ -1,4 +1,4 @@
-"""ApiVersions: which requests, in which versions, this broker handles; nothing that it does not."""
+"""ApiVersions: the APIs that this broker supports, and their versions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from aioprod.testing.broker.request_context import RequestContext
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
 _NEWEST_TRANSACTION_VERSION = 2
-_ZERO_FROM = 4  # older clients can't read a feature whose lowest version is 0
-_NAMED_FROM = 3  # the version from which clients tell their name (KIP-511)
+_ZERO_FROM = 4  # older clients can't decode a feature whose lowest version is 0
+_NAMED_FROM = 3  # from this version on, clients send their name (KIP-511)
 
 
 @handles(ApiVersionsRequest)
 async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Answer with all version ranges."""
+    """Answer with all APIs and versions."""
     code = context.failure()
     if context.api_version >= _NAMED_FROM and not (
         _SOFTWARE_NAME.fullmatch(request.client_software_name)
@@ -49,8 +49,8 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """The answer, in version 0, to an ApiVersions request of an unknown version (KIP-511): the
-    client asks again with one that is named here.
+    """Make the response, in version 0, to an unsupported version of ApiVersions (KIP-511): the
+    client retries with a version that it names.
     """
     own = ApiVersion(
         ApiVersionsRequest.API_KEY, ApiVersionsRequest.MIN_VERSION, ApiVersionsRequest.MAX_VERSION

@@ -1,5 +1,5 @@
-"""What a client may do (KIP-430): everything, as there are no access rights here. Bits are Kafka's
-numbers of operations.
+"""The operations that a client is authorized for (KIP-430): all, because the broker has no ACLs.
+The bits are Kafka's numbers of operations.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ _NOT_ASKED_FOR = -(2**31)
 
 
 def operations(allowed: tuple[int, ...], *, wanted: bool) -> int:
-    """The field of an answer, with all operations or with the value that says that nobody asked."""
+    """Return all operations, or the value that says that the client did not ask."""
     return sum(1 << operation for operation in allowed) if wanted else _NOT_ASKED_FOR

@@ -1,6 +1,4 @@
-"""What the handlers of configuration requests have in common: which resources there are, and how
-their settings are changed.
-"""
+"""What the handlers of configuration requests share: the resources, and changing their settings."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ BROKER = 4
 
 
 class Resource(Protocol):
-    """What a request to change settings names; both such APIs have a class of their own for it."""
+    """A resource in a request that changes settings; two APIs have their own class for it."""
 
     resource_type: int
     resource_name: str
@@ -29,7 +27,7 @@ ResourceT = TypeVar("ResourceT", bound=Resource)
 
 
 class Altered(NamedTuple):
-    """What became of the settings of one resource: the fields of an answer."""
+    """The result for one resource: the fields of a response."""
 
     error_code: ErrorCode
     error_message: str | None
@@ -44,8 +42,8 @@ def alter_each(
     validate_only: bool,
     context: RequestContext,
 ) -> list[Altered]:
-    """Give each resource the settings of its own that ``new_overrides`` says; each has its own
-    result, and may be named once.
+    """Set the settings of each resource to those that ``new_overrides`` returns. Each resource has
+    its own result and may be named once.
     """
     counts = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     results = []
@@ -53,7 +51,7 @@ def alter_each(
         kind, name = place = asked.resource_type, asked.resource_name
         try:
             if counts[place] > 1:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "a resource may be named once")
+                raise RequestError(ErrorCode.INVALID_REQUEST, "a resource is named twice")
             _replace_overrides(
                 kind,
                 name,
@@ -68,9 +66,7 @@ def alter_each(
 
 
 def find_topic(name: str, context: RequestContext) -> Topic:
-    """Return a topic; raise RequestError where there is none, or a test does not want it to be
-    changed or shown.
-    """
+    """Return a topic; raise RequestError if it does not exist, or if a test wants it to fail."""
     if code := context.failure(name):
         raise RequestError(code, code.description)
     check_topic_name(name)
@@ -78,24 +74,22 @@ def find_topic(name: str, context: RequestContext) -> Topic:
 
 
 def check_broker_name(name: str, context: RequestContext) -> None:
-    """Raise RequestError (INVALID_REQUEST) unless this node is asked about itself, or about all
-    brokers ("").
-    """
+    """Raise RequestError (INVALID_REQUEST) unless a request names this node or all brokers ("")."""
     if code := context.failure():
         raise RequestError(code, code.description)
     if name not in (ALL_BROKERS, str(context.node.node_id)):
         raise RequestError(
-            ErrorCode.INVALID_REQUEST, f"broker {name!r}: this is broker {context.node.node_id}"
+            ErrorCode.INVALID_REQUEST, f"broker {name!r}: this broker is {context.node.node_id}"
         )
 
 
 def current_overrides(kind: int, name: str, context: RequestContext) -> dict[str, str]:
-    """The settings that a resource has of its own; raise RequestError where there can be no such
-    resource.
+    """Return the settings that were set for a resource; raise RequestError if the resource is
+    invalid.
     """
     if kind == TOPIC:
         if not name:
-            raise RequestError(ErrorCode.INVALID_REQUEST, "there are no settings for all topics")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "the topic's name is empty")
         check_topic_name(name)
         topic = context.store.find_topic(name)
         return (
@@ -108,7 +102,7 @@ def current_overrides(kind: int, name: str, context: RequestContext) -> dict[str
         return context.store.configs.overrides(name)
     raise RequestError(
         ErrorCode.INVALID_REQUEST,
-        f"resource type {kind}: there are topics ({TOPIC}) and brokers ({BROKER})",
+        f"resource type {kind}: must be {TOPIC} (topic) or {BROKER} (broker)",
     )
 
 
@@ -120,12 +114,10 @@ def _replace_overrides(
     validate_only: bool,
     context: RequestContext,
 ) -> None:
-    """Check the settings that a resource is to have of its own, and let it have them; raise
-    RequestError where it can't.
-    """
+    """Check and replace the settings of a resource; raise RequestError if one is invalid."""
     store = context.store
     if kind == TOPIC:
-        store.configs.parse_topic(overrides)  # before the topic is looked up, as Kafka does
+        store.configs.parse_topic(overrides)  # as in Kafka, before the topic is looked up
         topic = find_topic(name, context)
         if not validate_only:
             store.set_topic_configs(topic, overrides)

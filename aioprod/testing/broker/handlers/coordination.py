@@ -1,4 +1,4 @@
-"""What the handlers of transaction and group requests have in common."""
+"""What the handlers of transaction and group requests share."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from aioprod.types import TopicPartition
 
 
 def check_coordinator(context: RequestContext, transactional_id: str) -> None:
-    """Raise RequestError (NOT_COORDINATOR) where another node coordinates this transactional id."""
+    """Raise RequestError (NOT_COORDINATOR) if another node coordinates this transactional id."""
     _check(context, TRANSACTION, transactional_id)
 
 
 def check_group_coordinator(context: RequestContext, group_id: str) -> None:
-    """Raise RequestError (NOT_COORDINATOR) where another node coordinates this group."""
+    """Raise RequestError (NOT_COORDINATOR) if another node coordinates this group."""
     _check(context, GROUP, group_id)
 
 
 def check_group(context: RequestContext, group_id: str) -> None:
-    """Raise RequestError where a request of a group's member can't be handled here: a test wants it
-    so, the id is empty, or it is not ours.
+    """Raise RequestError if this node can't handle a request of a group: a test wants it to fail,
+    the id is empty, or another node coordinates the group.
     """
     if code := context.failure():
         raise RequestError(code, code.description)
@@ -36,8 +36,8 @@ def _check(context: RequestContext, kind: int, key: str) -> None:
 
 
 def check_place(context: RequestContext, place: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-    """Why no offset is committed for a partition: a test wants it so, there is none such, or the
-    request is refused as a whole; else NONE.
+    """Return why no offset can be committed for a partition, or NONE: a test wants it to fail, the
+    partition does not exist, or the whole request is refused.
     """
     topic = context.store.find_topic(place.topic)
     code = context.failure(*place)
@@ -47,8 +47,8 @@ def check_place(context: RequestContext, place: TopicPartition, refusal: ErrorCo
 
 
 def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
-    """Return the code as clients of this request version know it: PRODUCER_FENCED is younger than
-    the requests (KIP-588).
+    """Return the code that clients know in this version: PRODUCER_FENCED is newer than the requests
+    (KIP-588).
     """
     return (
         ErrorCode.INVALID_PRODUCER_EPOCH

@@ -1,4 +1,4 @@
-"""CreatePartitions (KIP-195): topics get more partitions, never fewer."""
+"""CreatePartitions (KIP-195): add partitions to topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aioprod.testing.broker.store import MAX_PARTITIONS, Topic
 async def handle(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Grow each topic that can grow."""
+    """Add the partitions; each topic has its own result."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(
@@ -41,7 +41,7 @@ def _grow(
         if code := context.failure(wanted.name):
             raise RequestError(code, code.description)
         if repeated:
-            raise RequestError(ErrorCode.INVALID_REQUEST, "a topic may be named once")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "a topic is named twice")
         check_timeout(request.timeout_ms)
         topic = context.store.get_topic(wanted.name)
         assignment = _assignment(wanted, topic, context)
@@ -55,7 +55,7 @@ def _grow(
 def _assignment(
     wanted: CreatePartitionsTopic, topic: Topic, context: RequestContext
 ) -> list[tuple[int, ...]]:
-    """The nodes of each new partition; RequestError where it can't be had."""
+    """Return the nodes of each new partition; raise RequestError if the request is invalid."""
     present = len(topic.partitions)
     if not present < wanted.count <= MAX_PARTITIONS:
         raise RequestError(
@@ -69,12 +69,12 @@ def _assignment(
     if len(wanted.assignments) != added:
         raise RequestError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{len(wanted.assignments)} assignments for {added} new partitions",
+            f"{len(wanted.assignments)} assignments: must be {added}, the number of new partitions",
         )
     placed = context.store.check_assignment([each.broker_ids for each in wanted.assignments])
     if len(placed[0]) != factor:
         raise RequestError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{len(placed[0])} replicas for each partition: the topic has {factor}",
+            f"{len(placed[0])} replicas for each partition: must be {factor} as for the others",
         )
     return placed

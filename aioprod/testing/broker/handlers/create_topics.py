@@ -1,5 +1,5 @@
-"""CreateTopics. Any node takes it, as the controller would; more replicas than there are nodes are
-refused.
+"""CreateTopics: any node accepts it, like the controller. The replication factor can't exceed the
+number of nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aioprod.testing.broker.settings.configs import Described
 
 @handles(CreateTopicsRequest)
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Create what can be created; each topic has its own result."""
+    """Create the valid topics; each topic has its own result."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreateTopicsResponse(
@@ -89,7 +89,7 @@ def _config(described: Described) -> CreatableTopicConfigs:
 
 
 def _manual_assignment(wanted: CreatableTopic, context: RequestContext) -> list[tuple[int, ...]]:
-    """Check and return the nodes of each partition where the client chose them, else nothing."""
+    """Check and return the nodes of each partition if the client chose them."""
     if not wanted.assignments:
         return []
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
@@ -105,6 +105,7 @@ def _manual_assignment(wanted: CreatableTopic, context: RequestContext) -> list[
     }
     if len(by_index) != len(wanted.assignments) or sorted(by_index) != list(range(len(by_index))):
         raise RequestError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be 0, 1, ... and each named once"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "the partitions must be 0, 1, ..., each named once",
         )
     return context.store.check_assignment([by_index[index] for index in range(len(by_index))])

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members, with their offsets (KIP-229)."""
+"""DeleteGroups: delete groups without members, and their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(DeleteGroupsRequest)
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    """Delete each by itself."""
+    """Delete the groups; each group has its own result."""
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id, _delete(group_id, context))

@@ -1,6 +1,4 @@
-"""DeleteRecords (KIP-107): the log begins at a later offset from now on, and the memory of what is
-before is free.
-"""
+"""DeleteRecords (KIP-107): move the start of partitions to a later offset, and free the memory."""
 
 from __future__ import annotations
 
@@ -17,12 +15,12 @@ from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import check_leader
 from aioprod.testing.broker.request_context import RequestContext
 
-_TO_THE_END = -1  # of what can be read
+_TO_THE_END = -1  # of the readable records
 
 
 @handles(DeleteRecordsRequest)
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    """Delete in each partition."""
+    """Delete records; each partition has its own result."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
@@ -43,13 +41,13 @@ def _result(
 
 
 def _delete(name: str, asked: DeleteRecordsPartition, context: RequestContext) -> int:
-    """Return where the log begins now."""
+    """Delete records and return the new start offset."""
     if code := context.failure(name, asked.partition_index):
         raise RequestError(code, code.description)
     partition = context.store.get_partition(name, asked.partition_index)
     check_leader(partition, context)
     if not partition.config.is_deletable:
-        raise RequestError(ErrorCode.POLICY_VIOLATION, "cleanup.policy does not have delete")
+        raise RequestError(ErrorCode.POLICY_VIOLATION, "cleanup.policy does not include delete")
     end = partition.high_watermark
     offset = end if asked.offset == _TO_THE_END else asked.offset
     if not 0 <= offset <= end:

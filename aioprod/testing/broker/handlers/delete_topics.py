@@ -19,7 +19,7 @@ _BY_STATE_FROM = 6
 
 @handles(DeleteTopicsRequest)
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    """Delete each topic that is there; their memory is free at once."""
+    """Delete the topics that exist, and free their memory."""
     by_state = context.api_version >= _BY_STATE_FROM
     wanted = (
         request.topics
@@ -42,7 +42,7 @@ def _delete(
     topic = context.store.find_topic(state.name or "", state.topic_id)
     code = context.failure(state.name if topic is None else topic.name)
     if not code and (repeated or (state.name is None) is (state.topic_id.int == 0)):
-        code = ErrorCode.INVALID_REQUEST  # named twice, or by both name and id, or by neither
+        code = ErrorCode.INVALID_REQUEST  # named twice, or with both name and id, or neither
     if not code and timeout_ms <= 0:
         code = ErrorCode.REQUEST_TIMED_OUT
     if not code and topic is None:

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (KIP-546): the limits of the entities that a filter lets through."""
+"""DescribeClientQuotas (KIP-546): the quotas of the entities that match a filter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXACT, _DEFAULT, _ANY = range(3)
 async def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Describe what meets all conditions."""
+    """Describe the entities that meet all conditions."""
     try:
         if code := context.failure():
             raise RequestError(code, code.description)
@@ -54,7 +54,7 @@ def _matches(components: list[ComponentData]) -> list[Match]:
     ):
         raise RequestError(
             ErrorCode.INVALID_REQUEST,
-            "a filter names each entity type once, and no ip together with others",
+            "an entity type is named twice, or ip together with others",
         )
     return [_match(component) for component in components]
 
@@ -64,7 +64,7 @@ def _match(component: ComponentData) -> Match:
     if kind not in (USER, CLIENT_ID, IP):
         raise RequestError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"entity type {kind!r}: there are {USER}, {CLIENT_ID} and {IP}",
+            f"entity type {kind!r}: must be {USER}, {CLIENT_ID} or {IP}",
         )
     if component.match_type not in (_EXACT, _DEFAULT, _ANY) or (component.match is None) is (
         component.match_type == _EXACT

@@ -1,5 +1,5 @@
-"""DescribeCluster (KIP-700, KIP-919): the nodes that run, asked for as brokers. There are no
-controllers to connect to.
+"""DescribeCluster (KIP-700, KIP-919): the running nodes, as brokers. Clients can't connect to
+controllers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTROLLERS = 2
 async def handle(
     request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """Name all nodes that run."""
+    """List the running nodes."""
     code = context.failure()
     if not code and request.endpoint_type != _BROKERS:
         code = (

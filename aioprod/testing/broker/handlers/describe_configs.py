@@ -1,5 +1,5 @@
-"""DescribeConfigs of topics and brokers, with the places that a value can come from. Settings have
-no documentation here.
+"""DescribeConfigs: the settings of topics and brokers, and the places that define their values,
+without documentation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aioprod.testing.broker.settings.configs import ALL_BROKERS, Described
 async def handle(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Describe each resource; no list of names, or an empty one, means all settings."""
+    """Describe each resource. No list of names, or an empty one, means all settings."""
     return DescribeConfigsResponse(
         results=[_result(asked, request.include_synonyms, context) for asked in request.resources]
     )
@@ -59,10 +59,7 @@ def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[D
     if asked.resource_type != BROKER:
         raise RequestError(
             ErrorCode.INVALID_REQUEST,
-            (
-                f"resource type {asked.resource_type}: there are topics ({TOPIC}) and brokers "
-                f"({BROKER})"
-            ),
+            (f"resource type {asked.resource_type}: must be {TOPIC} (topic) or {BROKER} (broker)"),
         )
     check_broker_name(asked.resource_name, context)
     return (

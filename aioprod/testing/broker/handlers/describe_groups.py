@@ -1,5 +1,5 @@
-"""DescribeGroups: a group's state and members. What members say of themselves is told only while
-the group is stable.
+"""DescribeGroups: the state and the members of groups. Members' metadata is included only while a
+group is stable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
 _INSTANCES_FROM = 4
-_NOT_FOUND_FROM = 6  # KIP-1043: before, a group that is not there was described as dead
+_NOT_FOUND_FROM = 6  # KIP-1043: before, a group that does not exist was described as dead
 
 
 @handles(DescribeGroupsRequest)

@@ -1,6 +1,4 @@
-"""DescribeLogDirs: one directory, which is memory, with the sizes of the replicas on the node that
-was asked.
-"""
+"""DescribeLogDirs: one directory, in memory, with the sizes of the replicas on this node."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ _ERROR_FROM = 3
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Describe what was asked for, or everything (null)."""
+    """Describe the partitions in the request, or all if it has none (null)."""
     if code := context.failure():
         return DescribeLogDirsResponse(
             error_code=code,

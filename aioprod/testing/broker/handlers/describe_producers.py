@@ -1,4 +1,6 @@
-"""DescribeProducers (KIP-664): which idempotent and transactional producers a partition knows."""
+"""DescribeProducers (KIP-664): the idempotent and transactional producers that a partition
+knows.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def _describe(name: str, context: RequestContext) -> TransactionState:
         transaction = context.store.transactions.transactions.get(name)
         if transaction is None:
             raise RequestError(
-                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {name!r} is not known"
+                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no transactional id {name!r}"
             )
     except RequestError as error:
         return TransactionState(error_code=error.code, transactional_id=name)

@@ -1,5 +1,5 @@
-"""ElectLeaders (KIP-460): preferred replicas lead again, or any replica that runs where nobody
-leads.
+"""ElectLeaders (KIP-460): make preferred replicas the leaders, or any running replica if a
+partition has no leader.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aioprod.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
     TopicPartitions,
 )
-from aioprod.testing.broker.cluster import NOBODY
+from aioprod.testing.broker.cluster import NO_NODE
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.partition import Partition
@@ -25,13 +25,11 @@ _ERROR_FROM = 1
 
 @handles(ElectLeadersRequest)
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Elect in each partition; of all partitions (null) only those are named where something was to
-    be done.
-    """
+    """Elect a leader of each partition. For all partitions (null), name only those that changed."""
     code = context.failure()
     if not code and request.election_type not in (_PREFERRED, _UNCLEAN):
         return _refuse(request)
-    if code and context.api_version >= _ERROR_FROM:  # before it the partitions tell
+    if code and context.api_version >= _ERROR_FROM:  # before it, each partition has the code
         return ElectLeadersResponse(error_code=code)
     names_all = request.topic_partitions is None
     everything = [
@@ -54,7 +52,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
 def _refuse(request: ElectLeadersRequest) -> ElectLeadersResponse:
     code, text = (
         ErrorCode.INVALID_REQUEST,
-        f"election type {request.election_type}: there are {_PREFERRED} and {_UNCLEAN}",
+        f"election type {request.election_type}: must be {_PREFERRED} or {_UNCLEAN}",
     )
     results = [
         ReplicaElectionResult(
@@ -77,16 +75,18 @@ def _elect(name: str, index: int, kind: int, context: RequestContext) -> Partiti
 
 
 def _choose(partition: Partition, kind: int, context: RequestContext) -> int:
-    """The node that is to lead."""
+    """Choose the new leader."""
     leadership, cluster = partition.leadership, context.store.cluster
     preferred = leadership.replicas[0]
-    if leadership.leader == preferred or (kind == _UNCLEAN and leadership.leader != NOBODY):
-        raise RequestError(ErrorCode.ELECTION_NOT_NEEDED, f"node {leadership.leader} leads already")
+    if leadership.leader == preferred or (kind == _UNCLEAN and leadership.leader != NO_NODE):
+        raise RequestError(
+            ErrorCode.ELECTION_NOT_NEEDED, f"node {leadership.leader} is already the leader"
+        )
     if kind == _PREFERRED:
         if cluster.find_address(preferred) is None or preferred not in leadership.in_sync:
             raise RequestError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"node {preferred} is down or lacks records",
+                f"node {preferred} is stopped or not in sync",
             )
         return preferred
     running = [

@@ -1,5 +1,5 @@
-"""EndTxn: commit or abort. From version 5 on the producer gets a new epoch with each transaction
-(KIP-890, transaction protocol v2).
+"""EndTxn: commit or abort a transaction. From version 5 on, each transaction gets a new producer
+epoch (KIP-890, transaction protocol v2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BUMPS_FROM = 5
 
 @handles(EndTxnRequest)
 async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
-    """End the transaction; the answer has the identity for the next one."""
+    """End the transaction, and answer with the producer id and epoch of the next one."""
     bump = context.api_version >= _BUMPS_FROM
     try:
         if code := context.failure():

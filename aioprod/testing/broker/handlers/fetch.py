@@ -1,7 +1,6 @@
-"""Fetch: whole batches from an offset on, waiting (without polling) until there are enough.
+"""Fetch: whole batches from an offset on, waiting until there are enough.
 
-Consumers see what all replicas in sync have (the high watermark); with read_committed not further
-than the last stable offset.
+Consumers read up to the high watermark or, with read_committed, up to the last stable offset.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _READ_COMMITTED = 1
 
 @dataclass(slots=True)
 class _Wanted:
-    """A partition of the request, looked up.
+    """A partition of the request.
 
     Attributes:
-        end: the offset where the reader has to stop.
-        diverging: where the log differs from what the reader has (KIP-595), if it does.
-        leader: for a client that has to ask another node.
+        end: the offset up to which the client reads.
+        diverging: where the log differs from what the client has read (KIP-595), if it does.
+        leader: for a client that has to fetch from another node.
     """
 
     asked: FetchPartition
@@ -58,8 +57,8 @@ class _Wanted:
 
 @handles(FetchRequest)
 async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Answer when min_bytes are there, max_wait_ms is over, a partition is in error or the client
-    is gone.
+    """Answer when ``min_bytes`` are available, after ``max_wait_ms``, if a partition has an error,
+    or if the client disconnects.
     """
     loop = asyncio.get_running_loop()
     now = loop.time()
@@ -126,9 +125,7 @@ def _look_up(
 
 
 def _compare(wanted: _Wanted, partition: Partition) -> _Wanted:
-    """Find out whether the offset is one of the log's, and whether the log is still the one that
-    the reader has read from.
-    """
+    """Check that the offset exists, and that the log is still the one that the client has read."""
     asked, log = wanted.asked, partition.log
     is_known = log.start_offset <= asked.fetch_offset <= log.end_offset
     if asked.last_fetched_epoch >= 0 and asked.fetch_offset >= log.start_offset:
@@ -158,8 +155,8 @@ def _is_enough(every: Collection[_Wanted], request: FetchRequest) -> bool:
 
 
 def _read_all(every: Mapping[Place, _Wanted], request: FetchRequest) -> dict[Place, PartitionData]:
-    """Read up to the limits of the request and of each partition; the very first batch comes
-    whatever its size (KIP-74).
+    """Read up to the limits of the request and of each partition. The first batch may be larger
+    (KIP-74).
     """
     left = request.max_bytes
     nothing_yet = True
@@ -215,7 +212,7 @@ def _answer(
 def _aborted(
     partition: Partition, fetch_offset: int, batches: list[bytes]
 ) -> list[AbortedTransaction]:
-    """What a reader has to drop of these batches."""
+    """Return the aborted transactions in these batches."""
     if not batches:
         return []
     end = read_header(batches[-1]).last_offset + 1

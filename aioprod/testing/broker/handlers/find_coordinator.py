@@ -1,4 +1,4 @@
-"""FindCoordinator: the node that the cluster gives each key to."""
+"""FindCoordinator: the nodes that coordinate groups or transactional ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns whether it has to join again."""
+"""Heartbeat: keep a member's session, and tell it whether to rejoin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(HeartbeatRequest)
 async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Keep the member's session."""
+    """Renew the member's session."""
     try:
         check_group(context, request.group_id)
         return HeartbeatResponse(error_code=context.store.groups.heartbeat(request))

@@ -1,5 +1,5 @@
-"""IncrementalAlterConfigs (KIP-339): single settings are set or deleted, or items put to or taken
-from a list.
+"""IncrementalAlterConfigs (KIP-339): set or delete single settings, or append to and subtract from
+lists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change what can be changed; each resource has its own result."""
+    """Change the valid resources; each resource has its own result."""
     results = alter_each(
         request.resources, _new_overrides, validate_only=request.validate_only, context=context
     )
@@ -38,9 +38,9 @@ async def handle(
 
 def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict[str, str]:
     if len({config.name for config in asked.configs}) < len(asked.configs):
-        raise RequestError(ErrorCode.INVALID_REQUEST, "a setting may be named once")
+        raise RequestError(ErrorCode.INVALID_REQUEST, "a setting is named twice")
     if any(config.value is None and config.config_operation != _DELETE for config in asked.configs):
-        raise RequestError(ErrorCode.INVALID_REQUEST, "a value is wanted, not null")
+        raise RequestError(ErrorCode.INVALID_REQUEST, "null is not a value")
     overrides = current_overrides(asked.resource_type, asked.resource_name, context)
     for config in asked.configs:
         changed = _change(asked.resource_type, config, overrides.get(config.name))
@@ -51,7 +51,7 @@ def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict
 
 
 def _change(kind: int, config: AlterableConfig, current: str | None) -> str | None:
-    """The setting's next value, None where it is to have none of its own."""
+    """Return the new value of a setting, or None to delete it."""
     if config.config_operation == _SET:
         return config.value
     if config.config_operation == _DELETE:
@@ -60,10 +60,10 @@ def _change(kind: int, config: AlterableConfig, current: str | None) -> str | No
     if config.config_operation not in (_APPEND, _SUBTRACT):
         raise RequestError(
             ErrorCode.INVALID_REQUEST,
-            f"{config.name}: there is no operation {config.config_operation}",
+            f"{config.name}: unknown operation {config.config_operation}",
         )
     if setting is None or setting.type is not SettingType.LIST:
-        raise RequestError(ErrorCode.INVALID_CONFIG, f"{config.name}: is no list")
+        raise RequestError(ErrorCode.INVALID_CONFIG, f"{config.name}: not a list")
     items = [
         item for item in (setting.default or "" if current is None else current).split(",") if item
     ]

@@ -1,5 +1,5 @@
-"""InitProducerId: an identity for an idempotent producer, or the next epoch of a
-transactional id.
+"""InitProducerId: a producer id for an idempotent producer, or the next epoch of a transactional
+id.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
 def _identity(request: InitProducerIdRequest, context: RequestContext) -> ProducerIdAndEpoch:
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_EPOCH):
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST, "producer id and epoch come together, or neither"
-        )
+        raise RequestError(ErrorCode.INVALID_REQUEST, "only one of producer id and epoch is set")
     if request.transactional_id is None:
         return ProducerIdAndEpoch(
             context.store.new_producer_id(), 0
-        )  # whatever identity the client had: Kafka makes a new one as well
+        )  # like Kafka, ignore the client's present id
     check_coordinator(context, request.transactional_id)
     return context.store.transactions.init_producer_id(
         request.transactional_id,

@@ -1,6 +1,4 @@
-"""JoinGroup: become a member of a group, or stay one in its next generation. The answer comes when
-all members have joined.
-"""
+"""JoinGroup: join or rejoin a group. The response is sent when all members have joined."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ _PROTOCOL_MAY_BE_NULL_FROM = 7
 
 @handles(JoinGroupRequest)
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    """Join, and wait for the others."""
+    """Join and wait for the other members."""
     if context.api_version < _REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = request.session_timeout_ms
     response = await _join(request, context)
@@ -33,5 +31,5 @@ async def _join(request: JoinGroupRequest, context: RequestContext) -> JoinGroup
         return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
     caller = Caller(
         context.client_id, f"/{context.node.host}", context.api_version
-    )  # clients are on this machine, too
+    )  # clients are on this machine
     return await context.wait_for(context.store.groups.join(request, caller))

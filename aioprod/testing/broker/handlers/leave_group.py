@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, or an administrator sends them away; from version 3 on several at
+"""LeaveGroup: a member leaves, or an administrator removes members; from version 3 on several at
 once.
 """
 

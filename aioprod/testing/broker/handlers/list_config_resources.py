@@ -1,5 +1,5 @@
-"""ListConfigResources (KIP-1142): what has settings here, which topics and brokers do. Version 0
-asks for client metrics, which there are not.
+"""ListConfigResources (KIP-1142): the topics and brokers, which have settings. Version 0 asks for
+client metrics, which are not supported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TYPES_FROM = 1
 async def handle(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """List the resources of the types that were asked for, or all."""
+    """List the resources of the requested types, or of all types."""
     if code := context.failure():
         return ListConfigResourcesResponse(error_code=code)
     wanted = (

@@ -1,5 +1,5 @@
-"""ListGroups: the groups that this node coordinates, of these states and types if any are named
-(KIP-518, KIP-848).
+"""ListGroups: the groups that this node coordinates, filtered by state and type (KIP-518,
+KIP-848).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _TYPE = "classic"
 
 @handles(ListGroupsRequest)
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List what fits."""
+    """List the groups that match the filters."""
     if code := context.failure():
         return ListGroupsResponse(error_code=code)
     states = {state.lower() for state in request.states_filter}

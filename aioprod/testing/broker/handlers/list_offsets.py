@@ -1,5 +1,5 @@
-"""ListOffsets: first, next, newest and by timestamp. Readers see nothing behind the high watermark,
-or behind the last stable offset.
+"""ListOffsets: the earliest, the latest, and offsets by timestamp, up to the high watermark or the
+last stable offset.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_AVAILABLE_FROM = 5  # KIP-207
 _LATEST = -1
 _EARLIEST = -2
 _MAX_TIMESTAMP = -3  # KIP-734
-_EARLIEST_LOCAL = -4  # KIP-405; without tiered storage the same as the earliest
+_EARLIEST_LOCAL = -4  # KIP-405: without tiered storage the same as earliest
 _LATEST_TIERED = -5  # KIP-1005
 _READ_COMMITTED = 1
 _SPECIAL_FROM = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
@@ -40,7 +40,7 @@ class _Found(NamedTuple):
 
 @handles(ListOffsetsRequest)
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    """Answer for every partition by itself."""
+    """Look up each partition."""
     counts = Counter(
         (topic.name, asked.partition_index)
         for topic in request.topics
@@ -86,7 +86,7 @@ def _answer(
 def _look_up(
     name: str, asked: ListOffsetsPartition, isolation_level: int, context: RequestContext
 ) -> _Found:
-    """Find what was asked for; raise RequestError where it can't be said."""
+    """Look up one partition; raise RequestError if the offset can't be given."""
     if code := context.failure(name, asked.partition_index):
         raise _refusal(code)
     partition = context.store.get_partition(name, asked.partition_index)
@@ -114,7 +114,7 @@ def _is_known(timestamp: int, version: int) -> bool:
 
 
 def _find(partition: Partition, timestamp: int, end: int) -> _Found:
-    """Find what lies before the offset ``end``."""
+    """Find the offset among those before ``end``."""
     log = partition.log
     if timestamp == _LATEST:
         return _Found(end, -1, log.leader_epoch)
@@ -127,8 +127,8 @@ def _find(partition: Partition, timestamp: int, end: int) -> _Found:
 
 
 def _check_new_leader(partition: Partition, context: RequestContext) -> None:
-    """Refuse to name the end while the high watermark has not reached the records that the leader
-    began with: it might go back (KIP-207).
+    """Refuse to return the end while the high watermark is below the first offset of the leader's
+    epoch, because it might go back (KIP-207).
     """
     if partition.high_watermark < partition.log.epochs.latest_start:
         raise _refusal(

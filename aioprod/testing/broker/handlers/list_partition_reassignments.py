@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (KIP-455): none is ever under way."""
+"""ListPartitionReassignments (KIP-455): none is ever in progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """Say that nothing moves."""
+    """Return an empty list."""
     code = context.failure()
     return ListPartitionReassignmentsResponse(
         error_code=code, error_message=code.description if code else None

@@ -22,8 +22,8 @@ _STATES = {state.value for state in TransactionState} | {"PrepareEpochFence", "D
 async def handle(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
-    """List those that all filters let through. A state that there is none of is named in the
-    answer, and filters nothing.
+    """List the transactional ids that match all filters. An unknown state in a filter is ignored,
+    and named in the response.
     """
     if code := context.failure():
         return ListTransactionsResponse(error_code=code)
@@ -48,7 +48,7 @@ async def handle(
         and (
             request.duration_filter < 0
             or now_ms - transaction.start_time_ms > request.duration_filter
-        )  # as in Kafka, no start is 1970
+        )  # as in Kafka, a missing start time counts as 1970
     ]
     return ListTransactionsResponse(
         unknown_state_filters=sorted(states - _STATES), transaction_states=listed

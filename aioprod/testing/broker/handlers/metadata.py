@@ -1,5 +1,5 @@
-"""Metadata: the nodes that run, and topics with their partitions; may create topics that were asked
-for.
+"""Metadata: the running nodes, and topics with their partitions. May create the requested
+topics.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.store import Topic
 
-_NULL_MEANS_ALL_FROM = 1  # before it, an empty list did
+_NULL_MEANS_ALL_FROM = 1  # before it, an empty list means all topics
 _CREATION_FLAG_FROM = 4
 _NULL_NAME_FROM = 12
 
 
 @handles(MetadataRequest)
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Describe the cluster and the topics that were asked for, or all of them."""
+    """Describe the cluster, and the requested topics or all."""
     wants_all = request.topics is None or (
         context.api_version < _NULL_MEANS_ALL_FROM and not request.topics
     )

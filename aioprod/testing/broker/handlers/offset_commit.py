@@ -1,5 +1,5 @@
-"""OffsetCommit: the positions of a consumer group, from its members or, while it has none, from
-anybody.
+"""OffsetCommit: commit offsets of a group. Clients that are not members can commit only while the
+group is empty.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.types import TopicPartition
 
-_UNKNOWN_GROUP_FROM = 9  # older clients take ILLEGAL_GENERATION for it
+_UNKNOWN_GROUP_FROM = 9  # older clients know ILLEGAL_GENERATION for it
 
 
 @handles(OffsetCommitRequest)
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    """Commit what can be committed; each partition has its own result."""
+    """Commit the valid offsets; each partition has its own result."""
     refusal = context.failure() or _refusal(request, context)
     topics = [
         OffsetCommitResponseTopic(

@@ -1,4 +1,4 @@
-"""OffsetDelete: what a group has committed for topics that none of its members reads (KIP-496)."""
+"""OffsetDelete: delete a group's offsets of topics that no member reads (KIP-496)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aioprod.types import TopicPartition
 
 @handles(OffsetDeleteRequest)
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    """Refuse as a whole, or answer for each partition."""
+    """Refuse the whole request, or delete with a result for each partition."""
     try:
         check_group(context, request.group_id)
         read = _topics_in_use(context.store.groups.groups.get(request.group_id))
@@ -50,7 +50,9 @@ def _topics_in_use(group: Group | None) -> frozenset[str]:
     if group is None:
         raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-        raise RequestError(ErrorCode.NON_EMPTY_GROUP, "nobody knows what its members read")
+        raise RequestError(
+            ErrorCode.NON_EMPTY_GROUP, "the topics that its members read are unknown"
+        )
     return group.subscribed_topics
 
 

@@ -1,6 +1,4 @@
-"""OffsetFetch: what a consumer group has committed; from version 8 on for several groups at
-once.
-"""
+"""OffsetFetch: the committed offsets of a group; from version 8 on of several groups."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ _SEVERAL_FROM = 8
 
 @handles(OffsetFetchRequest)
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    """Answer for every group by itself."""
+    """Answer for each group."""
     if context.api_version >= _SEVERAL_FROM:
         return OffsetFetchResponse(
             groups=[
@@ -99,9 +97,7 @@ def _refusal(group_id: str, context: RequestContext) -> ErrorCode:
 def _places(
     group_id: str, wanted: Iterable[tuple[str, int]] | None, context: RequestContext
 ) -> Iterable[TopicPartition]:
-    """The partitions that were asked for; all that the group has an offset of where none were
-    named.
-    """
+    """Return the requested partitions, or all that the group has offsets of."""
     if wanted is None:
         return _group(group_id, context).committed
     return [TopicPartition(*each) for each in wanted]
@@ -121,7 +117,9 @@ def _position(
     require_stable: bool,
     context: RequestContext,
 ) -> tuple[int, int, int, str, int]:
-    """The fields of a partition's answer: number, offset, leader epoch, note, error code."""
+    """Make the fields of a partition's response: number, offset, leader epoch, metadata, error
+    code.
+    """
     group = _group(group_id, context)
     code = code or context.failure(*place)
     if not code and require_stable and group.is_unstable(place):

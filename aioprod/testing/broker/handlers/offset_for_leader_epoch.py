@@ -1,5 +1,5 @@
 """OffsetForLeaderEpoch (KIP-101, KIP-320): where the records of a leader epoch end, so that a
-client finds out whether it read lost ones.
+client can detect lost records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Answer for every partition by itself."""
+    """Look up each partition."""
     topics = [
         OffsetForLeaderTopicResult(
             topic=topic.topic,

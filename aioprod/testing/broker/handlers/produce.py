@@ -1,5 +1,5 @@
-"""Produce: check one batch per partition as Kafka does, without decoding a record, append it, and
-with acks=all wait for the replicas.
+"""Produce: check one batch per partition like Kafka, without decoding records, append it, and with
+acks=all wait for the replicas.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 _MAGIC_AT = 16
-_OLD_FORMATS = (0, 1)  # known, but not taken since version 3; anything else is corrupt
+_OLD_FORMATS = (0, 1)  # known formats that are refused since version 3; others count as corrupt
 _ZSTD_FROM = 7
 _TOPIC_IDS_FROM = 13
 _LEADERS_FROM = 10  # KIP-951
@@ -46,7 +46,7 @@ _ADDS_FROM = 12
 
 @dataclass(slots=True)
 class _Pending:
-    """A batch that not all replicas in sync have yet, and its part of the answer."""
+    """A batch that some in-sync replicas lack, and its part of the response."""
 
     partition: Partition
     next_offset: int
@@ -54,7 +54,7 @@ class _Pending:
     answer: PartitionProduceResponse
 
     def outcome(self) -> ErrorCode | None:
-        """What has become of it; None while it is open."""
+        """Return the batch's error code, or None while it is pending."""
         if self.partition.log.leader_epoch != self.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.partition.high_watermark < self.next_offset:
@@ -68,7 +68,7 @@ class _Pending:
 
 @handles(ProduceRequest)
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    """Append the batches; None (no answer) for acks=0."""
+    """Append the batches. Return None (no response) for acks=0."""
     pending: list[_Pending] = []
     responses = [
         _append_topic(topic_data, request, context, pending) for topic_data in request.topic_data
@@ -89,14 +89,15 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             node_endpoints=[NodeEndpoint(node.node_id, node.host, node.port) for node in hints],
         )
     if any(partition.error_code for topic in responses for partition in topic.partition_responses):
-        raise context.drop_connection()  # the only way to tell a client that does not read answers
+        # The only way to report an error to a client that reads no responses.
+        raise context.drop_connection()
     return None
 
 
 async def _wait_for_replicas(
     pending: list[_Pending], timeout_ms: int, context: RequestContext
 ) -> None:
-    """Return when all is decided, at the time-out, or when the client is gone."""
+    """Wait until all batches are decided, until the timeout, or until the client disconnects."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     while True:
@@ -112,7 +113,7 @@ async def _wait_for_replicas(
     for each in pending:
         each.answer.error_code = (
             ErrorCode.REQUEST_TIMED_OUT
-        )  # it is stored, and its offset stays in the answer, as in Kafka
+        )  # as in Kafka, the batch is stored and the response has its offset
 
 
 def _settle(pending: _Pending, code: ErrorCode, context: RequestContext) -> None:
@@ -170,7 +171,7 @@ def _append_or_refuse(
             current_leader=leader,
         )
     except RecordsRefusedError as error:
-        assert topic is not None, "records are looked at only where there is a topic"
+        assert topic is not None, "checked only if the topic exists"
         errors = [BatchIndexAndErrorMessage(index, error.text) for index in error.indexes]
         start = topic.partitions[data.index].log.start_offset
         return PartitionProduceResponse(
@@ -243,8 +244,8 @@ def _enlist(
     name: str | None,
     context: RequestContext,
 ) -> None:
-    """Make sure that the partition is part of the producer's transaction; nobody is asked where it
-    is known to be.
+    """Add the partition to the producer's transaction or verify it, unless it is known to be part
+    of it.
     """
     if name is None:
         raise RequestError(
@@ -255,7 +256,7 @@ def _enlist(
     if identity.epoch < partition.producers.epoch(identity.producer_id):
         raise RequestError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"epoch {identity.epoch} of producer {identity.producer_id} is over",
+            f"producer {identity.producer_id} has a newer epoch than {identity.epoch}",
         )
     if not partition.has_open_transaction(*identity):
         support = Support.of(
@@ -267,28 +268,26 @@ def _enlist(
 
 
 def _check_in_sync(partition: Partition) -> None:
-    """Refuse acks=all while too few replicas are in sync."""
+    """Refuse acks=all if too few replicas are in sync."""
     if partition.is_short_of_replicas:
         wanted, present = partition.config.min_insync_replicas, list(partition.leadership.in_sync)
         raise RequestError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"min.insync.replicas={wanted}, and in sync are {present}",
+            f"min.insync.replicas={wanted}, but only {present} are in sync",
         )
 
 
 def _check_batch(records: bytes, topic: Topic, context: RequestContext) -> BatchHeader:
-    """Make sure that ``records`` is one whole and sound batch that this topic takes."""
+    """Check that ``records`` is one valid batch for this topic."""
     if not records:
         raise _invalid("a produce request needs a record batch for each partition")
     if len(records) >= HEADER_SIZE and records[_MAGIC_AT] in _OLD_FORMATS:
-        raise _invalid(
-            f"record batch of format (magic) {records[_MAGIC_AT]}: only format 2 is taken"
-        )
+        raise _invalid(f"record batch of format (magic) {records[_MAGIC_AT]}: must be 2")
     header = read_header(records)
     if len(records) != header.size_in_bytes:
         raise _invalid(
-            f"{len(records)} bytes for a batch of {header.size_in_bytes}: exactly one whole "
-            "record batch per partition is taken"
+            f"{len(records)} bytes for a batch of {header.size_in_bytes}: must be exactly one "
+            "record batch per partition"
         )
     if len(records) > topic.config.max_message_bytes:
         raise RequestError(
@@ -306,17 +305,17 @@ def _check_batch(records: bytes, topic: Topic, context: RequestContext) -> Batch
 
 def _check_header(header: BatchHeader, context: RequestContext) -> None:
     if header.base_offset != 0:
-        raise _invalid(f"the batch's base offset is {header.base_offset}: a client has to send 0")
+        raise _invalid(f"the batch's base offset is {header.base_offset}: clients must send 0")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
         raise _invalid(
             f"{header.record_count} records do not fit the last offset delta of "
             f"{header.last_offset_delta}"
         )
     if header.is_control:
-        raise _invalid("control batches are written by brokers only")
+        raise _invalid("only brokers may write control batches")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(
-            f"producer {header.producer_id} sends epoch {header.producer_epoch} and sequence "
+            f"producer {header.producer_id}: invalid epoch {header.producer_epoch} or sequence "
             f"{header.base_sequence}"
         )
     if header.codec is Codec.ZSTD and context.api_version < _ZSTD_FROM:

@@ -1,4 +1,4 @@
-"""Which APIs the broker handles: each handler registers itself with :func:`handles`."""
+"""The APIs that the broker handles: each handler registers itself by :func:`handles`."""
 
 from __future__ import annotations
 

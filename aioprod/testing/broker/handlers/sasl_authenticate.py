@@ -1,4 +1,4 @@
-"""SaslAuthenticate: one message of the login."""
+"""SaslAuthenticate: one message of a login."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """Go on with the login; the last answer tells how long the session lasts."""
+    """Continue the login. The last response has the session's lifetime."""
     session = context.session
     code = context.failure()
     if code:
@@ -25,7 +25,7 @@ async def handle(
         return SaslAuthenticateResponse(code, code.description)
     if session is None or not session.choosing:
         return SaslAuthenticateResponse(
-            ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate without a SaslHandshake before it"
+            ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate before SaslHandshake"
         )
     try:
         answer, lifetime_ms = session.respond(request.auth_bytes)

@@ -1,4 +1,4 @@
-"""SaslHandshake: the client says by which mechanism it will log in."""
+"""SaslHandshake: choose the mechanism of a login."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioprod.testing.broker.request_context import RequestContext
 # After version 0 a login would continue without Kafka's framing.
 @handles(SaslHandshakeRequest, versions=(1, 1))
 async def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
-    """Begin a login, or name the mechanisms that there are."""
+    """Begin a login, or list the offered mechanisms."""
     session = context.session
     code = context.failure()
     if session is None:

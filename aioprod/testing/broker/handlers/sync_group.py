@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings the assignment of its generation, and all members fetch theirs."""
+"""SyncGroup: the leader sends the assignment of its generation, and all members get theirs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROTOCOL_FROM = 5
 
 @handles(SyncGroupRequest)
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
-    """Sync, and wait for the leader."""
+    """Return the member's assignment when the leader has sent it."""
     if context.api_version >= _PROTOCOL_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):

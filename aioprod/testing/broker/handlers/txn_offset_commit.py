@@ -1,6 +1,4 @@
-"""TxnOffsetCommit: offsets that a consumer group gets when the transaction is committed (KIP-98,
-KIP-447).
-"""
+"""TxnOffsetCommit: offsets that a consumer group commits with a transaction (KIP-98, KIP-447)."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ _ADDS_FROM = 5
 async def handle(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    """Check once for all partitions, then keep each offset for the end of the transaction."""
-    # A request of which a test lets some partitions fail is applied elsewhere; one that fails as a
+    """Check once for all partitions, then keep each offset until the transaction ends."""
+    # If a test lets some partitions fail, the others are applied. A request that fails as a
     # whole changes nothing.
     refusal = context.failure() or _refusal(request, context)
     topics = [

@@ -1,4 +1,4 @@
-"""Which limits are set for whom, and which of them counts for a client."""
+"""The quotas that are set, and the one that applies to a client."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aioprod.testing.broker.errors import RequestError
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
-ANONYMOUS = "ANONYMOUS"  # Kafka's name for whoever has not logged in
+ANONYMOUS = "ANONYMOUS"  # Kafka's name for a client without a login
 _HIGHEST = {
     PRODUCER_BYTE_RATE: 2**63 - 1,
     CONSUMER_BYTE_RATE: 2**63 - 1,
     "connection_creation_rate": 2**31 - 1,
-}  # of the whole numbers
+}  # of quotas that are whole numbers
 _CLIENT_KEYS = {
     PRODUCER_BYTE_RATE,
     CONSUMER_BYTE_RATE,
@@ -26,13 +26,12 @@ _CLIENT_KEYS = {
 }
 _IP_KEYS = {"connection_creation_rate"}
 
-Entity = frozenset[
-    tuple[str, str | None]
-]  # types with names; None stands for all names that have no limit of their own
+# Pairs of type and name; None stands for all names that have no limit.
+Entity = frozenset[tuple[str, str | None]]
 
 
 class Metered(NamedTuple):
-    """A limit that counts for a client, and whom it shares it with: an empty user or client id
+    """The limit that applies to a client, and the clients that share it: an empty user or client id
     stands for all.
     """
 
@@ -43,8 +42,8 @@ class Metered(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Match:
-    """One condition of a filter: the entity has this type, and this name where ``exact`` (None: the
-    default entity).
+    """One condition of a filter: the entity has this type and, if ``exact``, this name (None for
+    the default entity).
     """
 
     entity_type: str
@@ -52,7 +51,7 @@ class Match:
     name: str | None = None
 
     def fits(self, entity: Entity) -> bool:
-        """Tell whether the entity meets it."""
+        """Tell whether an entity meets the condition."""
         return (
             (self.entity_type, self.name) in entity
             if self.exact
@@ -61,7 +60,7 @@ class Match:
 
 
 class Limits:
-    """All limits by entity."""
+    """All quotas by entity."""
 
     def __init__(self) -> None:
         self._values: dict[Entity, dict[str, float]] = {}
@@ -72,8 +71,8 @@ class Limits:
     def find(
         self, matches: Iterable[Match], *, strict: bool
     ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-        """The entities that meet all conditions; with ``strict`` without those that have a type
-        which no condition names.
+        """Return the entities that meet all conditions. With ``strict``, leave out those with a
+        type that no condition names.
         """
         conditions = list(matches)
         for entity, values in self._values.items():
@@ -85,8 +84,8 @@ class Limits:
     def alter(
         self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
     ) -> None:
-        """Set limits, or remove them (None); raise RequestError (INVALID_REQUEST) for what
-        can't be.
+        """Set quotas, or remove them (None); raise RequestError (INVALID_REQUEST) if one is
+        invalid.
         """
         _check_entity(entity)
         for key, value in changes.items():
@@ -101,8 +100,8 @@ class Limits:
             self._values.pop(entity, None)
 
     def limit(self, key: str, user: str, client_id: str) -> Metered | None:
-        """The limit that counts for a client, None where there is none. The more precise one goes
-        first, users before client ids.
+        """Return the limit that applies to a client, or None. The most specific one wins, users
+        before client ids.
         """
         for user_name, client_name in (
             (user, client_id),
@@ -135,7 +134,7 @@ def _check_entity(entity: Entity) -> None:
         or len(types) < len(entity)
         or (IP in types and len(types) > 1)
     ):
-        raise _invalid(f"{_text(entity)}: a quota is for a user, a client-id, both, or an ip")
+        raise _invalid(f"{_text(entity)}: must be a user, a client-id, both, or an ip")
     for kind, name in entity:
         if name == "":
             raise _invalid(f"{kind}: the name is empty")
@@ -143,7 +142,7 @@ def _check_entity(entity: Entity) -> None:
             try:
                 ipaddress.ip_address(name)
             except ValueError:
-                raise _invalid(f"ip {name!r}: is no address") from None
+                raise _invalid(f"ip {name!r}: not an IP address") from None
 
 
 def _check_value(entity: Entity, key: str, value: float | None) -> None:
@@ -163,7 +162,7 @@ def _check_value(entity: Entity, key: str, value: float | None) -> None:
 def _text(entity: Entity) -> str:
     return (
         ", ".join(f"{kind} {name or '(default)'}" for kind, name in sorted(entity, key=str))
-        or "nobody"
+        or "an empty entity"
     )
 
 

@@ -1,6 +1,4 @@
-"""How fast something flows, as Kafka's brokers measure it: sums over eleven windows of one
-second.
-"""
+"""Measures rates as Kafka's brokers do: sums over eleven windows of one second."""
 
 from __future__ import annotations
 
@@ -8,21 +6,21 @@ from collections import deque
 
 _WINDOW_SECONDS = 1.0  # broker setting quota.window.size.seconds
 _WINDOWS = 11  # broker setting quota.window.num
-BURST_SECONDS = (_WINDOWS - 1) * _WINDOW_SECONDS  # who did nothing before may take as much at once
+# A client that was idle may use the quota of so many seconds at once.
+BURST_SECONDS = (_WINDOWS - 1) * _WINDOW_SECONDS
 
 
 class Meter:
     """The rate of one entity.
 
-    A client that has just begun counts as one that did nothing before: what it sends at once is
-    spread over ten seconds.
+    A new client counts as idle before: what it sends at once is spread over ten seconds.
     """
 
     def __init__(self) -> None:
-        self._samples: deque[list[float]] = deque()  # when each window began, and its sum
+        self._samples: deque[list[float]] = deque()  # the start and the sum of each window
 
     def add(self, amount: float, now: float) -> None:
-        """Count ``amount``, which may be negative to take something back."""
+        """Count ``amount``. A negative amount undoes an earlier one."""
         if not self._samples or now - self._samples[-1][0] >= _WINDOW_SECONDS:
             self._samples.append([now, 0.0])
         self._samples[-1][1] += amount
@@ -30,7 +28,7 @@ class Meter:
             self._samples.popleft()
 
     def excess_seconds(self, limit: float, now: float) -> float:
-        """How long to pause, so that the rate is not above ``limit`` a second; 0 where it is
+        """Return how long to pause so that the rate is not above ``limit`` per second; 0 if it is
         not.
         """
         total, elapsed = sum(amount for _, amount in self._samples), self._elapsed(now)
@@ -38,7 +36,7 @@ class Meter:
         return (rate - limit) / limit * elapsed if rate > limit else 0.0
 
     def _elapsed(self, now: float) -> float:
-        """The time that the windows stand for, ten seconds at least."""
+        """Return the time that the windows cover, at least ten seconds."""
         elapsed = now - self._samples[0][0] if self._samples else 0.0
         missing = _WINDOWS - 1 - int(elapsed / _WINDOW_SECONDS)
         return elapsed + max(missing, 0) * _WINDOW_SECONDS

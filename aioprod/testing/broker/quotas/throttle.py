@@ -1,5 +1,5 @@
-"""Makes clients pause that produce or fetch more than their quota: they are told for how long, and
-not listened to meanwhile (KIP-219).
+"""Throttles clients that exceed their quotas: the response tells how long to pause, and the broker
+does not read from the connection meanwhile (KIP-219).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from aioprod.testing.broker.quotas.limits import (
 )
 from aioprod.testing.broker.quotas.meter import BURST_SECONDS, Meter
 
-_MOST_METERS = 10_000  # the oldest is forgotten then
+_MOST_METERS = 10_000  # then the oldest is removed
 
 
 class Client(NamedTuple):
-    """Who sent a request to which node. ``connection`` is done when he is gone; it tells his
-    connection from others.
+    """The sender of a request and the node that got it. ``connection`` identifies the connection,
+    and is done when the client has disconnected.
     """
 
     node_id: int
@@ -35,9 +35,7 @@ class Client(NamedTuple):
 
 
 class Throttle:
-    """Counts the bytes of all clients of a cluster, on each node by itself, as Kafka's
-    brokers do.
-    """
+    """Counts the bytes of all clients, on each node separately, as Kafka's brokers do."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -45,7 +43,7 @@ class Throttle:
         self._muted: WeakKeyDictionary[asyncio.Future[None], float] = WeakKeyDictionary()
 
     async def wait(self, connection: asyncio.Future[None]) -> None:
-        """Wait until a connection is listened to again, or its client is gone."""
+        """Wait until a connection is no longer muted or the client has disconnected."""
         until = self._muted.pop(connection, None)
         if until is not None:
             left = until - asyncio.get_running_loop().time()
@@ -53,8 +51,8 @@ class Throttle:
                 await asyncio.wait((connection,), timeout=left)
 
     def narrow(self, request: Message, client: Client) -> None:
-        """Have a fetch ask for no more than its client can ever get at once; he would be refused
-        for ever.
+        """Limit a fetch to the bytes that the quota allows at once: a larger response would be
+        refused forever.
         """
         if self._limits and isinstance(request, FetchRequest):
             found = self._limits.limit(
@@ -66,7 +64,7 @@ class Throttle:
     def apply(
         self, request: Message, request_size: int, response: Message | None, client: Client
     ) -> None:
-        """Count a request and its answer; where that is too much, have the answer ask for a pause,
+        """Count a request and its response. Above the quota, set the throttle time of the response
         and mute the connection.
         """
         if not self._limits:
@@ -84,19 +82,17 @@ class Throttle:
             pause = self._charge(CONSUMER_BYTE_RATE, size, client, keeps_excess=False)
             if pause:
                 response.throttle_time_ms = max(response.throttle_time_ms, int(pause * 1000))
-                response.responses, response.node_endpoints, response.session_id = (
-                    [],
-                    [],
-                    request.session_id,
-                )  # he gets nothing this time
+                # The response has no records this time.
+                response.responses, response.node_endpoints = [], []
+                response.session_id = request.session_id
         else:
             return
         if pause:
             self._muted[client.connection] = asyncio.get_running_loop().time() + pause
 
     def _charge(self, key: str, size: int, client: Client, *, keeps_excess: bool) -> float:
-        """Count ``size`` bytes; return the pause in seconds. What is over the limit counts where it
-        ``keeps_excess``.
+        """Count ``size`` bytes and return the pause in seconds. Bytes above the limit are counted
+        only if ``keeps_excess``.
         """
         found = self._limits.limit(key, client.user or ANONYMOUS, client.client_id)
         if found is None:

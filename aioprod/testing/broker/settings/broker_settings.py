@@ -1,8 +1,8 @@
 """The settings of a broker, as Kafka 4.1 describes them: names, types and defaults. Most of them
-mean nothing to a broker in memory; they are shown.
+have no effect on this broker.
 
-One a line: name, type, default (- for none, "" for an empty text), and ``dynamic`` where it can be
-    changed while the broker runs.
+Each line has a name, a type, a default (- for none, "" for an empty text), and ``dynamic`` if the
+setting can be changed while the broker is running.
 ``tests/testing/test_broker_admin_differential.py`` compares the table with a real broker's.
 """
 
@@ -334,7 +334,7 @@ unclean.leader.election.enable boolean false dynamic
 
 @cache
 def broker_settings() -> dict[str, Setting]:
-    """All settings by name."""
+    """Return all settings by name."""
     return {setting.name: setting for setting in map(_parse, _TABLE.strip().splitlines())}
 
 

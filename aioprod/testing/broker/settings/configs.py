@@ -1,5 +1,5 @@
-"""Who has set what: the start of the broker, somebody for all brokers, for one broker, or for a
-topic (KIP-226), and what it comes to.
+"""Where a setting's value comes from: the start of the broker, a change for all brokers, for one
+broker, or for a topic (KIP-226).
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ _OF_ONE_BROKER = (
     "sasl.",
     "listener",
     "principal.builder.class",
-)  # how names begin that can't be set for all brokers
-# What stands behind settings that have no default of their own. Kafka names it only where they have
-# a value.
+)  # settings with these prefixes can't be set for all brokers
+# The settings that replace others without a default. Kafka lists them only if they have a value.
 _IN_OTHER_UNITS = {
     "log.flush.interval.ms": "log.flush.scheduler.interval.ms",
     "log.retention.ms": "log.retention.hours",
     "log.roll.jitter.ms": "log.roll.jitter.hours",
     "log.roll.ms": "log.roll.hours",
 }
-# How a topic's value is checked is how the broker's value behind it is checked.
+# Broker settings that are defaults of topics are checked like the topic's.
 _CHECKED_AS = {
     setting.broker_name: setting for setting in topic_settings().values() if setting.broker_name
 }
 
 
 class Synonym(NamedTuple):
-    """One of the places that a value can come from."""
+    """One of the places that define a setting's value."""
 
     name: str
     value: str | None
@@ -51,9 +50,7 @@ class Synonym(NamedTuple):
 
 @dataclass(slots=True)
 class Described:
-    """A setting with the value that counts, and all values that were to be had, the one that counts
-    first.
-    """
+    """A setting, its effective value, and all places that define one, the effective one first."""
 
     setting: Setting
     value: str | None
@@ -62,10 +59,10 @@ class Described:
 
 
 class Configs:
-    """The settings of all brokers; those of a topic are kept with the topic.
+    """The settings of all brokers. Those of a topic are stored with the topic.
 
     Args:
-        static: what the broker was started with.
+        static: the settings at the start of the broker.
         changed: called after each change of a broker's setting.
     """
 
@@ -77,21 +74,21 @@ class Configs:
         }
         self._dynamic: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all brokers
         self._changed = changed
-        self._config_without_overrides: TopicConfig | None = None  # of most topics
+        self._config_without_overrides: TopicConfig | None = None  # the settings of most topics
 
     # -- topics ------------------------------------------------------------------------------------
 
     def topic_values(
         self, overrides: Mapping[str, str | None], node_id: int | None = None
     ) -> dict[str, str]:
-        """What a topic's settings come to."""
+        """Return the effective settings of a topic."""
         return {
             setting.name: self._describe_topic_setting(setting, overrides, node_id).value or ""
             for setting in topic_settings().values()
         }
 
     def topic_config(self, overrides: Mapping[str, str | None]) -> TopicConfig:
-        """What the settings that change what the broker does come to."""
+        """Return the effective settings that have an effect."""
         if overrides:
             return TopicConfig.parse(self.topic_values(overrides))
         if self._config_without_overrides is None:
@@ -99,8 +96,8 @@ class Configs:
         return self._config_without_overrides
 
     def parse_topic(self, overrides: Mapping[str, str | None]) -> TopicConfig:
-        """The same for settings that somebody wants; raise RequestError (INVALID_CONFIG) where one
-        is not allowed.
+        """Return the effective settings for new topic settings; raise RequestError (INVALID_CONFIG)
+        if one is invalid.
         """
         if overrides:
             check_values(overrides)
@@ -110,7 +107,7 @@ class Configs:
     def describe_topic(
         self, overrides: Mapping[str, str | None], names: Collection[str] | None, node_id: int
     ) -> list[Described]:
-        """All settings of a topic, or those of ``names``, as one broker sees them."""
+        """Describe all settings of a topic, or those in ``names``, as one broker sees them."""
         chosen = (
             setting
             for setting in topic_settings().values()
@@ -132,7 +129,7 @@ class Configs:
     # -- brokers -----------------------------------------------------------------------------------
 
     def describe_broker(self, node: NodeAddress, names: Collection[str] | None) -> list[Described]:
-        """All settings of a broker, or those of ``names``."""
+        """Describe all settings of a broker, or those in ``names``."""
         own = _settings_of_node(node)
         chosen = (
             setting
@@ -145,7 +142,7 @@ class Configs:
         ]
 
     def describe_all_brokers(self, names: Collection[str] | None) -> list[Described]:
-        """What somebody has set for all brokers, and nothing else."""
+        """Describe the settings that were changed for all brokers."""
         values, known = self.overrides(ALL_BROKERS), self._known(ALL_BROKERS)
         chosen = (name for name in values if names is None or name in names)
         return [
@@ -154,24 +151,23 @@ class Configs:
         ]
 
     def overrides(self, broker: str) -> dict[str, str]:
-        """What was set for a broker (its id as text), or for all ("")."""
+        """Return the changed settings of a broker (its id as text), or of all brokers ("")."""
         return dict(self._dynamic.get(broker, {}))
 
     def check_broker(self, overrides: Mapping[str, str], broker: str) -> None:
-        """Raise RequestError (INVALID_REQUEST) where a broker that runs can't take these
-        settings.
-        """
+        """Raise RequestError (INVALID_REQUEST) if a running broker can't take these settings."""
         for name, text in overrides.items():
             setting = broker_settings().get(name)
             if setting is None:
-                continue  # as Kafka does: it may be meant for a plugin
+                continue  # as in Kafka: it may be for a plugin
             if not setting.dynamic:
                 raise RequestError(
-                    ErrorCode.INVALID_REQUEST, f"{name}: can't be changed while the broker runs"
+                    ErrorCode.INVALID_REQUEST,
+                    f"{name}: can't be changed while the broker is running",
                 )
             if broker == ALL_BROKERS and name.startswith(_OF_ONE_BROKER):
                 raise RequestError(
-                    ErrorCode.INVALID_REQUEST, f"{name}: is set for each broker by itself"
+                    ErrorCode.INVALID_REQUEST, f"{name}: must be set for each broker separately"
                 )
             try:
                 setting.check(text)
@@ -181,13 +177,13 @@ class Configs:
                 raise RequestError(ErrorCode.INVALID_REQUEST, error.text) from None
 
     def set_broker(self, overrides: Mapping[str, str], broker: str) -> None:
-        """Replace what was set for a broker, or for all ("")."""
+        """Replace the changed settings of a broker, or of all brokers ("")."""
         self._dynamic[broker] = dict(overrides)
         self._config_without_overrides = None
         self._changed()
 
     def _known(self, broker: str) -> dict[str, Setting]:
-        """Kafka's settings, and what somebody has set besides."""
+        """Return Kafka's settings and unknown ones that were set."""
         names = [*self._dynamic.get(broker, {}), *self._dynamic.get(ALL_BROKERS, {})]
         return {
             **{name: Setting(name, SettingType.UNKNOWN, None, dynamic=False) for name in names},
@@ -195,7 +191,7 @@ class Configs:
         }
 
     def _synonyms(self, name: str, own: Mapping[str, str], node_id: int | None) -> list[Synonym]:
-        """The values of a broker's setting, the one that counts first."""
+        """Return the places that define a broker's setting, the effective one first."""
         default = broker_settings()[name].default if name in broker_settings() else None
         layers: tuple[tuple[Source, str | None], ...] = (
             (Source.BROKER, self._dynamic.get(str(node_id), {}).get(name)),

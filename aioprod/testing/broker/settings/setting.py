@@ -1,4 +1,4 @@
-"""One setting as Kafka describes it, and the check of a value that somebody wants to give it."""
+"""One setting as Kafka describes it, and the check of its value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BITS = {SettingType.INT: 32, SettingType.SHORT: 16, SettingType.LONG: 64}
 
 
 class Source(IntEnum):
-    """Kafka's numbers for who has set a value; a lower one goes before a higher one."""
+    """Kafka's numbers for the source of a value; the lowest one wins."""
 
     TOPIC = 1
     BROKER = 2
@@ -47,11 +47,10 @@ class Setting:
     """A setting of brokers or of topics.
 
     Attributes:
-        default: None where it has no value by itself.
-        dynamic: whether it can be changed while the broker runs.
-        broker_name: of a topic's setting, the broker's setting that stands for it where the topic
-            has none; "" for none such.
-        allowed: values, or ranges of numbers from low to high; nothing where only the type counts.
+        default: None if it has no default.
+        dynamic: whether it can be changed while the broker is running.
+        broker_name: the broker's setting that is the default of a topic's setting; "" for none.
+        allowed: values, or ranges of numbers from low to high; empty if only the type counts.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Setting:
         return self.type in (SettingType.PASSWORD, SettingType.UNKNOWN)
 
     def check(self, text: str) -> None:
-        """Raise RequestError (INVALID_CONFIG) for a value that it can't have."""
+        """Raise RequestError (INVALID_CONFIG) if a value is invalid."""
         if self.type is SettingType.LIST:
             self._check_items([item.strip() for item in text.split(",")] if text.strip() else [])
         elif self.type is SettingType.BOOLEAN:
@@ -80,8 +79,8 @@ class Setting:
             )
 
     def parse_number(self, text: str) -> float:
-        """The number that a text stands for; raise RequestError (INVALID_CONFIG) where it is none
-        of this type.
+        """Return the number in a text; raise RequestError (INVALID_CONFIG) if it is not one of this
+        type.
         """
         text = text.strip()
         if self.type is SettingType.DOUBLE:

@@ -1,4 +1,4 @@
-"""The settings of a topic, as in Kafka 4.1, and those of them that change what this broker does."""
+"""The settings of a topic, as in Kafka 4.1, and those that have an effect on this broker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.setting import Setting, SettingType
 
-# Name, type, default, the broker's setting behind it, values allowed: words, or ranges low..high. A
-# dash stands for none.
+# Name, type, default, the broker's setting for the default, and the allowed values: words, or
+# ranges low..high. A dash stands for none.
 _TABLE = """
 cleanup.policy                          list    delete              log.cleanup.policy                    compact|delete
 compression.gzip.level                  int     -1                  compression.gzip.level                -1..-1|1..9
@@ -51,7 +51,7 @@ unclean.leader.election.enable          boolean false               unclean.lead
 
 @cache
 def topic_settings() -> dict[str, Setting]:
-    """All settings by name."""
+    """Return all settings by name."""
     return {setting.name: setting for setting in map(_parse, _TABLE.strip().splitlines())}
 
 
@@ -74,9 +74,7 @@ def _range_or_word(text: str) -> str | tuple[float, float]:
 
 @dataclass(slots=True, frozen=True)
 class TopicConfig:
-    """The topic settings that change what the broker does; all others are kept and shown, but do
-    nothing.
-    """
+    """The topic settings that have an effect. All others are stored and described only."""
 
     max_message_bytes: int
     log_append_time: bool = False
@@ -89,7 +87,7 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> TopicConfig:
-        """Read the values that count for a topic, by Kafka's dotted names."""
+        """Read the effective settings of a topic by Kafka's names."""
         policies = [item.strip() for item in values["cleanup.policy"].split(",")]
         return cls(
             max_message_bytes=int(values["max.message.bytes"]),
@@ -104,22 +102,18 @@ class TopicConfig:
 
 
 def check_values(overrides: Mapping[str, str | None]) -> None:
-    """Raise RequestError (INVALID_CONFIG) for settings that a topic does not have, and for values
-    that they can't have.
-    """
+    """Raise RequestError (INVALID_CONFIG) if a setting is unknown or a value is invalid."""
     for name, text in overrides.items():
         setting = topic_settings().get(name)
         if setting is None:
-            raise RequestError(
-                ErrorCode.INVALID_CONFIG, f"{name}: there is no topic setting of that name"
-            )
+            raise RequestError(ErrorCode.INVALID_CONFIG, f"{name}: unknown topic setting")
         if text is None:
-            raise RequestError(ErrorCode.INVALID_CONFIG, f"{name}: a value is wanted, not null")
+            raise RequestError(ErrorCode.INVALID_CONFIG, f"{name}: null is not a value")
         setting.check(text)
 
 
 def check_together(values: Mapping[str, str]) -> None:
-    """Raise RequestError (INVALID_CONFIG) for values that contradict each other or the broker."""
+    """Raise RequestError (INVALID_CONFIG) if values contradict each other or the broker."""
     if int(values["min.compaction.lag.ms"]) > int(values["max.compaction.lag.ms"]):
         raise RequestError(
             ErrorCode.INVALID_CONFIG,

@@ -1,1 +1,3 @@
-"""Transactions: their coordinator, and how writes become part of them."""
+"""The transactions of transactional ids: their state, their coordinator, and how writes become part
+of them.
+"""

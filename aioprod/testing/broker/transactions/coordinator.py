@@ -1,8 +1,8 @@
 """The transaction coordinator: transactional ids, their producer ids and epochs, and the states of
 their transactions (KIP-98, 360, 890).
 
-Synchronous; only the time limit of a transaction needs the event loop. Markers are written at once,
-unless a test has them wait.
+It is synchronous; only transaction timeouts use the event loop. Markers are written at once, unless
+a test pauses them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ MAX_TIMEOUT_MS = 900_000  # broker setting transaction.max.timeout.ms
 
 
 class TransactionTimers:
-    """One timer for each transactional id; ``expired`` is called with the id."""
+    """One timeout for each open transaction. Timers stop while the broker is stopped and restart
+    with it.
+
+    Args:
+        expired: called with the transactional id.
+    """
 
     def __init__(self, expired: Callable[[str], None]) -> None:
         self._expired = expired
@@ -35,7 +40,7 @@ class TransactionTimers:
         self._handles: dict[str, asyncio.TimerHandle] = {}
 
     def start(self, name: str, timeout_ms: int) -> None:
-        """Count from now on."""
+        """Start the timer of a transaction."""
         self.cancel(name)
         self._timeouts_ms[name] = timeout_ms
         self._handles[name] = asyncio.get_running_loop().call_later(
@@ -43,20 +48,20 @@ class TransactionTimers:
         )
 
     def cancel(self, name: str) -> None:
-        """Count no longer."""
+        """Cancel the timer of a transaction."""
         self._timeouts_ms.pop(name, None)
         handle = self._handles.pop(name, None)
         if handle is not None:
             handle.cancel()
 
     def suspend(self) -> None:
-        """The broker stops: leave nothing on the event loop."""
+        """Remove all timers from the event loop, because the broker stops."""
         for handle in self._handles.values():
             handle.cancel()
         self._handles.clear()
 
     def resume(self) -> None:
-        """The broker starts: every open transaction that was suspended has all its time again."""
+        """Restart the suspended timers, each with its full timeout."""
         for name, timeout_ms in list(self._timeouts_ms.items()):
             if name not in self._handles:
                 self.start(name, timeout_ms)
@@ -71,12 +76,11 @@ class TransactionCoordinator:
 
     Args:
         version: the finalized feature transaction.version, 0 to 2.
-        new_producer_id: gives out producer ids.
+        new_producer_id: returns a new producer id.
         write_marker: ends a producer's transaction in a partition; the last argument tells whether
-            it is committed.
-        end_offsets: commits or drops what a producer's transaction has committed to a consumer
-            group.
-        now_ms: milliseconds since 1970.
+            it commits.
+        end_offsets: commits or drops the pending offsets of a producer's transaction in a group.
+        now_ms: returns milliseconds since 1970.
     """
 
     def __init__(
@@ -100,16 +104,24 @@ class TransactionCoordinator:
     def init_producer_id(
         self, name: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> ProducerIdAndEpoch:
-        """Return the next identity of a transactional id, so that older users of it are fenced.
+        """Return the next producer id and epoch of a transactional id, which fences older
+        producers.
 
-        ``expected`` is the identity that the client has. Raises RequestError;
-        CONCURRENT_TRANSACTIONS while an older transaction is being ended.
+        Args:
+            name: the transactional id.
+            timeout_ms: the transaction timeout in milliseconds.
+            expected: the producer id and epoch that the client has, if any.
+
+        Raises:
+            RequestError: CONCURRENT_TRANSACTIONS while the previous transaction is ending;
+                otherwise if an argument is invalid or the client is fenced.
         """
         if not name:
             raise RequestError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
             raise RequestError(
-                ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"must be 1 to {MAX_TIMEOUT_MS} ms"
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"timeout_ms={timeout_ms}: must be 1 to {MAX_TIMEOUT_MS}",
             )
         transaction = self.transactions.get(name)
         if transaction is None:
@@ -119,10 +131,7 @@ class TransactionCoordinator:
         if expected is not None and not transaction.accepts(expected):
             raise RequestError(
                 ErrorCode.PRODUCER_FENCED,
-                (
-                    f"{name} belongs to producer id {transaction.producer_id}, not "
-                    f"{expected.producer_id}"
-                ),
+                (f"{name} has producer id {transaction.producer_id}, not {expected.producer_id}"),
             )
         if transaction.state is TransactionState.ONGOING:
             self._fence(transaction)
@@ -141,8 +150,8 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition] = (),
         group: str | None = None,
     ) -> None:
-        """Make partitions, or the offsets of a consumer group, part of the transaction; begin one
-        where there is none.
+        """Add partitions, or the offsets of a consumer group, to the transaction. Begin one if none
+        is open.
         """
         transaction = self._current(name, identity)
         if transaction.state is not TransactionState.ONGOING:
@@ -160,7 +169,7 @@ class TransactionCoordinator:
         group: str | None = None,
     ) -> None:
         """Raise RequestError (TRANSACTION_ABORTABLE) unless the partition or the group was added to
-        the transaction that is open (KIP-890).
+        the open transaction (KIP-890).
         """
         transaction = self._current(name, identity)
         found = (
@@ -177,10 +186,10 @@ class TransactionCoordinator:
     def end(
         self, name: str, identity: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> ProducerIdAndEpoch:
-        """Commit or abort and return the identity for the next transaction, which is another one
-        with ``bump`` (transaction protocol v2).
+        """Commit or abort, and return the producer id and epoch of the next transaction. With
+        ``bump`` (transaction protocol v2) they are new.
 
-        Asking again for what was done is no error.
+        A retry of the same end succeeds.
         """
         transaction = self._find(name)
         is_retry = bump and transaction.is_end_retried(identity)
@@ -214,7 +223,7 @@ class TransactionCoordinator:
                 self._complete(transaction)
 
     def forget_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop partitions that were deleted from all transactions."""
+        """Remove deleted partitions from all transactions."""
         gone = set(partitions)
         for transaction in self.transactions.values():
             transaction.partitions -= gone
@@ -225,12 +234,12 @@ class TransactionCoordinator:
         transaction = self.transactions.get(name)
         if transaction is None:
             raise RequestError(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"transactional id {name!r} is not known"
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"there is no transactional id {name!r}"
             )
         return transaction
 
     def _current(self, name: str, identity: ProducerIdAndEpoch) -> Transaction:
-        """Find a transaction that its producer may go on with."""
+        """Find a transaction that its producer may continue."""
         transaction = self._find(name)
         transaction.check_identity(identity)
         if transaction.state in PREPARED_STATES:
@@ -240,8 +249,8 @@ class TransactionCoordinator:
     def _is_to_be_ended(
         self, transaction: Transaction, commit: bool, bump: bool, is_retry: bool
     ) -> bool:
-        """Tell whether there is anything to do; raise RequestError where the state does not
-        allow it.
+        """Tell whether the end has anything to do; raise RequestError if the state does not allow
+        it.
         """
         state = transaction.state
         if state is TransactionState.ONGOING and not is_retry:
@@ -253,16 +262,16 @@ class TransactionCoordinator:
         ) and (is_retry or not bump):
             return False
         if bump and not commit and not is_retry and state not in PREPARED_STATES:
-            # nothing was added, yet something may be on its way: the new epoch shuts it out
+            # The new epoch fences writes of this transaction that may still arrive.
             return True
         raise RequestError(
             ErrorCode.INVALID_TXN_STATE, f"{transaction.transactional_id} is in state {state.value}"
         )
 
     def _fence(self, transaction: Transaction) -> None:
-        """Abort under an epoch that nobody has.
+        """Abort with an epoch that no producer has.
 
-        Before transaction.version 2 its producer may not even ask for a newer epoch by its old one.
+        Before transaction.version 2 the producer can't even get a newer epoch with its old one.
         """
         transaction.last_epoch = (
             transaction.producer_epoch if self.version >= _BUMPING_VERSION else NO_EPOCH
@@ -305,5 +314,5 @@ class TransactionCoordinator:
 
 def _concurrent(name: str) -> RequestError:
     return RequestError(
-        ErrorCode.CONCURRENT_TRANSACTIONS, f"an older transaction of {name} is being ended"
+        ErrorCode.CONCURRENT_TRANSACTIONS, f"the previous transaction of {name} has not ended yet"
     )

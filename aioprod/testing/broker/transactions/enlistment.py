@@ -1,5 +1,5 @@
-"""How writes become part of a transaction: added before by the producer and verified here, or added
-by the write itself (KIP-890).
+"""How writes become part of a transaction: the producer adds partitions first and the broker
+verifies them, or the write itself adds them (KIP-890).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aioprod.types import TopicPartition
 
 
 class Support(Enum):
-    """What the version of a request says about its client."""
+    """What a client supports, as the version of its request tells."""
 
     OLD = "adds partitions by AddPartitionsToTxn and takes INVALID_TXN_STATE for an answer"
     ABORTABLE = "knows TRANSACTION_ABORTABLE as well"
@@ -23,7 +23,7 @@ class Support(Enum):
 
     @classmethod
     def of(cls, version: int, *, abortable_from: int, adds_from: int) -> Self:
-        """Read it from a request's version."""
+        """Return the support of a client by its request's version."""
         return cls(
             cls.ADDS
             if version >= adds_from
@@ -40,8 +40,8 @@ def enlist_partition(
     identity: ProducerIdAndEpoch,
     partition: TopicPartition,
 ) -> None:
-    """Make sure that a partition is part of the producer's transaction; raise RequestError with the
-    code that its client understands.
+    """Add a partition to the producer's transaction or verify it; raise RequestError with a code
+    that the client knows.
     """
     try:
         if support is Support.ADDS:
@@ -59,7 +59,7 @@ def enlist_group(
     identity: ProducerIdAndEpoch,
     group: str,
 ) -> None:
-    """The same for the offsets of a consumer group."""
+    """Add the offsets of a consumer group to the producer's transaction or verify them."""
     try:
         if support is Support.ADDS:
             coordinator.add(name, identity, group=group)
@@ -75,9 +75,9 @@ def enlist_group(
 
 def _known_code(code: ErrorCode, support: Support) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH  # what writes have always said
+        return ErrorCode.INVALID_PRODUCER_EPOCH  # the code that Produce and TxnOffsetCommit use
     if support is Support.OLD and code is ErrorCode.TRANSACTION_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE
     if support is not Support.ADDS and code is ErrorCode.CONCURRENT_TRANSACTIONS:
-        return ErrorCode.NOT_ENOUGH_REPLICAS  # older clients know it as an error to try again after
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # older clients retry after it
     return code

@@ -13,7 +13,7 @@ from aioprod.types import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-_LAST_EPOCH = 2**15 - 2  # the highest that a client gets; one more is for a marker that fences it
+_LAST_EPOCH = 2**15 - 2  # the highest epoch of a client; one more is for the marker that fences it
 
 
 class TransactionState(Enum):
@@ -31,7 +31,7 @@ PREPARED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABO
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer signs its batches with."""
+    """The producer id and epoch of a producer's batches."""
 
     producer_id: int
     epoch: int
@@ -39,18 +39,16 @@ class ProducerIdAndEpoch(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """A transactional id and its newest transaction.
+    """A transactional id and its latest transaction.
 
     Attributes:
-        timeout_ms: how long a transaction may take.
-        partitions: where the transaction may have written; empty when it is over.
-        groups: consumer groups that the transaction commits offsets of.
-        previous_producer_id: the id before the epochs of that one ran out, -1 where there was none.
-        last_epoch: the epoch before the newest bump that the producer itself asked for, -1 where
-            there was none.
-        next_producer_id: the id that follows when the markers are written, -1 where the present one
-            stays.
-        start_time_ms: when the newest transaction began, -1 before the first one of this epoch.
+        timeout_ms: the transaction timeout in milliseconds.
+        partitions: the partitions of the open transaction.
+        groups: the consumer groups whose offsets the open transaction commits.
+        previous_producer_id: the producer id before the epochs of that one ran out, or -1.
+        last_epoch: the epoch before the last bump that the producer itself asked for, or -1.
+        next_producer_id: the producer id after the markers are written, or -1 if it stays.
+        start_time_ms: when the latest transaction of this epoch began, or -1.
     """
 
     transactional_id: str
@@ -67,7 +65,7 @@ class Transaction:
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """Producer id and epoch."""
+        """The present producer id and epoch."""
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
@@ -76,7 +74,9 @@ class Transaction:
         return self.producer_epoch >= _LAST_EPOCH
 
     def accepts(self, expected: ProducerIdAndEpoch) -> bool:
-        """Tell whether a client with this identity may ask for the next epoch (KIP-360)."""
+        """Tell whether a client with this producer id and epoch may get the next epoch
+        (KIP-360).
+        """
         return (
             self.producer_epoch == NO_EPOCH
             or expected.producer_id == self.producer_id
@@ -86,17 +86,18 @@ class Transaction:
     def renew(
         self, expected: ProducerIdAndEpoch | None, new_producer_id: Callable[[], int]
     ) -> None:
-        """Move on to the next epoch, or to a new producer id; raise RequestError (PRODUCER_FENCED)
-        where ``expected`` is outdated.
+        """Change to the next epoch or, if there is none, to a new producer id. A client that
+        retries because it missed the response gets the same epoch again.
 
-        A client that asks twice, because the first answer was lost, gets the same epoch again.
+        Raises:
+            RequestError: PRODUCER_FENCED if ``expected`` is outdated.
         """
         if self.is_exhausted and (expected is None or expected.epoch == self.producer_epoch):
             self.rotate(new_producer_id(), keep_epoch=expected is not None)
         elif self.is_exhausted:
             raise RequestError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.transactional_id}: no epoch is left"
-            )  # so does Kafka
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.transactional_id}: no epochs left"
+            )  # as in Kafka
         elif expected is None:
             self.last_epoch, self.producer_epoch = NO_EPOCH, self.producer_epoch + 1
         elif self.producer_epoch == NO_EPOCH or expected.epoch == self.producer_epoch:
@@ -111,7 +112,7 @@ class Transaction:
             )
 
     def rotate(self, producer_id: int, *, keep_epoch: bool) -> None:
-        """Change over to another producer id."""
+        """Change to another producer id."""
         self.last_epoch = self.producer_epoch if keep_epoch else NO_EPOCH
         self.previous_producer_id, self.producer_id, self.producer_epoch = (
             self.producer_id,

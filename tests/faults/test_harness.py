@@ -1,5 +1,5 @@
-"""The harness of the fault scenarios, tried on the embedded broker: it finds bugs that are planted,
-and nothing where there are none.
+"""The harness of the fault scenarios, tested with the embedded broker: it finds planted bugs, and
+nothing without them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ import pytest
 from aioprod import TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, close, delay, drop_after, drop_before
-from tests.faults.harness.fault_load import PARTITIONS, AioprodLoad
-from tests.faults.harness.fault_planted import PLANTED_BUGS, PlantedBug
-from tests.faults.harness.fault_timeline import Timeline, middle
+from tests.faults.harness.loads import PARTITIONS, AioprodLoad
+from tests.faults.harness.planted_bugs import PLANTED_BUGS, PlantedBug
+from tests.faults.harness.timeline import Timeline, median_gap
 from tests.simulation.checkers import Finding, check
 from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
 
 SECONDS = 0.6
 
 
-async def play() -> tuple[AioprodLoad, list[Finding]]:
-    """Load, lost requests and answers, pauses in which batches queue up; then read back and
-    judge.
-    """
+async def run_load() -> tuple[AioprodLoad, list[Finding]]:
+    """Send with lost requests and responses and with delays; then read back and check."""
     async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", PARTITIONS)
         settings = {
@@ -54,8 +52,8 @@ async def play() -> tuple[AioprodLoad, list[Finding]]:
     return load, check(load.history)
 
 
-async def test_without_a_bug_nothing_is_found() -> None:
-    load, findings = await play()
+async def test_no_findings_without_a_bug() -> None:
+    load, findings = await run_load()
     assert load.anomalies(findings) == set(), findings
     assert load.timeline.count == load.timeline.sent > 100
     assert load.timeline.open == 0
@@ -64,7 +62,7 @@ async def test_without_a_bug_nothing_is_found() -> None:
 @pytest.mark.parametrize("plant", PLANTED_BUGS, ids=lambda plant: plant.__name__)
 async def test_a_planted_bug_is_found(plant: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
     anomalies = plant(monkeypatch)
-    load, findings = await play()
+    load, findings = await run_load()
     assert load.anomalies(findings) & anomalies, findings
 
 
@@ -83,12 +81,12 @@ class TestTimeline:
         assert timeline.gap(4, 10) == 5
         assert timeline.gap(6, 10) == 4
 
-    def test_a_partition_of_which_nothing_was_heard_is_one_gap(self) -> None:
+    def test_a_partition_without_acknowledgements_is_one_gap(self) -> None:
         assert Timeline().gap(1, 4, [0]) == 3
         assert Timeline().gap(1, 4) == 3
 
     def test_each_fault_has_its_gap(self) -> None:
         timeline = Timeline(acknowledged=defaultdict(list, {0: [1.0, 2.0, 4.0, 5.0, 10.0]}))
         assert timeline.gaps([2.0, 5.0], 11.0) == [2, 5]
-        assert middle([2, 5, 9]) == 5
-        assert middle([]) == 0
+        assert median_gap([2, 5, 9]) == 5
+        assert median_gap([]) == 0

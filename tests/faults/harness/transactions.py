@@ -1,6 +1,4 @@
-"""Load in transactions: several are committed, some aborted, and whoever fails is followed by a new
-producer of the same id.
-"""
+"""Load in transactions: most are committed, some aborted."""
 
 from __future__ import annotations
 
@@ -11,40 +9,40 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aioprod import AbortableTransactionError, KafkaError, KafkaTimeoutError, Producer
-from tests.faults.harness.fault_load import PARTITIONS, AioprodLoad
+from tests.faults.harness.loads import PARTITIONS, AioprodLoad
 from tests.simulation.history import TransactionOutcome, error_name
 
 _RECORDS = 18
 _PACE_SECONDS = 0.01
-# A transaction's end waits for markers in all its partitions: as long as any of them has no leader.
+# The end of a transaction waits until each of its partitions has a leader.
 _CALL_SECONDS = 60.0
-_MOST_TRIES = 5
+_MAX_TRIES = 5
 
 
 class TransactionLoad(AioprodLoad):
-    """One producer's transactions, one after another.
+    """Runs transactions of one producer in sequence.
 
     Attributes:
-        ends: how many ended how.
+        outcomes: the number of transactions by outcome.
     """
 
     def __init__(self, servers: str, topic: str, **settings: Any) -> None:
         super().__init__(servers, topic, transactional_id=topic, **settings)
-        self.ends: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
         self._rng = random.Random(1)
         self._number = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         await self.producer.start()
         try:
-            await self._persist("init", self.producer, "init_transactions")
+            await self._call_until_done("init", self.producer, "init_transactions")
             while not stop.is_set() and self.trace.fatal is None:
                 await self._transact()
         finally:
             await self.close()
 
     async def _transact(self) -> None:
-        if await self._persist("begin", self.producer, "begin_transaction") is not None:
+        if await self._call_until_done("begin", self.producer, "begin_transaction") is not None:
             return
         self._number += 1
         trace = self.history.begin(self.name, self._number)
@@ -54,23 +52,25 @@ class TransactionLoad(AioprodLoad):
         outcome = TransactionOutcome.ABORTED
         if self._rng.random() < 0.8:
             self.history.commit_called(trace)
-            error = await self._persist("commit", self.producer, "commit_transaction")
+            error = await self._call_until_done("commit", self.producer, "commit_transaction")
             outcome = TransactionOutcome.COMMITTED if error is None else TransactionOutcome.UNKNOWN
-            self.ends["committed" if error is None else error_name(error)[:80]] += 1
+            self.outcomes["committed" if error is None else error_name(error)[:80]] += 1
             if isinstance(error, AbortableTransactionError):
                 outcome = TransactionOutcome.ABORTED
         if (
             outcome is TransactionOutcome.ABORTED
-            and await self._persist("abort", self.producer, "abort_transaction") is not None
+            and await self._call_until_done("abort", self.producer, "abort_transaction") is not None
         ):
             outcome = TransactionOutcome.UNKNOWN
-        self.ends[outcome.value] += outcome is not TransactionOutcome.COMMITTED
+        self.outcomes[outcome.value] += outcome is not TransactionOutcome.COMMITTED
         self.history.end(trace, outcome)
 
-    async def _persist(self, name: str, producer: Producer, method: str) -> KafkaError | None:
-        """Make a call, again after a time-out; a fatal error is noted as such."""
+    async def _call_until_done(
+        self, name: str, producer: Producer, method: str
+    ) -> KafkaError | None:
+        """Repeat a call after timeouts; record a fatal error."""
         error: KafkaError | None = None
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             work: Coroutine[Any, Any, Any] = getattr(producer, method)()
             error = await self.call(name, work, _CALL_SECONDS + 1.0)
             if not isinstance(error, KafkaTimeoutError):

@@ -1,4 +1,4 @@
-"""Bugs to be switched in, and the anomalies of which one at least has to be found then."""
+"""Bugs to plant, each with the anomalies of which the checkers must find at least one."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ PlantedBug = Callable[[pytest.MonkeyPatch], set[str]]
 
 
 def skipped_sequence(patch: pytest.MonkeyPatch) -> set[str]:
-    """A batch that goes again skips to the next sequence: the broker can't tell that it has it
-    already, or refuses it as out of order.
+    """A retried batch gets a new sequence number: the broker does not recognize the duplicate, or
+    rejects it as out of order.
     """
     mutations.sequence_not_kept_on_retry(patch)
     return {"duplicate", "nonmonotonic-send", "failure"}
 
 
 def swapped_batches(patch: pytest.MonkeyPatch) -> set[str]:
-    """A batch overtakes the one before it, where several wait."""
+    """A batch overtakes the one before it."""
     mutations.swapped_batches(patch)
     return {"nonmonotonic-send"}
 
 
-def acknowledged_before_the_answer(patch: pytest.MonkeyPatch) -> set[str]:
-    """Some batches count as stored when they were sent; when the request is lost, so are they."""
+def acknowledged_before_the_response(patch: pytest.MonkeyPatch) -> set[str]:
+    """Some batches succeed when they are sent, and are lost with their request."""
     numbers = count()
     send = Sender._send
 
@@ -52,23 +52,23 @@ def acknowledged_before_the_answer(patch: pytest.MonkeyPatch) -> set[str]:
     return {"lost-write"}
 
 
-def forgotten_waiter(patch: pytest.MonkeyPatch) -> set[str]:
-    """Now and then nobody is told of a batch's end."""
+def callbacks_not_called(patch: pytest.MonkeyPatch) -> set[str]:
+    """The callbacks of some batches are not called."""
     numbers = count()
     finish = ProducerBatch._finish
 
-    def forget_and_finish(self: ProducerBatch, state: BatchState) -> None:
+    def finish_without_callbacks(self: ProducerBatch, state: BatchState) -> None:
         if state is BatchState.SUCCEEDED and next(numbers) % 20 == 19:
             self._callbacks = []
         finish(self, state)
 
-    patch.setattr(ProducerBatch, "_finish", forget_and_finish)
+    patch.setattr(ProducerBatch, "_finish", finish_without_callbacks)
     return {"hang"}
 
 
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     skipped_sequence,
     swapped_batches,
-    acknowledged_before_the_answer,
-    forgotten_waiter,
+    acknowledged_before_the_response,
+    callbacks_not_called,
 )

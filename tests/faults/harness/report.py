@@ -1,14 +1,14 @@
-"""The table of what came of the scenarios: a row for each client in each."""
+"""The table of results: a row for each client in each scenario."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.harness.fault_stage import Outcome
+from tests.faults.harness.runner import Outcome
 
 
 class Report:
-    """Collects rows."""
+    """Collects the rows of the table."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self._rows = rows

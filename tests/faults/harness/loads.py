@@ -1,9 +1,9 @@
-"""Load by three clients at once: aioprod, whose every record goes into a history to be judged, and
-two to measure it by.
+"""Load by three clients: aioprod, with a history of each record for the checkers, and two others
+for comparison.
 
-All send small numbered records at the same pace to partitions that are led alike; one task per
-partition and half, so that a partition that hangs holds up no other. Settings are each client's
-defaults with acks=all and idempotence, but for what a scenario asks for.
+All send small numbered records at the same rate to partitions with the same leaders. Each partition
+has its own tasks, so that one that blocks does not delay others. Clients have their default
+settings with acks=all and idempotence, unless a scenario sets others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import confluent_kafka
 from aiokafka import AIOKafkaProducer
 
 from aioprod import Delivery, KafkaError, Producer, TopicPartition
-from tests.faults.harness.fault_timeline import Failure, Timeline
+from tests.faults.harness.timeline import Failure, Timeline
 from tests.simulation.checkers import Finding
 from tests.simulation.history import (
     OK,
@@ -37,22 +37,22 @@ PARTITIONS = 6
 PACE_SECONDS = 0.05
 TASKS_PER_PARTITION = 2
 _FILLER = b"." * 100
-# Behind its limit `close` gives its tasks a second each, and its connections another.
+# After its timeout `close` gives its tasks a second, and its connections another.
 _CLOSE_SLACK_SECONDS = 2.0
 
 
 class Load(Protocol):
-    """A client under load."""
+    """A client that sends."""
 
     name: str
     timeline: Timeline
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send until ``stop``, wait for what was sent, close."""
+        """Send until ``stop`` is set, wait for all deliveries and close."""
 
 
 class Limits:
-    """What a producer's settings guarantee, in seconds."""
+    """The time limits that follow from a producer's settings, in seconds."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.delivery = float(settings.get("delivery_timeout_ms", 120_000)) / 1000
@@ -60,12 +60,12 @@ class Limits:
 
 
 class AioprodLoad:
-    """This client. ``history`` has all that it did, for the checkers.
+    """aioprod. ``history`` records everything for the checkers.
 
     Args:
-        close_timeout_ms: for ``close``; None waits for what was sent.
-        pace: seconds between two records of one task.
-        settings: of the producer.
+        close_timeout_ms: the argument of ``close``.
+        pace: seconds between two records of a task.
+        settings: the settings of the producer.
     """
 
     name = "aioprod"
@@ -116,7 +116,7 @@ class AioprodLoad:
             await asyncio.sleep(self._pace)
 
     async def send(self, partition: int, transaction: int | None = None) -> Delivery | None:
-        """Send the next record; None where it was refused."""
+        """Send the next record; return None if it was refused."""
         content = Content.of(None, b"%d %s" % (len(self.history.records), _FILLER), ())
         record = self.history.send(self.name, self.topic, content, partition, transaction)
         self.timeline.sent += 1
@@ -150,9 +150,7 @@ class AioprodLoad:
         )
 
     def anomalies(self, findings: list[Finding]) -> set[str]:
-        """What is wrong, by name; "failure" where a record was given up, to which nothing but its
-        time-out entitles.
-        """
+        """Return the names of the findings, and "failure" if a record failed."""
         return {finding.anomaly for finding in findings} | (
             {"failure"} if self.timeline.failures else set()
         )
@@ -160,7 +158,7 @@ class AioprodLoad:
     async def call(
         self, name: str, work: Coroutine[Any, Any, Any], limit: float
     ) -> KafkaError | None:
-        """Make a call that has a limit; one that breaks it by far is given up, and noted so."""
+        """Make a call with a time limit in seconds; cancel it if it exceeds the limit by far."""
         trace = self.history.call(self.name, name, limit)
         try:
             async with asyncio.timeout(limit + 10):
@@ -174,7 +172,7 @@ class AioprodLoad:
         return None
 
     async def close(self) -> None:
-        """Close, and look for what is left."""
+        """Close the producer and check for leftovers."""
         limit = (
             self._limits.delivery
             if self._close_timeout_ms is None
@@ -188,7 +186,7 @@ class AioprodLoad:
         pool = self.producer._pool
         if pool.available != pool.total:
             self.trace.leftovers.append(
-                f"{pool.total - pool.available} bytes of memory were not given back"
+                f"{pool.total - pool.available} bytes of memory were not released"
             )
         if (
             self.producer._accumulator.incomplete
@@ -199,7 +197,7 @@ class AioprodLoad:
 
 
 class AiokafkaLoad:
-    """aiokafka, to compare with; on an event loop of its own, which ends what it leaves behind."""
+    """aiokafka, in a separate event loop, whose end cancels the remaining tasks."""
 
     name = "aiokafka"
 
@@ -246,7 +244,7 @@ class AiokafkaLoad:
         closing = asyncio.ensure_future(producer.stop())
         await asyncio.wait([closing, *senders, *self._waiting], timeout=self._close_timeout_s)
         self.timeline.close_seconds = time.monotonic() - began
-        for connection in producer.client._conns.values():  # where it did not come to an end
+        for connection in producer.client._conns.values():  # if stop() did not return
             connection.close()
 
     async def _send_until(self, producer: Any, stop: threading.Event, partition: int) -> None:
@@ -286,7 +284,7 @@ class AiokafkaLoad:
 
 
 class ConfluentLoad:
-    """confluent-kafka (librdkafka), to compare with; in a thread of its own, as it blocks."""
+    """confluent-kafka (librdkafka), in a separate thread, as it blocks."""
 
     name = "confluent-kafka"
 
@@ -326,7 +324,7 @@ class ConfluentLoad:
         while not self._stop.is_set():
             due = max(due + pause, time.monotonic() - 1.0)
             while (rest := due - time.monotonic()) > 0:
-                producer.poll(rest)  # comes back with each callback
+                producer.poll(rest)  # returns after each callback
             partition = self.timeline.sent % self._partitions
             self.timeline.sent += 1
             self.timeline.open += 1

@@ -1,13 +1,13 @@
-"""From records as they are stored to what the application gets: deserializers, then
+"""Converts stored records into those that the application gets: deserializers, then
 interceptors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.plugins import close_plugins
 from aioprod.errors import DeserializationError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.serialization import Deserializer
@@ -18,31 +18,49 @@ Records = list[ConsumerRecord]
 
 
 class Unread(NamedTuple):
-    """The first record that can't be read, and why: DeserializationError, or an end of program."""
+    """The first record that can't be deserialized, with the DeserializationError, KeyboardInterrupt
+    or SystemExit.
+    """
 
     record: ConsumerRecord
     error: BaseException
 
 
-def finisher(
-    config: ConsumerConfig, interceptors: ConsumerInterceptorChain
-) -> Callable[[Records], tuple[Records, Unread | None]] | None:
-    """What is done to records before they are handed out; None where there is nothing to do."""
-    key, value = config.key_deserializer, config.value_deserializer
+class RecordConverter:
+    """The user's deserializers and interceptors; false if there are none, so that records need not
+    be converted.
+    """
 
-    def finish(records: Records) -> tuple[Records, Unread | None]:
+    def __init__(self, config: ConsumerConfig, interceptors: ConsumerInterceptorChain) -> None:
+        self._key = config.key_deserializer
+        self._value = config.value_deserializer
+        self._interceptors = interceptors
+        self._closed = False
+
+    def __bool__(self) -> bool:
+        return self._key is not None or self._value is not None or bool(self._interceptors)
+
+    def convert(self, records: Records) -> tuple[Records, Unread | None]:
+        """Return the converted records up to the first that can't be deserialized, and that one."""
         unread: Unread | None = None
-        if key is not None or value is not None:
-            records, unread = _deserialize(key, value, records)
-        return (interceptors.on_consume(records) if interceptors and records else records), unread
+        if self._key is not None or self._value is not None:
+            records, unread = _deserialize(self._key, self._value, records)
+        if self._interceptors and records:
+            records = self._interceptors.on_consume(records)
+        return records, unread
 
-    return finish if key is not None or value is not None or interceptors else None
+    def close(self) -> None:
+        """Close the interceptors and deserializers, once."""
+        if not self._closed:
+            self._closed = True
+            self._interceptors.close()
+            close_plugins((self._key, self._value))
 
 
 def _deserialize(
     key_deserializer: Deserializer | None, value_deserializer: Deserializer | None, records: Records
 ) -> tuple[Records, Unread | None]:
-    """The records up to the first that can't be read, and that one."""
+    """Deserialize records up to the first that can't be; return them, and that one."""
     done: Records = []
     for record in records:
         topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch = record

@@ -1,4 +1,4 @@
-"""When a client's records were acknowledged, and how long nothing was. Pure."""
+"""When the records of a client were acknowledged, and the gaps between acknowledgements."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 
 class Failure(NamedTuple):
-    """A record that was given up: its partition, when (seconds of the monotonic clock), how long
-    after it was sent, and why.
+    """A record that failed: its partition, when (monotonic clock), how many seconds after it was
+    sent, and the name of the error.
     """
 
     partition: int
@@ -24,11 +24,11 @@ class Failure(NamedTuple):
 
 @dataclass
 class Timeline:
-    """What one client was told, and when.
+    """Acknowledgements and failures of a client.
 
     Attributes:
-        acknowledged: by partition, the moments in seconds of the monotonic clock, ascending.
-        open: records without an outcome.
+        acknowledged: the times of acknowledgements by partition, ascending (monotonic clock).
+        open: the number of unresolved records.
         close_seconds: how long closing took.
     """
 
@@ -40,12 +40,12 @@ class Timeline:
 
     @property
     def count(self) -> int:
-        """How many records were acknowledged."""
+        """The number of acknowledged records."""
         return sum(map(len, self.acknowledged.values()))
 
     def gap(self, start: float, end: float, partitions: Iterable[int] | None = None) -> float:
-        """The longest time within which a partition got no acknowledgement, in seconds; the longest
-        of all ``partitions`` (of all that there are).
+        """Return the longest time in seconds without an acknowledgement in any of ``partitions``
+        (None for all).
         """
         if partitions is None:
             partitions = self.acknowledged
@@ -61,7 +61,7 @@ class Timeline:
     def gaps(
         self, moments: list[float], end: float, partitions: Iterable[int] | None = None
     ) -> list[float]:
-        """The gap behind each of these moments, up to the next."""
+        """Return the gap after each of these times, up to the next."""
         listed = None if partitions is None else list(partitions)
         return [
             self.gap(start, until, listed)
@@ -69,6 +69,6 @@ class Timeline:
         ]
 
 
-def middle(gaps: list[float]) -> float:
-    """The median; 0 of nothing."""
+def median_gap(gaps: list[float]) -> float:
+    """Return the median; 0 if there are no gaps."""
     return median(gaps) if gaps else 0.0

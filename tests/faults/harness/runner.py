@@ -1,5 +1,5 @@
-"""A real cluster of three nodes, three clients that send to it, and what a scenario does to
-both.
+"""Run fault scenarios: a real cluster of three nodes, three clients that send to it, and proxies
+between them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from aioprod.protocol.messages.create_topics import (
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
-from tests.faults.harness.fault_load import (
+from tests.faults.harness.loads import (
     PARTITIONS,
     AiokafkaLoad,
     AioprodLoad,
     ConfluentLoad,
     Load,
 )
-from tests.faults.harness.fault_timeline import Timeline, middle
+from tests.faults.harness.timeline import Timeline, median_gap
 from tests.judges.programs.reading import read_all
 from tests.simulation.checkers import Finding, check
 from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
@@ -48,7 +48,7 @@ CLIENTS: tuple[type[AioprodLoad | AiokafkaLoad | ConfluentLoad], ...] = (
     ConfluentLoad,
 )
 SESSION_SECONDS = 3.0
-#: How long a scenario takes; for a quick look set it to 15.
+#: The duration of a scenario; 15 is enough for a quick check.
 SECONDS = float(os.environ.get("AIOPROD_FAULT_SECONDS", "60"))
 _LIMIT_SECONDS = 60.0
 _NO_ERROR_CODES = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
@@ -56,9 +56,7 @@ _NO_ERROR_CODES = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 
 @dataclass
 class Fault:
-    """Something that was done: what, when (monotonic clock), and the partitions that it hit (None:
-    all).
-    """
+    """A fault: what happened, when (monotonic clock), and the affected partitions; None for all."""
 
     what: str
     at: float
@@ -67,13 +65,14 @@ class Fault:
 
 @dataclass
 class Outcome:
-    """What came of a scenario.
+    """The outcome of a scenario.
 
     Attributes:
-        timelines: by client.
-        faults: what was done to all; faults of the proxies are in ``own_faults``, by client.
-        findings: what the checkers found in aioprod's history.
-        anomalies: the same by name, with "failure" where any record was given up.
+        timelines: the timelines, by client.
+        faults: the faults of the cluster.
+        proxy_faults: the times of the faults of the proxies, by client.
+        findings: the findings in aioprod's history.
+        anomalies: the names of the findings, and "failure" if any record failed.
     """
 
     scenario: str
@@ -81,15 +80,15 @@ class Outcome:
     ended: float
     timelines: dict[str, Timeline]
     faults: list[Fault]
-    own_faults: dict[str, list[float]]
+    proxy_faults: dict[str, list[float]]
     findings: list[Finding]
     anomalies: set[str]
 
     def gaps(self, client: str) -> list[float]:
-        """The gap behind each fault."""
+        """Return the gap after each fault."""
         timeline = self.timelines[client]
-        if client in self.own_faults:
-            return timeline.gaps(self.own_faults[client], self.ended)
+        if client in self.proxy_faults:
+            return timeline.gaps(self.proxy_faults[client], self.ended)
         moments = [fault.at for fault in self.faults]
         return [
             timeline.gap(fault.at, until, fault.partitions)
@@ -97,50 +96,53 @@ class Outcome:
         ]
 
     def median_gap(self, client: str) -> float:
-        """The median of them."""
-        return middle(self.gaps(client))
+        """Return the median gap."""
+        return median_gap(self.gaps(client))
 
-    def best_anchor(self) -> float:
-        """The shortest median of the other clients."""
+    def best_other_median(self) -> float:
+        """Return the shortest median gap of the other clients."""
         return min(
             self.median_gap(client) for client in self.timelines if client != AioprodLoad.name
         )
 
 
-class Stage:
-    """The cluster with proxies before it; one scenario at a time."""
+class ScenarioRunner:
+    """Runs scenarios, one at a time, on a cluster behind proxies."""
 
     def __init__(self, cluster: RealCluster, sockets: dict[tuple[int, int], socket.socket]) -> None:
         self.cluster = cluster
         self.faults: list[Fault] = []
         self.topics: list[str] = []
         self._sockets = sockets
-        self._own_faults: dict[str, list[float]] = {}
+        self._proxy_faults: dict[str, list[float]] = {}
 
-    # -- what scenarios do -------------------------------------------------------------------------
+    # -- for scenarios -----------------------------------------------------------------------------
 
     def fault(self, what: str, nodes: Iterable[int] | None = None) -> None:
-        """Note that something is done now to these nodes, and so to the partitions that they lead
-        at first; None: to all.
+        """Record a fault of these nodes, which affects the partitions that they prefer to lead;
+        None means all nodes.
         """
-        hit = None if nodes is None else [partition for node in nodes for partition in led_by(node)]
-        self.faults.append(Fault(what, time.monotonic(), hit))
+        affected = (
+            None
+            if nodes is None
+            else [partition for node in nodes for partition in partitions_of(node)]
+        )
+        self.faults.append(Fault(what, time.monotonic(), affected))
 
-    def not_controlling(self, turn: int) -> int:
-        """A node that does not lead the controllers: the loss of that one takes longer, as the
-        others elect another first.
+    def not_controller(self, turn: int) -> int:
+        """Return a node that is not the active controller, whose failure takes longer, as a new
+        controller is elected first.
         """
         others = [node for node in NODES if node != self.cluster.active_controller()]
         return others[turn % len(others)]
 
-    async def elect_first_replicas(self) -> None:
-        """Give each node back what it leads at first; waits until it does."""
+    async def elect_preferred_leaders(self) -> None:
+        """Elect the preferred leader of each partition and wait until it leads."""
         async with (
             asyncio.timeout(_LIMIT_SECONDS),
             ClusterClient(self.cluster.bootstrap_servers) as client,
         ):
-            # All topics in one request: an election has followers pause, also those of partitions
-            # that were elected before.
+            # All topics in one request, as each election pauses the followers.
             request = ElectLeadersRequest(
                 0, [TopicPartitions(topic, list(range(PARTITIONS))) for topic in self.topics], 5_000
             )
@@ -156,9 +158,7 @@ class Stage:
                 await asyncio.sleep(0.1)  # the node is not in sync yet
 
     async def reassign(self, shift: int) -> None:
-        """Have other replicas lead all partitions: the same replicas, each in the place of another,
-        and an election.
-        """
+        """Reorder the replicas of all partitions and elect the new preferred leaders."""
         topics = [
             ReassignableTopic(
                 topic,
@@ -175,47 +175,48 @@ class Stage:
         ):
             reply = await client.request(AlterPartitionReassignmentsRequest(topics=topics))
             assert reply.error_code == 0, ErrorCode.of(reply.error_code)
-        await self.elect_first_replicas()
+        await self.elect_preferred_leaders()
 
     # -- a scenario --------------------------------------------------------------------------------
 
-    async def play(
+    async def run(
         self,
-        scenario: str,
-        course: Callable[[Stage], Awaitable[None]],
+        name: str,
+        scenario: Callable[[ScenarioRunner], Awaitable[None]],
         *,
         replication_factor: int = 3,
         plan: Callable[[list[float]], Plan] | None = None,
         settings: dict[str, dict[str, Any]] | None = None,
         clients: Iterable[type[AioprodLoad | AiokafkaLoad | ConfluentLoad]] = CLIENTS,
-        stop_in: asyncio.Event | None = None,
+        stop_load: asyncio.Event | None = None,
     ) -> Outcome:
-        """Put the cluster under load, let the course happen to it, stop, read back and judge.
+        """Run a scenario under load, read all records back and check the history.
 
         Args:
-            plan: makes the plan of a client's proxies from a list that gets the moments of their
-                faults; None: no proxies.
-            settings: of the clients, by name.
-            stop_in: set by the course to stop the load while it goes on.
+            name: the name of the scenario, for its topics and the report.
+            plan: returns the plan of a client's proxies; its argument is a list to which the times
+                of faults are added. None for no proxies.
+            settings: the settings of each client, by name.
+            stop_load: an event that the scenario sets to stop the load before it ends.
         """
-        self.faults, self._own_faults, self.topics = [], {}, []
-        stop = stop_in or asyncio.Event()
+        self.faults, self._proxy_faults, self.topics = [], {}, []
+        stop = stop_load or asyncio.Event()
         loads: list[Load] = []
         async with AsyncExitStack() as stack:
             for number, kind in enumerate(clients):
-                topic = f"{scenario}-{kind.name}-{time.time_ns()}"
+                topic = f"{name}-{kind.name}-{time.time_ns()}"
                 self.topics.append(topic)
                 servers = self.cluster.bootstrap_servers
                 await self._create_topic(topic, replication_factor)
                 if plan is not None:
-                    moments = self._own_faults[kind.name] = []
+                    moments = self._proxy_faults[kind.name] = []
                     servers = await stack.enter_async_context(self._proxied(number, plan(moments)))
                 loads.append(kind(servers, topic, **(settings or {}).get(kind.name, {})))
             began = time.monotonic()
             running = [asyncio.ensure_future(load.run(stop)) for load in loads]
             try:
                 await asyncio.sleep(2)
-                await course(self)
+                await scenario(self)
                 await asyncio.sleep(2)
             finally:
                 ended = time.monotonic()
@@ -226,22 +227,22 @@ class Stage:
         anomalies: set[str] = set()
         for load in loads:
             if isinstance(load, AioprodLoad):
-                await self.judge(load)
+                await self.read_back(load)
                 findings += check(load.history)
                 anomalies |= load.anomalies(findings)
         return Outcome(
-            scenario,
+            name,
             began,
             ended,
             {load.name: load.timeline for load in loads},
             list(self.faults),
-            self._own_faults,
+            self._proxy_faults,
             findings,
             anomalies,
         )
 
-    async def judge(self, load: AioprodLoad) -> None:
-        """Add to the history what a foreign client reads when all is over."""
+    async def read_back(self, load: AioprodLoad) -> None:
+        """Add to the history what confluent-kafka reads at the end."""
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
             readings = [
                 Reading(
@@ -264,19 +265,19 @@ class Stage:
                 )
 
     async def restore(self) -> None:
-        """Have all nodes run, and wait until they are in sync, so that nothing of one scenario
-        reaches the next.
+        """Start all nodes and wait until they are in sync, so that scenarios do not affect each
+        other.
         """
         for node in NODES:
             if self.cluster.runs(node):
                 self.cluster.resume(node)
         if dead := [node for node in NODES if not self.cluster.runs(node)]:
             await asyncio.to_thread(self.cluster.restart, *dead)
-        await self.elect_first_replicas()
+        await self.elect_preferred_leaders()
 
     @asynccontextmanager
     async def _proxied(self, number: int, plan: Plan) -> AsyncIterator[str]:
-        """A proxy before each node, for one client; gives the bootstrap servers."""
+        """Run a proxy in front of each node, for one client; yields the bootstrap servers."""
         async with AsyncExitStack() as stack:
             for node in NODES:
                 target = self.cluster.address(node, f"PROXY{number}")
@@ -309,19 +310,19 @@ class Stage:
 
 
 def replicas_of(partition: int) -> list[int]:
-    """All nodes, those first that lead the partition at first."""
+    """Return all nodes, beginning with the preferred leader of the partition."""
     first = partition % len(NODES)
     return [*NODES[first:], *NODES[:first]]
 
 
-def led_by(node: int) -> list[int]:
-    """The partitions that a node leads at first."""
+def partitions_of(node: int) -> list[int]:
+    """Return the partitions whose preferred leader is this node."""
     return [partition for partition in range(PARTITIONS) if replicas_of(partition)[0] == node]
 
 
 @contextmanager
-def running_stage() -> Iterator[Stage]:
-    """The cluster, and a socket for each client's proxy before each node."""
+def scenario_runner() -> Iterator[ScenarioRunner]:
+    """Start the cluster, with a socket for each client's proxy in front of each node."""
     sockets = {(node, number): socket.socket() for node in NODES for number in range(len(CLIENTS))}
     try:
         for each in sockets.values():
@@ -339,7 +340,7 @@ def running_stage() -> Iterator[Stage]:
         with RealCluster(
             session_timeout_ms=int(SESSION_SECONDS * 1000), listeners=listeners, settings=settings
         ) as cluster:
-            yield Stage(cluster, sockets)
+            yield ScenarioRunner(cluster, sockets)
     finally:
         for each in sockets.values():
             each.close()

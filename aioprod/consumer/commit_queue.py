@@ -1,30 +1,33 @@
-"""Commits that nobody waits for: what comes while one is under way goes together in the next."""
+"""Commits in the background: offsets that come while one is in flight go into the next one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
+from aioprod.consumer.membership import Membership
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class CommitQueue:
-    """At most one commit under way, and one that collects.
+    """At most one commit in flight, and one that collects offsets.
 
     Args:
-        commit: commits offsets.
+        membership: commits offsets.
+        timeout_ms: limit of each commit.
     """
 
-    def __init__(self, commit: Callable[[Offsets], Awaitable[None]]) -> None:
-        self._commit = commit
+    def __init__(self, membership: Membership, timeout_ms: float) -> None:
+        self._membership = membership
+        self._limit_s = timeout_ms / 1000
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
 
     def add(self, offsets: Offsets) -> asyncio.Future[None]:
-        """Commit these soon; the future says how it went, and may be left alone."""
+        """Commit these soon; return a future of the outcome, which need not be awaited."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._offsets.update(offsets)
@@ -40,7 +43,9 @@ class CommitQueue:
                 offsets, self._offsets = self._offsets, {}
                 waiting, self._waiting = self._waiting, []
                 try:
-                    await self._commit(offsets)
+                    await self._membership.commit(
+                        offsets, asyncio.get_running_loop().time() + self._limit_s
+                    )
                 except Exception as error:
                     _settle(waiting, error)
                 else:
@@ -59,7 +64,7 @@ class CommitQueue:
             )
 
     async def close(self) -> None:
-        """Commit no more; whoever waits is cancelled."""
+        """Give up all commits; their futures are cancelled."""
         if self._task is not None:
             task = self._task
             task.cancel()
@@ -74,4 +79,4 @@ def _settle(waiting: list[asyncio.Future[None]], error: Exception | None) -> Non
             future.set_result(None)
         else:
             future.set_exception(error)
-            future.exception()  # nobody has to look
+            future.exception()  # the caller need not look

@@ -1,4 +1,6 @@
-"""The consumer's questions about topics and offsets that change nothing."""
+"""``offsets_for_times``, ``beginning_offsets``, ``end_offsets``, ``partitions_for_topic`` and
+``topics``.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from aioprod.arguments import check_partitions, check_timestamps, check_topics
+from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS
-from aioprod.consumer.core import ConsumerCore
+from aioprod.config.consumer import ISOLATION_LEVELS, ConsumerConfig
+from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
@@ -18,69 +21,58 @@ from aioprod.consumer.offset_lookup import (
     list_offsets_request,
 )
 from aioprod.consumer.problems import is_worth_telling
+from aioprod.consumer.requests import Requests
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError
+from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 
 
-class LookupCalls(ConsumerCore):
-    """Offsets by time, first and last offsets, topics and their partitions."""
+class LookupCalls:
+    """Asks brokers for offsets and topics, which changes nothing."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        guard: CallGuard,
+        metadata: Metadata,
+        requests: Requests,
+        backoff: Backoff,
+    ) -> None:
+        self._config = config
+        self._guard = guard
+        self._metadata = metadata
+        self._requests = requests
+        self._backoff = backoff
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time (milliseconds since 1970) in each partition; None
-        where there is none so late.
-
-        Raises:
-            ConfigError: a timestamp is no whole number, or below 0.
-            KafkaTimeoutError: not all answers came within ``timeout_ms``, or else
-                ``default_api_timeout_ms``.
-            BrokerError: a partition may not be read.
-        """
+        """Return the first record at or after each time."""
         found = await self._offsets(check_timestamps(timestamps), timeout_ms)
         return {tp: answer if answer.offset >= 0 else None for tp, answer in found.items()}
 
     async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition.
-
-        Limit (``timeout_ms``, or else ``default_api_timeout_ms``) and errors as of
-        :meth:`offsets_for_times`.
-        """
-        found = await self._offsets(
-            dict.fromkeys(check_partitions(partitions), EARLIEST_TIMESTAMP), timeout_ms
-        )
+        """Return the first offsets."""
+        timestamps = dict.fromkeys(check_partitions(partitions), EARLIEST_TIMESTAMP)
+        found = await self._offsets(timestamps, timeout_ms)
         return {tp: answer.offset for tp, answer in found.items()}
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None
     ) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will get; with ``read_committed`` the
-        last stable offset.
-
-        Limit (``timeout_ms``, or else ``default_api_timeout_ms``) and errors as of
-        :meth:`offsets_for_times`.
-        """
-        found = await self._offsets(
-            dict.fromkeys(check_partitions(partitions), LATEST_TIMESTAMP), timeout_ms
-        )
+        """Return the offsets after the last records."""
+        timestamps = dict.fromkeys(check_partitions(partitions), LATEST_TIMESTAMP)
+        found = await self._offsets(timestamps, timeout_ms)
         return {tp: answer.offset for tp, answer in found.items()}
 
-    async def partitions_for_topic(
-        self, topic: str, timeout_ms: float | None = None
-    ) -> frozenset[int]:
-        """The numbers of a topic's partitions; none where there is no such topic.
-
-        Raises:
-            BrokerError: the topic may not be read.
-            KafkaTimeoutError: no broker answers within ``timeout_ms``, or else
-                ``default_api_timeout_ms``.
-        """
+    async def partitions_for_topic(self, topic: str, timeout_ms: float | None) -> frozenset[int]:
+        """Return the numbers of a topic's partitions."""
         (name,) = check_topics([topic])
-        async with self._call():
-            deadline = self._deadline(timeout_ms)
+        async with self._guard.waiting_call():
+            deadline = self._guard.deadline(timeout_ms)
             snapshot = await self._refresh([name], deadline)
             info = snapshot.topics.get(topic)
             if info is not None and info.error not in (
@@ -95,36 +87,31 @@ class LookupCalls(ConsumerCore):
                 else frozenset()
             )
 
-    async def topics(self, timeout_ms: float | None = None) -> frozenset[str]:
-        """All topics that this consumer may see.
-
-        Raises:
-            KafkaTimeoutError: no broker answers within ``timeout_ms``, or else
-                ``default_api_timeout_ms``.
-        """
-        async with self._call():
-            snapshot = await self._refresh(None, self._deadline(timeout_ms))
-            hidden = INTERNAL_TOPICS if self.config.exclude_internal_topics else frozenset()
+    async def topics(self, timeout_ms: float | None) -> frozenset[str]:
+        """Return the names of all topics."""
+        async with self._guard.waiting_call():
+            snapshot = await self._refresh(None, self._guard.deadline(timeout_ms))
+            hidden = INTERNAL_TOPICS if self._config.exclude_internal_topics else frozenset()
             return frozenset(snapshot.topics) - hidden
 
     async def _refresh(
         self, topics: list[str] | None, deadline: float, before: KafkaError | None = None
     ) -> ClusterSnapshot:
-        """Fresh metadata; ``before`` is what failed already, for the error."""
+        """Fetch metadata; ``before`` is an earlier failure, for the error."""
         failures = 0
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
                     return await self._metadata.refresh(topics)
-            except KafkaError as error:  # a broker's time-out too, which is not the deadline
+            except KafkaError as error:  # also a timeout of one request, which is not the deadline
                 if is_worth_telling(error):
                     raise
                 failures += 1
                 before = error
-                await self._pause(failures, deadline, error, "the metadata")
+                await self._pause(failures, deadline, error, "metadata")
             except TimeoutError as error:
-                why = f"; the last try: {before}" if before is not None else ""
-                raise KafkaTimeoutError(f"no broker tells the metadata in time{why}") from (
+                why = f"; the last error: {before}" if before is not None else ""
+                raise KafkaTimeoutError(f"no broker has answered with metadata in time{why}") from (
                     before or error
                 )
 
@@ -132,15 +119,15 @@ class LookupCalls(ConsumerCore):
         pause = self._backoff.seconds(failures)
         if asyncio.get_running_loop().time() + pause >= deadline:
             raise KafkaTimeoutError(
-                f"no answer about {what} in time; the last try: {error}"
+                f"no answer with {what} in time; the last error: {error}"
             ) from error
         await asyncio.sleep(pause)
 
     async def _offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        async with self._call():
-            deadline = self._deadline(timeout_ms)
+        async with self._guard.waiting_call():
+            deadline = self._guard.deadline(timeout_ms)
             missing = dict(timestamps)
             found: dict[TopicPartition, OffsetAndTimestamp] = {}
             failures = 0
@@ -165,7 +152,7 @@ class LookupCalls(ConsumerCore):
         found: dict[TopicPartition, OffsetAndTimestamp],
         deadline: float,
     ) -> KafkaError | None:
-        """Ask each leader once; answers go into ``found``, the last failure is returned."""
+        """Ask each leader once, add the answers to ``found``, and return the last failure."""
         failure: KafkaError | None = None
         leaders: dict[TopicPartition, PartitionInfo] = {}
         for tp in timestamps:
@@ -177,12 +164,15 @@ class LookupCalls(ConsumerCore):
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp.topic}-{tp.partition}"
                 )
         limit_ms = max(deadline - asyncio.get_running_loop().time(), 0) * 1000
-        isolation = ISOLATION_LEVELS[self.config.isolation_level]
+        isolation = ISOLATION_LEVELS[self._config.isolation_level]
         asked = {
             self._requests.send(
                 node_id,
                 list_offsets_request(
-                    partitions, timestamps, isolation, min(limit_ms, self.config.request_timeout_ms)
+                    partitions,
+                    timestamps,
+                    isolation,
+                    min(limit_ms, self._config.request_timeout_ms),
                 ),
             )
             for node_id, partitions in by_leader(leaders).items()
@@ -192,7 +182,7 @@ class LookupCalls(ConsumerCore):
         done, pending = await asyncio.wait(asked, timeout=limit_ms / 1000)
         for late in pending:
             late.cancel()
-            failure = KafkaTimeoutError("no answer about offsets in time")
+            failure = KafkaTimeoutError("no answer with offsets in time")
         for answer in done:
             error = answer.exception()
             if error is not None:

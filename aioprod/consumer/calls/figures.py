@@ -1,0 +1,68 @@
+"""``lag``, ``highwater``, ``last_stable_offset`` and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aioprod.arguments import check_partition
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.fetch_buffer import FetchBuffer
+from aioprod.consumer.ready_records import ReadyRecords
+from aioprod.consumer.run_state import RunState
+from aioprod.consumer.subscription import SubscriptionState
+from aioprod.metrics import ConsumerMetrics
+from aioprod.types import TopicPartition
+
+
+class FigureCalls:
+    """Reads figures; any task may do so at any time."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        run_state: RunState,
+        ready: ReadyRecords,
+        subscription: SubscriptionState,
+        buffer: FetchBuffer,
+        metrics: ConsumerMetrics,
+    ) -> None:
+        self._run_state = run_state
+        self._ready = ready
+        self._subscription = subscription
+        self._buffer = buffer
+        self._metrics = metrics
+        self._read_committed = config.isolation_level == "read_committed"
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return the number of offsets from the position to the end."""
+        state = self._subscription[check_partition(partition)]
+        end = state.last_stable_offset if self._read_committed else state.high_watermark
+        self._ready.settle()
+        return None if state.position is None or end < 0 else max(end - state.position.offset, 0)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Return the high watermark."""
+        known = self._subscription[check_partition(partition)].high_watermark
+        return known if known >= 0 else None
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """Return the last stable offset."""
+        known = self._subscription[check_partition(partition)].last_stable_offset
+        return known if known >= 0 else None
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the consumer's metrics."""
+        self._ready.settle()
+        partitions = self._subscription.partitions
+        lags = [lag for tp in partitions if (lag := self.lag(tp)) is not None]
+        gauges = {
+            "records-lag-max": float(max(lags, default=0)),
+            "buffered-bytes": float(self._buffer.size),
+            "assigned-partitions": float(len(partitions)),
+        }
+        return self._metrics.snapshot(self._run_state.now(), gauges)
+
+    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the metrics of each topic."""
+        self._ready.settle()
+        return self._metrics.snapshot_by_topic(self._run_state.now())

@@ -1,0 +1,176 @@
+"""Admits the application's calls: one task at a time, until the consumer is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from aioprod.arguments import check_timeout_ms
+from aioprod.cluster.home import Home
+from aioprod.consumer.ready_records import ReadyRecords
+from aioprod.consumer.run_state import RunState
+from aioprod.errors import ConcurrentUseError, WakeupError
+
+
+class CallGuard:
+    """The task that uses the consumer, and how ``wakeup`` and ``close`` end its call.
+
+    A rebalance listener runs inside a call, and may call the consumer too: calls nest.
+
+    Args:
+        home: the event loop and process of the consumer.
+        run_state: whether the consumer is open.
+        ready: settled by each call, so that positions are those of the application.
+        default_timeout_ms: limit of calls that are given none.
+    """
+
+    def __init__(
+        self, home: Home, run_state: RunState, ready: ReadyRecords, default_timeout_ms: float
+    ) -> None:
+        self._home = home
+        self._run_state = run_state
+        self._ready = ready
+        self._default_timeout_ms = default_timeout_ms
+        self._owner: asyncio.Task[Any] | None = None
+        self._depth = 0
+        self._timeout: asyncio.Timeout | None = None  # of the outermost call that may wait
+        self._left: asyncio.Future[None] | None = None  # close() waits for the owner to leave
+        self._woken = False
+        self._listeners = 0  # rebalance listeners that run now
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call that does not wait.
+
+        Raises:
+            ConcurrentUseError: another task is in a call.
+            ConsumerClosedError: the consumer is closed.
+            WrongEventLoopError: the consumer belongs to another event loop or process.
+        """
+        self._home.check()
+        # Before the start there need not be an event loop.
+        task = asyncio.current_task() if self._run_state.has_loop else None
+        if self._owner is not None and self._owner is not task:
+            name = self._owner.get_name()
+            raise ConcurrentUseError(
+                f"task {name!r} waits in a call of this consumer: only wakeup() and close() "
+                "may be called meanwhile"
+            )
+        self._run_state.check_not_stopped()
+        self._ready.settle()
+        self._owner = task
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._owner = None
+                if self._left is not None and not self._left.done():
+                    self._left.set_result(None)
+
+    @asynccontextmanager
+    async def waiting_call(self) -> AsyncIterator[None]:
+        """A call that may wait: ``wakeup`` and ``close`` end it.
+
+        Raises:
+            ConcurrentUseError, ConsumerClosedError, WrongEventLoopError: as :meth:`call` does.
+            ConsumerStateError: the consumer is not started.
+            WakeupError: ``wakeup`` was called.
+        """
+        with self.call():
+            if self._timeout is not None:  # inside another call: this one is a listener's
+                yield
+                return
+            self._check()
+            try:
+                async with asyncio.timeout(None) as self._timeout:
+                    yield
+            except TimeoutError:
+                if self._timeout is None or not self._timeout.expired():
+                    raise
+                self._check()
+                raise
+            finally:
+                self._timeout = None
+
+    @contextmanager
+    def closing_call(self, timeout: asyncio.Timeout | None) -> Iterator[None]:
+        """The end of ``close``, in which a listener may still call the consumer."""
+        with self.call():
+            before, self._timeout = self._timeout, timeout
+            try:
+                yield
+            finally:
+                self._timeout = before
+
+    @contextmanager
+    def listener_call(self) -> Iterator[None]:
+        """A call of a rebalance listener, which ``wakeup`` does not interrupt: the listener would
+        not be called again.
+        """
+        self._listeners += 1
+        timeout = self._timeout if self._run_state.closing is None else None
+        if self._woken and timeout is not None and not timeout.expired():
+            timeout.reschedule(None)  # the interruption was requested and has not begun
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+        if not self._listeners and self._run_state.closing is None:
+            self._check_woken()
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the present call is one inside another, by a rebalance listener."""
+        return self._depth > 1
+
+    @property
+    def is_callers(self) -> bool:
+        """Whether the running task is inside a call."""
+        return self._owner is asyncio.current_task()
+
+    def wakeup(self) -> None:
+        """End the call that waits, or the next one that would, with WakeupError."""
+        self._home.check()
+        if not self._woken:
+            self._woken = True
+            self._ready.settle()
+            if not self._listeners and self._run_state.closing is None:
+                self._interrupt()
+
+    async def end_call(self) -> None:
+        """End another task's call, if any, and wait until that task has left it."""
+        if self._owner is not None and self._owner is not asyncio.current_task():
+            self._left = asyncio.get_running_loop().create_future()
+            self._interrupt()
+            await self._left
+
+    def deadline(self, timeout_ms: float | None) -> float:
+        """Return the loop time at which a call that begins now ends.
+
+        Raises:
+            ConfigError: ``timeout_ms`` is not a finite number of at least 0.
+        """
+        check_timeout_ms(timeout_ms)
+        limit_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
+        return asyncio.get_running_loop().time() + limit_ms / 1000
+
+    def check_open(self) -> None:
+        """Raise unless the consumer is started and open."""
+        self._run_state.check_open()
+
+    def _interrupt(self) -> None:
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time())
+
+    def _check(self) -> None:
+        self._run_state.check_open()
+        self._check_woken()
+
+    def _check_woken(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup() was called")

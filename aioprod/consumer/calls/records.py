@@ -1,0 +1,128 @@
+"""``getone``, ``getmany`` and the slow path of ``async for``."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aioprod.arguments import check_max_records, check_timeout_ms
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.membership import Membership
+from aioprod.consumer.notifier import Notifier
+from aioprod.consumer.problems import Problems
+from aioprod.consumer.ready_records import ReadyRecords
+from aioprod.consumer.records import Records
+from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.subscription import Mode, SubscriptionState
+from aioprod.errors import ConsumerStateError, KafkaTimeoutError
+from aioprod.metrics import ConsumerMetrics
+from aioprod.types import ConsumerRecord
+
+# A call without a limit gives the group this long before it looks again.
+_JOIN_S = 30.0
+
+
+class RecordCalls:
+    """Returns records, and does the group's work inside the application's calls."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        guard: CallGuard,
+        ready: ReadyRecords,
+        notifier: Notifier,
+        scheduler: Scheduler,
+        membership: Membership,
+        subscription: SubscriptionState,
+        problems: Problems,
+        metrics: ConsumerMetrics,
+    ) -> None:
+        self._max_poll_records = config.max_poll_records
+        self._guard = guard
+        self._ready = ready
+        self._notifier = notifier
+        self._scheduler = scheduler
+        self._membership = membership
+        self._subscription = subscription
+        self._problems = problems
+        self._metrics = metrics
+
+    async def getone(self, timeout_ms: float | None) -> ConsumerRecord:
+        """Return the next record, and have those behind it ready."""
+        async with self._guard.waiting_call():
+            deadline = _deadline(timeout_ms)
+            while True:
+                await self._prepare(deadline)
+                if self._ready.fill(self._max_poll_records):
+                    return self._ready.records.popleft()
+                if not await self._wait(deadline):
+                    assert timeout_ms is not None
+                    raise self._no_record(timeout_ms)
+
+    async def getmany(self, max_records: int | None, timeout_ms: float | None) -> Records:
+        """Return what is fetched; wait only if there is nothing."""
+        most = self._max_poll_records if max_records is None else max_records
+        check_max_records(most)
+        async with self._guard.waiting_call():
+            deadline = _deadline(timeout_ms)
+            while True:
+                await self._prepare(deadline)
+                records = self._ready.take(most)
+                if records or not await self._wait(deadline):
+                    return records
+
+    async def _prepare(self, deadline: float | None) -> None:
+        """Do what comes before records: the group's work, and raising errors."""
+        if self._guard.is_nested:
+            raise ConsumerStateError(
+                "a rebalance listener can't ask for records: the call that it runs in does that"
+            )
+        now = asyncio.get_running_loop().time()
+        membership = self._membership
+        membership.polled(now)
+        if membership.needs_attention:
+            await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
+            self._guard.check_open()  # a listener may have closed the consumer
+        if membership.failure is not None:
+            raise membership.failure.with_traceback(None)
+        membership.maybe_auto_commit(now)
+        untold = self._problems.take_untold()
+        if untold is not None:
+            raise untold.with_traceback(None)
+        await self._notifier.let_others_run()
+
+    async def _wait(self, deadline: float | None) -> bool:
+        """Wait for records or other news; return False if the deadline has passed."""
+        if self._subscription.mode is Mode.NONE:
+            raise ConsumerStateError(
+                "nothing to read: give topics, or call subscribe() or assign()"
+            )
+        for state in self._subscription.partitions.values():
+            if state.failure is not None:
+                raise state.failure.with_traceback(None)
+        began = asyncio.get_running_loop().time()
+        if self._membership.needs_attention:
+            return deadline is None or began < deadline
+        self._scheduler.wake()
+        waited = await self._notifier.wait(deadline)
+        now = asyncio.get_running_loop().time()
+        self._metrics.waited(now - began, now)
+        return waited
+
+    def _no_record(self, timeout_ms: float) -> KafkaTimeoutError:
+        where = ", ".join(sorted(self._subscription.all_topics())) or "no partition"
+        now = asyncio.get_running_loop().time()
+        read = int(self._metrics.snapshot(now, {})["records-consumed-total"])
+        latest = self._problems.latest
+        cause = latest[0] if latest else self._membership.problem
+        why = f"; the last error: {cause}" if cause is not None else ""
+        error = KafkaTimeoutError(
+            f"no record from {where} within {timeout_ms:g} ms, after {read} records so far{why}"
+        )
+        error.__cause__ = cause
+        return error
+
+
+def _deadline(timeout_ms: float | None) -> float | None:
+    check_timeout_ms(timeout_ms)
+    return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000

@@ -1,0 +1,199 @@
+"""Takes over the partitions' data and errors in the answers to fetches."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import NONE, ConsumerConfig
+from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.fetch_buffer import FetchBuffer
+from aioprod.consumer.fetched_batches import end_of
+from aioprod.consumer.fetched_data import FetchedData
+from aioprod.consumer.problems import Problems
+from aioprod.consumer.record_conversion import RecordConverter
+from aioprod.consumer.subscription import PartitionState, Position, SubscriptionState
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, OffsetOutOfRangeError
+from aioprod.metrics import ConsumerMetrics
+from aioprod.net.backoff import Backoff
+from aioprod.net.brokers import Node
+from aioprod.protocol.messages.fetch import FetchResponse, PartitionData
+from aioprod.types import TopicPartition
+
+
+@dataclass(slots=True)
+class PartitionFetch:
+    """One partition of a request in flight. It is void once the partition is fetched from another
+    node, or its position has changed.
+
+    Attributes:
+        node_id: the node that was asked.
+        state: the partition.
+        version: the version of the state at that time.
+        start: the position that was asked for.
+    """
+
+    node_id: int
+    state: PartitionState
+    version: int
+    start: Position
+
+
+class FetchResults:
+    """Puts fetched data into the buffer, and decides what to do about errors."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        metadata: Metadata,
+        subscription: SubscriptionState,
+        buffer: FetchBuffer,
+        problems: Problems,
+        backoff: Backoff,
+        metrics: ConsumerMetrics,
+        converter: RecordConverter,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._subscription = subscription
+        self._buffer = buffer
+        self._problems = problems
+        self._backoff = backoff
+        self._metrics = metrics
+        self._converter = converter
+
+    def take(
+        self,
+        reply: FetchResponse,
+        fetches: Mapping[TopicPartition, PartitionFetch],
+        topic_names: Mapping[uuid.UUID, str],
+        now: float,
+    ) -> bool:
+        """Take over an answer; return whether there are new records.
+
+        Args:
+            reply: an answer without an error of its own.
+            fetches: the partitions that the node was asked for and no other one since.
+            topic_names: names by topic id, which newer answers have in place of names.
+            now: loop time.
+        """
+        leaders: dict[TopicPartition, tuple[int, int]] = {}
+        news = False
+        for topic in reply.responses:
+            name = topic.topic or topic_names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                tp = TopicPartition(name, data.partition_index)
+                if data.current_leader.leader_epoch >= 0:
+                    leaders[tp] = data.current_leader.leader_id, data.current_leader.leader_epoch
+                fetch = fetches.get(tp)
+                if (
+                    fetch is None
+                    or fetch.state.version != fetch.version
+                    or self._subscription.get(tp) is not fetch.state
+                ):
+                    continue
+                if data.error_code:
+                    self._refused(fetch, data, now)
+                else:
+                    news |= self._accept(fetch, data, now)
+        if leaders:
+            self._metadata.take_leaders(
+                leaders, [Node(node.node_id, node.host, node.port) for node in reply.node_endpoints]
+            )
+        return news
+
+    def failed(self, state: PartitionState, error: BrokerError | None, now: float) -> None:
+        """Fetch a partition again after a pause; note the error, if any."""
+        state.failures += 1
+        state.retry_at = now + self._backoff.seconds(state.failures)
+        if error is not None:
+            self._problems.add(state.tp, error, now)
+
+    def _accept(self, fetch: PartitionFetch, data: PartitionData, now: float) -> bool:
+        """Take over one partition's data; whether there is something to hand out."""
+        state, tp = fetch.state, fetch.state.tp
+        state.high_watermark, state.last_stable_offset = (
+            data.high_watermark,
+            data.last_stable_offset,
+        )
+        if data.log_start_offset >= 0:
+            state.log_start_offset = data.log_start_offset
+        state.succeeded()
+        state.resets = 0
+        self._problems.over(tp)
+        if data.preferred_read_replica >= 0:
+            self._prefer(state, data.preferred_read_replica, now)
+        present = self._buffer.next_position(state)
+        if not data.records or present is None or present.offset != fetch.start.offset:
+            return False
+        following = end_of(data.records, check_crcs=self._config.check_crcs)
+        read_committed = self._config.isolation_level == "read_committed"
+        aborted = AbortedBatches(data.aborted_transactions or ()) if read_committed else None
+        self._metrics.data_came(tp.topic, len(data.records), now)
+        fetched = FetchedData(
+            state,
+            data.records,
+            fetch.start,
+            aborted,
+            self._converter,
+            check_crcs=self._config.check_crcs,
+        )
+        self._buffer.add(fetched, following)
+        return True
+
+    def _prefer(self, state: PartitionState, replica: int, now: float) -> None:
+        """The leader has named a follower instead of giving records (KIP-392)."""
+        state.preferred_replica = replica
+        state.preferred_until = now + self._config.metadata_max_age_ms / 1000
+        if replica not in self._metadata.snapshot.nodes:
+            # It was away when metadata were fetched; the leader would name it again and again.
+            self._metadata.request_update()
+            self.failed(state, None, now)
+
+    def _refused(self, fetch: PartitionFetch, data: PartitionData, now: float) -> None:
+        state, code = fetch.state, ErrorCode.of(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(fetch, now)
+            return
+        state.preferred_replica = -1
+        if code.refresh_metadata or code.retriable:
+            self._metadata.request_topic(state.tp.topic)
+        self.failed(
+            state,
+            BrokerError(
+                code,
+                f"fetch from {state.tp.topic}-{state.tp.partition} at offset {fetch.start.offset}",
+            ),
+            now,
+        )
+
+    def _out_of_range(self, fetch: PartitionFetch, now: float) -> None:
+        state = fetch.state
+        if fetch.node_id == state.preferred_replica:
+            state.preferred_replica = -1  # a follower may lag behind: the leader knows better
+            return
+        if state.position is None or fetch.start.offset != state.position.offset:
+            # What was read before waits for the application; by the time it has that, the log may
+            # reach so far.
+            self.failed(state, None, now)
+            return
+        if self._config.offset_reset.strategy != NONE:
+            self._subscription.seek_by([state.tp], self._config.offset_reset)
+            # Reset again although it was just found: a broker contradicts itself, or deletes faster
+            # than this consumer asks.
+            state.retry_at = now + self._backoff.seconds(state.resets)
+            state.resets += 1
+            return
+        tp, offset = state.tp, state.position.offset
+        state.failure = OffsetOutOfRangeError(
+            (
+                f"{tp.topic}-{tp.partition} has no offset {offset}, and auto_offset_reset is "
+                "'none': seek to where to go on"
+            ),
+            tp,
+            offset,
+        )
+        self._problems.tell(tp, state.failure, now)

@@ -1,0 +1,141 @@
+"""Builds a consumer: every collaborator, and what each of them knows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from aioprod.cluster.client_ids import next_client_number
+from aioprod.cluster.home import Home
+from aioprod.cluster.metadata import Metadata
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.background import Background
+from aioprod.consumer.calls.commits import CommitCalls
+from aioprod.consumer.calls.figures import FigureCalls
+from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.calls.lookups import LookupCalls
+from aioprod.consumer.calls.positions import PositionCalls
+from aioprod.consumer.calls.records import RecordCalls
+from aioprod.consumer.calls.subscription import SubscriptionCalls
+from aioprod.consumer.commit_queue import CommitQueue
+from aioprod.consumer.connections import Connections
+from aioprod.consumer.fetch_buffer import FetchBuffer
+from aioprod.consumer.fetch_results import FetchResults
+from aioprod.consumer.fetcher import Fetcher
+from aioprod.consumer.group.classic import ClassicMember
+from aioprod.consumer.group.offsets import Offsets
+from aioprod.consumer.group.partitions import GroupPartitions
+from aioprod.consumer.group.reconciling import ReconcilingMember
+from aioprod.consumer.health import Health
+from aioprod.consumer.lifecycle import Lifecycle
+from aioprod.consumer.membership import Membership, NoGroup
+from aioprod.consumer.metadata_updates import MetadataUpdates
+from aioprod.consumer.notifier import Notifier
+from aioprod.consumer.positions import PositionFinder
+from aioprod.consumer.problems import Problems
+from aioprod.consumer.ready_records import ReadyRecords
+from aioprod.consumer.record_conversion import RecordConverter
+from aioprod.consumer.run_state import RunState
+from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.subscription import SubscriptionState
+from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.metrics import ConsumerMetrics
+from aioprod.net.backoff import Backoff
+
+
+class Graph(NamedTuple):
+    """What the :class:`aioprod.Consumer` delegates to. None of it refers to the Consumer, so that a
+    Consumer that is dropped without ``close`` is released at once.
+    """
+
+    guard: CallGuard
+    ready: ReadyRecords
+    subscription: SubscriptionState
+    health: Health
+    lifecycle: Lifecycle
+    records: RecordCalls
+    subscribing: SubscriptionCalls
+    positions: PositionCalls
+    commits: CommitCalls
+    lookups: LookupCalls
+    figures: FigureCalls
+
+
+def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random) -> Graph:
+    """Build the collaborators of one consumer, each from those before it."""
+    metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
+    interceptors = ConsumerInterceptorChain(config.interceptors)
+    converter = RecordConverter(config, interceptors)
+    backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+
+    notifier, buffer = Notifier(), FetchBuffer()
+    problems = Problems(notifier.notify)
+    in_group = config.group_id is not None
+    ready = ReadyRecords(buffer, metrics, notifier, problems, in_group=in_group)
+    run_state = RunState(clock, on_fault=ready.interrupt)
+    home = Home(f"consumer {config.client_id!r}")
+    home.on_fork = ready.clear
+    guard = CallGuard(home, run_state, ready, config.default_api_timeout_ms)
+
+    scheduler = Scheduler(notifier, on_fault=run_state.fail)
+    connections = Connections(config, rng, on_change=scheduler.wake)
+    metadata, requests = connections.metadata, connections.requests
+    subscription = SubscriptionState(scheduler.wake_all, ready.settle_partition, ready.drop)
+    partitions = GroupPartitions(subscription, guard.listener_call)
+    membership = _membership(
+        config, subscription, metadata, partitions, rng, ready.interrupt, interceptors.on_commit
+    )
+    positions = PositionFinder(
+        config, metadata, subscription, requests, problems, backoff, membership, clock, scheduler
+    )
+    results = FetchResults(
+        config, metadata, subscription, buffer, problems, backoff, metrics, converter
+    )
+    fetcher = Fetcher(
+        config, connections, subscription, buffer, problems, backoff, metrics, results, scheduler
+    )
+    updates = MetadataUpdates(connections, subscription, problems, membership, scheduler)
+    commits = CommitQueue(membership, config.default_api_timeout_ms)
+    background = Background(
+        guard, ready, connections, membership, commits, positions, fetcher, updates, scheduler
+    )
+    return Graph(
+        guard,
+        ready,
+        subscription,
+        Health(run_state, membership, problems),
+        Lifecycle(home, run_state, guard, background, converter, subscription, config.group_id),
+        RecordCalls(
+            config, guard, ready, notifier, scheduler, membership, subscription, problems, metrics
+        ),
+        SubscriptionCalls(
+            config, guard, run_state, subscription, membership, metadata, problems, metrics
+        ),
+        PositionCalls(guard, subscription, membership, problems, notifier),
+        CommitCalls(guard, subscription, membership, commits),
+        LookupCalls(config, guard, metadata, requests, backoff),
+        FigureCalls(config, run_state, ready, subscription, buffer, metrics),
+    )
+
+
+def _membership(
+    config: ConsumerConfig,
+    subscription: SubscriptionState,
+    metadata: Metadata,
+    partitions: GroupPartitions,
+    rng: random.Random,
+    on_attention: Callable[[], None],
+    on_commit: Callable[[Offsets], None],
+) -> Membership:
+    """The member that ``group_id`` and ``group_protocol`` ask for."""
+    if config.group_id is None:
+        return NoGroup(config, subscription, metadata, partitions, on_attention)
+    member = ReconcilingMember if config.group_protocol == "consumer" else ClassicMember
+    return member(config, subscription, metadata, partitions, rng, on_attention, on_commit)
+
+
+def client_id(group_id: str | None) -> str:
+    """Return a client id for a consumer that was given none."""
+    prefix = f"aioprod-consumer-{group_id}" if group_id else "aioprod-consumer"
+    return f"{prefix}-{next_client_number('consumer')}"

@@ -1,0 +1,65 @@
+"""What new metadata mean for what a consumer reads."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
+from aioprod.consumer.connections import Connections
+from aioprod.consumer.membership import Membership
+from aioprod.consumer.problems import Problems
+from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.subscription import SubscriptionState
+from aioprod.errors import BrokerError
+
+
+class MetadataUpdates:
+    """Takes over each snapshot of the cluster."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        subscription: SubscriptionState,
+        problems: Problems,
+        membership: Membership,
+        scheduler: Scheduler,
+    ) -> None:
+        self._connections = connections
+        self._metadata = connections.metadata
+        self._subscription = subscription
+        self._problems = problems
+        self._membership = membership
+        self._scheduler = scheduler
+        self._snapshot = self._metadata.snapshot
+
+    def topics(self) -> frozenset[str]:
+        """Return the topics that metadata are needed of."""
+        return self._subscription.all_topics()
+
+    def apply(self, snapshot: ClusterSnapshot) -> None:
+        """Take over a snapshot. Partitions that only lacked a leader are read without a pause."""
+        self._connections.update_nodes(snapshot)
+        before, self._snapshot = self._snapshot, snapshot
+        for state in self._subscription.partitions.values():
+            if isinstance(snapshot.find_leader(state.tp), PartitionInfo) and not isinstance(
+                before.find_leader(state.tp), PartitionInfo
+            ):
+                state.retry_at = 0.0
+        for topic in self.topics():
+            self._metadata.touch(topic)
+        self._note_topics(snapshot)
+        self._membership.metadata_changed(snapshot)
+        self._scheduler.wake()
+
+    def _note_topics(self, snapshot: ClusterSnapshot) -> None:
+        """Note subscribed topics that do not exist or must not be read. Errors of partitions that
+        are assigned by hand are found when they are read.
+        """
+        now = asyncio.get_running_loop().time()
+        for topic in self._subscription.topics:
+            info = snapshot.topics.get(topic)
+            if info is None or not info.error:
+                self._problems.over(topic)
+                continue
+            self._problems.add(topic, BrokerError(info.error, f"topic {topic}"), now)
+            self._metadata.request_topic(topic)

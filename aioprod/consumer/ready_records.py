@@ -1,0 +1,149 @@
+"""Records that are fetched and not yet returned to the application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from aioprod.consumer.fetch_buffer import FetchBuffer
+from aioprod.consumer.fetched_data import FetchedData
+from aioprod.consumer.notifier import Notifier
+from aioprod.consumer.problems import Problems
+from aioprod.consumer.records import Records
+from aioprod.metrics import ConsumerMetrics
+from aioprod.types import ConsumerRecord, TopicPartition
+from aioprod.user_code import surface
+
+# A group member returns to the slow path at least this often: the group learns that the
+# application takes records, and may ask for something.
+_SLOW_PATH_INTERVAL_S = 1.0
+
+
+class ReadyRecords:
+    """Decoded records of one partition, which ``async for`` and ``getone`` take one at a time.
+
+    They are taken from :attr:`records` without any other work. Code that needs the position of the
+    application, or needs the next call to take the slow path, calls :meth:`settle` first.
+
+    Args:
+        buffer: what is fetched and not decoded.
+        in_group: whether the slow path is needed at intervals.
+
+    Attributes:
+        records: always the same deque, which the consumer takes records from.
+    """
+
+    def __init__(
+        self,
+        buffer: FetchBuffer,
+        metrics: ConsumerMetrics,
+        notifier: Notifier,
+        problems: Problems,
+        *,
+        in_group: bool,
+    ) -> None:
+        self.records: deque[ConsumerRecord] = deque()
+        self._buffer = buffer
+        self._metrics = metrics
+        self._notifier = notifier
+        self._problems = problems
+        self._in_group = in_group
+        self._source: FetchedData | None = None
+        self._count = 0  # records from the source, including those taken by the application
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # settle() may run outside of it
+
+    def fill(self, most: int) -> bool:
+        """Decode up to ``most`` records; return False if none may be returned now.
+
+        Raises:
+            CorruptRecordError, DeserializationError: the next record can't be read.
+        """
+        found = self._buffer.take(most)
+        if found is None:
+            return False
+        self._loop = asyncio.get_running_loop()
+        self._source, records = found
+        # All objects are made at once: the application runs between two records, and switching
+        # between its code and ours for each would cost more than the garbage collector does.
+        self.records.extend(records)
+        self._count = len(self.records)
+        if self._timer is None and self._in_group:
+            self._timer = self._loop.call_later(_SLOW_PATH_INTERVAL_S, self._interval_passed)
+        return True
+
+    def take(self, most: int) -> Records:
+        """Return up to ``most`` records, from as many partitions as needed. Nothing waits here, so
+        that no record can get lost.
+
+        Raises:
+            CorruptRecordError, DeserializationError: the first record can't be read.
+        """
+        taken: list[Sequence[ConsumerRecord]] = []
+        now = asyncio.get_running_loop().time()
+        try:
+            while most and (found := self._buffer.take(most)) is not None:
+                source, records = found
+                source.state.position = source.position
+                self._metrics.handed_out(source.state.tp.topic, len(records), now)
+                taken.append(records)
+                most -= len(records)
+        except BaseException as error:
+            if not taken:
+                raise
+            # Return the readable records first; the next call finds the unreadable one again.
+            surface(error)
+        return Records(taken)
+
+    def settle(self) -> None:
+        """Take back what the application has not taken: its partition's position is now the
+        position of the application.
+        """
+        source = self._source
+        if source is None:
+            return
+        if rest := self._take_back(source):
+            source.give_back(rest)
+        source.state.position = source.position
+
+    def settle_partition(self, tp: TopicPartition) -> None:
+        """Take back records of this partition."""
+        if self._source is not None and self._source.state.tp == tp:
+            self.settle()
+
+    def interrupt(self) -> None:
+        """Have the next call, or the waiting one, take the slow path."""
+        self.settle()
+        self._notifier.notify()
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Forget all records and problems of a partition: its position has changed."""
+        if self._source is not None and self._source.state.tp == tp:
+            self._take_back(self._source)
+        self._buffer.drop(tp)
+        self._problems.over(tp)
+
+    def clear(self) -> None:
+        """Return nothing in a forked child: the records are the parent's."""
+        self.records.clear()
+
+    def close(self) -> None:
+        """Take back all records and stop the timer."""
+        self.settle()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _interval_passed(self) -> None:
+        self._timer = None
+        self.settle()
+
+    def _take_back(self, source: FetchedData) -> list[ConsumerRecord]:
+        """Return the records that the application has not taken, and count the others."""
+        rest = list(self.records)
+        self.records.clear()
+        self._source = None
+        assert self._loop is not None
+        taken = self._count - len(rest)
+        self._metrics.handed_out(source.state.tp.topic, taken, self._loop.time())
+        return rest

@@ -1,0 +1,92 @@
+"""Runs the functions that decide which requests to send: in callbacks of the event loop, not in a
+task, which could be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from aioprod.consumer.notifier import Notifier
+from aioprod.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+_NEVER = float("inf")
+
+
+class Scheduler:
+    """Calls each step soon after :meth:`wake`, and at the loop time that the step has returned.
+
+    Args:
+        notifier: wakes the waiting call.
+        on_fault: called with the error if a step fails, which is a bug. No step is called then.
+    """
+
+    def __init__(self, notifier: Notifier, on_fault: Callable[[KafkaError], None]) -> None:
+        self._notifier = notifier
+        self._steps: Sequence[Callable[[float], float]] = ()
+        self._on_fault = on_fault
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._soon: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, steps: Sequence[Callable[[float], float]]) -> None:
+        """Begin, in the running event loop.
+
+        Args:
+            steps: functions that take the loop time, and return the loop time at which they have to
+                be called again at the latest.
+        """
+        self._steps = steps
+        self._loop = asyncio.get_running_loop()
+        self.wake()
+
+    def fail(self, error: KafkaError) -> None:
+        """Call no step from now on: a background task has failed."""
+        self.stop()
+        self._on_fault(error)
+
+    def stop(self) -> None:
+        """Call no step from now on."""
+        self._loop = None
+        for handle in (self._soon, self._timer):
+            if handle is not None:
+                handle.cancel()
+        self._soon = self._timer = None
+
+    def wake(self) -> None:
+        """Call the steps soon: something has changed."""
+        if self._soon is None and self._loop is not None:
+            self._soon = self._loop.call_soon(self._run)
+
+    def wake_all(self) -> None:
+        """Call the steps soon, and wake the waiting call."""
+        self.wake()
+        self._notifier.notify()
+
+    def _run(self) -> None:
+        self._soon = None
+        if self._loop is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._loop.time()
+        try:
+            again_at = min(step(now) for step in self._steps)
+        except Exception as error:
+            log.exception("the consumer's scheduler failed; the consumer has to be replaced")
+            self.fail(
+                KafkaError(
+                    f"the consumer's scheduler failed: {error!r}; close it and make a new one"
+                )
+            )
+            return
+        if again_at < _NEVER and self._loop is not None:
+            self._timer = self._loop.call_at(max(again_at, now + 0.001), self._timer_expired)
+
+    def _timer_expired(self) -> None:
+        self._timer = None
+        self.wake()
