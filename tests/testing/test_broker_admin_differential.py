@@ -1,7 +1,7 @@
-"""Administrators get the same answers from the embedded broker as from a real one, in every
-version, and field by field.
+"""Administrative requests get the same responses from the embedded and a real broker, in every
+version and field by field.
 
-What may differ is listed in both_brokers.py (fields), in ``blur_settings`` here, and in
+Exceptions are listed in both_brokers.py (fields), in ``blur_settings`` here, and in
 docs/testing.md.
 """
 
@@ -142,9 +142,7 @@ VALUES = [
 
 
 class Admin:
-    """Requests in few words, to both brokers. Its topic and whatever else it makes have names of
-    its own.
-    """
+    """Sends requests to both brokers. The topic and everything else have unique names."""
 
     def __init__(self, both: BothBrokers, name: str) -> None:
         self.both = both
@@ -162,7 +160,7 @@ class Admin:
         await self.wait_for_leaders(name, count)
 
     async def wait_for_leaders(self, name: str, count: int) -> None:
-        """A real broker needs a moment before it leads new partitions."""
+        """Wait until the real broker leads new partitions."""
         await self.both.ask(DescribeTopicPartitionsRequest([TopicRequest(name)]), settles=True)
         await self.both.ask(fetch_request(name, *([0] * count)), 12, settles=True)
 
@@ -225,8 +223,8 @@ _different_start: set[str] = set()  # of the real broker of this run
 
 
 async def settings_of_the_start(real: RawClient) -> set[str]:
-    """What our real broker was started with differs from the embedded one's; so do the topic
-    settings behind which that stands.
+    """Return the settings with which the real broker was started differently, and the topic
+    settings whose defaults they are.
     """
     described = await real.call(
         DescribeConfigsRequest([DescribeConfigsResource(BROKER, "1", None)]), 4
@@ -237,7 +235,7 @@ async def settings_of_the_start(real: RawClient) -> set[str]:
 
 
 def blur_settings(names: set[str]) -> Callable[[Any], Any]:
-    """Leave out the values of these settings, and where they come from."""
+    """Leave out the values of these settings and their sources."""
 
     def blur(value: Any) -> Any:
         if isinstance(value, list):
@@ -252,7 +250,7 @@ def blur_settings(names: set[str]) -> Callable[[Any], Any]:
 
 
 async def test_topic_settings_and_the_values_they_may_have(admin: Admin) -> None:
-    """Each value for each setting, in topics that are not really created."""
+    """Check each value of each setting, in topics that are only validated."""
     wanted = [(setting, value) for setting in topic_settings() for value in VALUES]
     for start in range(0, len(wanted), 300):
         topics = [
@@ -263,7 +261,7 @@ async def test_topic_settings_and_the_values_they_may_have(admin: Admin) -> None
         ]
         await admin.both.ask(
             CreateTopicsRequest(topics=topics, validate_only=True), 4
-        )  # the last version that does not name all settings
+        )  # the last version that does not return all settings
     for configs in (
         [("retention.ms", None)],
         [("unknown.setting", "1")],
@@ -364,7 +362,7 @@ async def test_changed_settings_of_brokers(admin: Admin) -> None:
                 await admin.describe(
                     kind, described, ["log.retention.ms", "plugin.setting", "retention.ms"]
                 )
-    finally:  # the real broker is not ours alone
+    finally:  # other tests use the real broker too
         for name in ("1", ""):
             await admin.set(
                 BROKER, name, ("log.retention.ms", DELETE, None), ("plugin.setting", DELETE, None)
@@ -539,7 +537,7 @@ async def test_the_cluster(admin: Admin) -> None:
     for kind in (0, 2, 3):
         for version in (1, 2):
             await admin.both.ask(DescribeClusterRequest(endpoint_type=kind), version)
-    # A real broker never forgets that a group had settings: other tests' are left out.
+    # A real broker never forgets that a group had settings, so other tests' groups are left out.
     groups = await admin.both.real.call(ListConfigResourcesRequest([32]), 1)
     others = [comparable(each) for each in groups.config_resources]
     admin.both.adapt = lambda answer: {
@@ -669,7 +667,7 @@ async def test_transactions_and_producers(admin: Admin) -> None:
 
 
 def only_states_of(name: str, answer: Any) -> Any:
-    """The real broker is not ours alone."""
+    """Leave out what other tests made in the real broker."""
     if isinstance(answer, dict) and "unknown_state_filters" in answer:
         return {
             **answer,
@@ -681,7 +679,7 @@ def only_states_of(name: str, answer: Any) -> Any:
 
 
 async def begin(client: RawClient, name: str) -> tuple[int, int]:
-    """Get the identity of a transactional id; a real broker needs a moment."""
+    """Get the producer id of a transactional id; a real broker may have to be asked again."""
     for _ in range(500):
         await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4)
         answer = await client.call(InitProducerIdRequest(name, 60_000), 4)
@@ -712,7 +710,7 @@ async def write(client: RawClient, name: str, topic: str, producer_id: int, epoc
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_random_administration(admin: Admin, seed: int) -> None:
-    """Requests by chance, also such as make no sense, to topics that come and go."""
+    """Random requests, valid or not, for topics that are created and deleted."""
     rng = random.Random(seed)
     names = [admin.topic, admin.other]
     for _ in range(30):
@@ -793,8 +791,8 @@ async def test_all_apis_that_are_announced_are_announced_by_a_real_broker_in_the
         for api in ours.api_keys
         if real.get(api.api_key) != (api.min_version, api.max_version)
     }
-    # Produce below 3 is announced for old librdkafka only, and fails; SaslHandshake 0 goes on in
-    # bare bytes
+    # Produce below 3 is announced for old librdkafka only, and fails; SaslHandshake 0 continues
+    # without Kafka's framing
     assert differing == {0, 17}
 
 

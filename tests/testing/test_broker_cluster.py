@@ -1,5 +1,5 @@
-"""The embedded broker with several nodes: who leads, and what moves when nodes stop, freeze and
-come back.
+"""The embedded broker with several nodes: which one leads, and what changes when nodes stop, freeze
+and restart.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TestMetadata:
         assert leaders(answer) == [2, 2, 3]
         await three.start_node(1)
         answer = await metadata(three, 1)
-        assert leaders(answer) == [2, 2, 3]  # it leads again only when told so
+        assert leaders(answer) == [2, 2, 3]  # it leads again only when told to
         assert answer.topics[0].partitions[0].isr_nodes == [1, 2, 3]
 
     async def test_without_a_live_replica_there_is_no_leader(self, three: EmbeddedCluster) -> None:
@@ -319,8 +319,8 @@ class TestNodes:
             with pytest.raises(ConnectionRefusedError):
                 async with RawClient(address):
                     pass
-            assert (await other.produce("t", BATCH)).error_code == 0  # the others do not notice
-        await three.stop_node(2)  # a second time does nothing
+            assert (await other.produce("t", BATCH)).error_code == 0  # the others are not affected
+        await three.stop_node(2)  # again does nothing
         await three.start_node(2)
         assert three.address(2) == address
         async with RawClient(address) as client:
@@ -383,7 +383,7 @@ class TestNodes:
                 async with asyncio.timeout(0.1):
                     await frozen.receive(ProduceRequest, 9)
             assert not three.records("t", 0)
-            assert leaders(await metadata(three, 2)) == [1, 2, 3]  # nobody has noticed
+            assert leaders(await metadata(three, 2)) == [1, 2, 3]  # the cluster has not noticed
             three.unfreeze_node(1)
             _, answer = await frozen.receive(ProduceRequest, 9)
         assert answer.responses[0].partition_responses[0].base_offset == 0
@@ -407,7 +407,7 @@ class TestNodes:
             answer = (await other.receive(ProduceRequest, 9))[1].responses[0].partition_responses[0]
             assert (
                 answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            )  # it woke up as a leader of the past
+            )  # it is still an old leader
 
     async def test_a_frozen_node_can_be_stopped_and_starts_awake(
         self, three: EmbeddedCluster
@@ -453,9 +453,9 @@ class TestCoordinators:
         assert await found_by(1) == (other, three.address(other))
         assert three.coordinator("transaction" if kind == "group" else "group", "me") == before[0]
         await three.stop_node(other)
-        heir = three.coordinator(kind, "me")  # type: ignore[arg-type]
-        assert heir not in (other, NO_NODE)
-        assert await found_by(heir) == (heir, three.address(heir))
+        successor = three.coordinator(kind, "me")  # type: ignore[arg-type]
+        assert successor not in (other, NO_NODE)
+        assert await found_by(successor) == (successor, three.address(successor))
 
     async def test_keys_are_spread(self, three: EmbeddedCluster) -> None:
         assert {three.coordinator("transaction", f"id {number}") for number in range(50)} == {

@@ -1,5 +1,5 @@
-"""The embedded broker answers as a real Apache Kafka broker does: the same requests to both, the
-same codes and offsets back.
+"""The embedded broker answers like a real Apache Kafka broker: the same requests get the same codes
+and offsets.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ async def create_and_delete(client: RawClient, topic: str) -> list[object]:
 async def metadata(client: RawClient, topic: str) -> list[object]:
     answers: list[object] = []
     for version in range(10):
-        # Version 4 brings the flag; an unknown topic must not come into being while versions are
+        # Version 4 adds the flag; an unknown topic must not be created while versions are
         # compared.
         names = [topic, "a/b"] + ([topic + "-unknown"] if version >= 4 else [])
         request = MetadataRequest(
@@ -257,7 +257,7 @@ async def metadata(client: RawClient, topic: str) -> list[object]:
 
 async def identities(client: RawClient, topic: str) -> list[object]:
     answers: list[object] = []
-    for _ in range(500):  # a real broker needs a moment before it gives out its first producer id
+    for _ in range(500):  # a real broker needs a moment before it returns its first producer id
         if (
             await client.call(InitProducerIdRequest(transactional_id=None), 4)
         ).error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -326,7 +326,7 @@ async def test_both_brokers_say_the_same(
 
 
 async def wait_for_leader(client: RawClient, topic: str) -> None:
-    """A real broker needs a moment before it leads a new partition."""
+    """Wait until the real broker leads a new partition."""
     for _ in range(500):
         answer = await client.call(fetch_request(topic, 0, max_wait_ms=20), 12)
         if not answer.responses[0].partitions[0].error_code:

@@ -1,5 +1,5 @@
-"""Fetch sessions (KIP-227): what a node remembers, for how many consumers, and when it forgets. The
-answers are compared with real Kafka's in test_broker_reading_differential.py.
+"""Fetch sessions (KIP-227): what a node remembers, for how many consumers, and when it forgets.
+test_broker_reading_differential.py compares the responses with a real Kafka's.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TestSessions:
         ) == [place(1), place(2), place(0)]
 
     def test_a_copy_of_a_request_ends_the_first_one(self) -> None:
-        """The first is still waiting for records when the second goes on."""
+        """The first request is still waiting for records when the second arrives."""
         sessions = FetchSessions(random.Random(1))
         session_id = open_session(sessions, 0)
         first = sessions.begin(request(session_id=session_id, epoch=1), VERSION, 0.0)
@@ -82,9 +82,7 @@ class TestRoom:
     def test_a_full_node_makes_no_session_for_as_little(self) -> None:
         sessions = FetchSessions(random.Random(1), limit=2)
         first = [open_session(sessions, 0, 1), open_session(sessions, 0, 1)]
-        assert (
-            open_session(sessions, 0, 1, 2, now=60.0) == 0
-        )  # those who came lately are left alone
+        assert open_session(sessions, 0, 1, 2, now=60.0) == 0  # recent sessions are kept
         for session_id in first:
             sessions.begin(request(session_id=session_id, epoch=1), VERSION, 100.0)
         assert open_session(sessions, 0, 1, now=130.0) == 0

@@ -1,8 +1,8 @@
-"""The embedded broker treats consumer groups as a real Apache Kafka broker does: same requests to
-both, same errors, generations and members.
+"""The embedded broker treats consumer groups like a real Apache Kafka broker: the same requests get
+the same errors, generations and members.
 
-What may differ: member ids (compared by labels), the order of members, and who of several others
-    becomes leader when the leader goes.
+What may differ: member ids (compared by labels), the order of members, and which of several members
+becomes the leader when the leader leaves.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def a_second_member(scene: Scene) -> list[object]:
     ]
     waiting = asyncio.create_task(second.sync())
     answers += [
-        await first.sync({first.member_id: b"1", second.member_id: b"2", "nobody": b"3"}),
+        await first.sync({first.member_id: b"1", second.member_id: b"2", "stranger": b"3"}),
         await waiting,
         await scene.describe(),
     ]
@@ -326,7 +326,7 @@ async def static_follower(scene: Scene) -> list[object]:
 
 
 async def silent_in_a_rebalance(scene: Scene) -> list[object]:
-    """Who does not join again in time is no member any more; static members stay."""
+    """A member that does not rejoin in time is removed; static members stay."""
     first, static = (
         await scene.member(rebalance_timeout_ms=600),
         await scene.member(instance_id="one", rebalance_timeout_ms=600),
@@ -351,7 +351,7 @@ async def silent_in_a_rebalance(scene: Scene) -> list[object]:
 
 
 async def silent_before_the_assignment(scene: Scene) -> list[object]:
-    """Members that never ask for their assignment hold nobody up."""
+    """Members that never ask for their assignment delay no other member."""
     first, second = (
         await scene.member(rebalance_timeout_ms=600),
         await scene.member(rebalance_timeout_ms=600),
@@ -454,7 +454,9 @@ async def administration(scene: Scene) -> list[object]:
 
 
 async def internal_topics(scene: Scene) -> list[object]:
-    """Kafka's own topics: listed once a coordinator was looked for, and closed to clients."""
+    """Kafka's internal topics are listed after a coordinator was looked for, and clients can't
+    write to them.
+    """
     client = scene.client
     for kind in (GROUP, TRANSACTION):
         asked = FindCoordinatorRequest(key=scene.group_id, key_type=kind)

@@ -1,5 +1,5 @@
-"""Clients that produce or fetch more than their quota have to pause: the embedded broker says for
-how long, and does not listen meanwhile.
+"""The embedded broker throttles clients that produce or fetch more than their quota: it tells them
+to pause and mutes the connection meanwhile.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ async def test_a_fetch_is_no_larger_than_its_client_may_ever_get_at_once(
 
 async def test_others_are_not_slowed_down(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
-    broker.set_quota({PRODUCER: 1, CONSUMER: 1}, client_id="somebody else")
-    broker.set_quota({PRODUCER: 1}, user="somebody else")
+    broker.set_quota({PRODUCER: 1, CONSUMER: 1}, client_id="another")
+    broker.set_quota({PRODUCER: 1}, user="another")
     broker.set_quota({PRODUCER: 1}, client_id=RAW)
     broker.set_quota({PRODUCER: None}, client_id=RAW)
     async with RawClient(broker.bootstrap_servers) as client:
@@ -217,8 +217,8 @@ def test_what_can_not_be_limited_is_refused() -> None:
 
 
 async def test_the_pause_is_that_of_a_real_broker(kafka: str) -> None:
-    """The same requests under the same limit: pauses of the same length, but for the milliseconds
-    that the requests take.
+    """The same requests under the same quota get the same pauses, except for the milliseconds that
+    the requests take.
     """
     topic = f"quota-{uuid.uuid4().hex}"
     client_id = f"limited-{topic}"
@@ -254,7 +254,7 @@ async def pause_of_produce(address: str, topic: str, client_id: str, size: int) 
 
 
 async def wait_for_topic_and_limit(client: RawClient, topic: str, client_id: str) -> None:
-    """A real broker needs a moment to learn of both."""
+    """Wait until the real broker knows both."""
     for _ in range(500):
         described = await client.call(
             DescribeClientQuotasRequest([ComponentData("client-id", 0, client_id)]), 1

@@ -1,8 +1,7 @@
-"""Reading as Apache Kafka does it, compared with a real broker: fetch sessions, leader epochs, the
-special offsets, partitions named twice.
+"""Fetch sessions, leader epochs, special offsets and repeated partitions, compared with a real
+Apache Kafka broker.
 
-What may differ, and is left out of the comparison: the number of a session, and the order of the
-partitions that are in error.
+The comparison leaves out the number of a session and the order of partitions with errors.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def name(code: int) -> str:
 
 
 class Names:
-    """Two topics of two partitions on one broker, and another id than any of them."""
+    """Two topics of two partitions on one broker, and an id that none of them has."""
 
     def __init__(self, ids: list[uuid.UUID], names: list[str]) -> None:
         self.ids = ids
@@ -58,7 +57,9 @@ class Names:
         self.unknown = uuid.uuid4()
 
     def asked(self, topic: int, version: int, *offsets: int | None) -> FetchTopic:
-        """Partitions 0, 1, ... of a topic from these offsets on; None for none of this number."""
+        """Return requests for partitions 0, 1, ... of a topic from these offsets on; None skips a
+        partition.
+        """
         wanted = [(index, offset) for index, offset in enumerate(offsets) if offset is not None]
         partitions = [
             FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -72,14 +73,14 @@ class Names:
         )
 
     def label(self, topic: str, topic_id: uuid.UUID) -> str:
-        """What stands for a topic in a comparison."""
+        """Return the name of a topic in comparisons."""
         if topic_id.int:
             return f"topic {self.ids.index(topic_id)}" if topic_id in self.ids else "unknown"
         return f"topic {self.names.index(topic)}" if topic in self.names else topic
 
 
 class Session:
-    """A consumer's side of a fetch session."""
+    """The consumer's side of a fetch session."""
 
     def __init__(self, client: RawClient, names: Names, version: int) -> None:
         self.client, self.names, self.version = client, names, version
@@ -93,7 +94,7 @@ class Session:
         epoch: int | None = None,
         version: int | None = None,
     ) -> FetchResponse:
-        """Fetch, note what was answered, go on to the next epoch."""
+        """Fetch, record the response, and advance to the next epoch."""
         version = self.version if version is None else version
         forgotten = [
             ForgottenTopic(
@@ -120,7 +121,7 @@ class Session:
         return answer
 
     def describe(self, answer: FetchResponse) -> object:
-        """All but the session's number."""
+        """Describe the response without the session's number."""
         partitions = [
             (
                 self.names.label(topic.topic, topic.topic_id),
@@ -152,8 +153,10 @@ def sessions(version: int) -> Conversation:
         await client.produce(names.names[0], make_batch([b"a", b"b"]))
         await session.fetch(
             names.asked(0, version, 0, 0), names.asked(1, version, 0)
-        )  # full: all of it is answered
-        await session.fetch()  # from the same offsets: the records again, and nothing of the others
+        )  # a full fetch returns everything
+        await (
+            session.fetch()
+        )  # from the same offsets: the records again, but not the other partitions
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
         await client.produce(names.names[1], make_batch([b"c"]))
@@ -163,7 +166,7 @@ def sessions(version: int) -> Conversation:
         await session.fetch(names.asked(1, version, None, 0))  # one more partition
         await session.fetch(
             names.asked(0, version, 99)
-        )  # an error is told every time, and its end as well
+        )  # an error is returned every time, and its end too
         await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
@@ -368,7 +371,7 @@ async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation)
 
 
 async def wait_for_leaders(client: RawClient, names: list[str]) -> None:
-    """A real broker needs a moment before it leads new partitions."""
+    """Wait until the real broker leads new partitions."""
     for _ in range(500):
         answers = [
             await client.call(fetch_request(each, 0, 0, max_wait_ms=5), 12) for each in names

@@ -1,5 +1,5 @@
-"""Without transaction.version=2 the embedded broker answers about transactions as Apache Kafka 3.9
-does, which does not have that feature yet.
+"""Without transaction.version=2, the embedded broker answers transaction requests like Apache Kafka
+3.9, which does not have that feature.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.testing.test_broker_transactions_differential import (
     members,
 )
 
-# Requests that 3.9 does not know; groups that have no members, of which its coordinator says other
-# things than that of 4.1.
+# Requests that 3.9 does not support, and groups without members, which its coordinator treats
+# differently from that of 4.1.
 _OTHERWISE_IN_3_9 = (expiry, members)
 
 

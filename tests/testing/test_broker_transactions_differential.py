@@ -1,5 +1,5 @@
-"""The embedded broker answers about transactions as a real Apache Kafka broker does: same requests
-to both, same errors, epochs and offsets.
+"""The embedded broker answers transaction requests like a real Apache Kafka broker: the same
+requests get the same errors, epochs and offsets.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LAST_EPOCH = 32_766
 
 
 async def begin(it: TransactionalClient, partition: int = 0) -> list[object]:
-    """Whatever the protocol needs before the first record."""
+    """Send what the protocol needs before the first record."""
     return list(await it.add(partition)) if it.protocol is V1 else []
 
 
 async def other(
     it: TransactionalClient, transactional_id: str | None = None
 ) -> TransactionalClient:
-    """Another producer at the same connection."""
+    """Make another producer on the same connection."""
     return TransactionalClient(
         it.client, transactional_id or it.transactional_id, it.topic, it.protocol
     )
@@ -90,7 +90,7 @@ async def open_transactions_and_timestamps(it: TransactionalClient) -> list[obje
         for committed in (True, False)
     ]
     answers.append(await it.end(commit=True))
-    await it.settle()  # now the newest timestamp is the marker's
+    await it.settle()  # now the latest timestamp is the marker's
     return answers + [
         await it.list_offset(timestamp, committed=committed)
         for timestamp in (-1, -3)
@@ -99,7 +99,7 @@ async def open_transactions_and_timestamps(it: TransactionalClient) -> list[obje
 
 
 async def empty_transactions(it: TransactionalClient) -> list[object]:
-    """EndTxn where nothing was added, and EndTxn again."""
+    """EndTxn of an empty transaction, and EndTxn again."""
     answers: list[object] = [await it.init()]
     for commit in (True, False, True, True, False, False):
         answers.append((commit, await it.end(commit=commit)))
@@ -111,7 +111,7 @@ async def empty_transactions(it: TransactionalClient) -> list[object]:
 
 
 async def retried_ends(it: TransactionalClient) -> list[object]:
-    """EndTxn again with the identity of the first time: the answer was lost."""
+    """EndTxn again with the same producer id and epoch, as after a lost response."""
     answers: list[object] = [await it.init()]
     for commit in (True, False):
         for again in (commit, not commit):
@@ -194,7 +194,7 @@ async def unknown_partitions(it: TransactionalClient) -> list[object]:
 
 async def verification(it: TransactionalClient) -> list[object]:
     """Records for partitions that were not added, by version of Produce; and AddPartitionsToTxn as
-    brokers use it.
+    brokers send it.
     """
     answers: list[object] = [await it.init()]
     for version in (9, 10, 11):
@@ -260,7 +260,7 @@ async def fencing(it: TransactionalClient) -> list[object]:
 
 
 async def epochs_asked_for(it: TransactionalClient) -> list[object]:
-    """InitProducerId with the producer's identity (KIP-360), retried, outdated and wrong."""
+    """InitProducerId with the producer's id and epoch (KIP-360): retried, outdated and wrong."""
     answers: list[object] = []
     for version in (3, 4, 5):
         answers.append(await it.init(expected=(7, 3), version=version))
@@ -323,8 +323,8 @@ async def an_outdated_epoch_asks(it: TransactionalClient) -> list[object]:
 
 
 async def opened_behind_its_end(it: TransactionalClient) -> list[object]:
-    """AddPartitionsToTxn comes once more when its transaction is over, and the next epoch is asked
-    for, at once and after an abort.
+    """AddPartitionsToTxn arrives again after the end of its transaction; then the next epoch is
+    requested, at once and after an abort.
     """
     answers: list[object] = [await it.init()]
     for commit in (True, False):
@@ -428,7 +428,7 @@ async def last_epoch_is_fenced(it: TransactionalClient) -> list[object]:
 
 
 async def expiry(it: TransactionalClient) -> list[object]:
-    """A transaction takes longer than its time-out: it is aborted and its producer is fenced."""
+    """A transaction takes longer than its timeout: it is aborted and its producer is fenced."""
     answers: list[object] = []
     for commit in (True, False):
         answers += [
@@ -501,7 +501,7 @@ async def offsets_in_transactions(it: TransactionalClient) -> list[object]:
 
 
 async def plain_commits_meet_transactions(it: TransactionalClient) -> list[object]:
-    """The later commit counts, not the later end of a transaction."""
+    """The later commit wins, not the later end of a transaction."""
     group = it.topic
     answers: list[object] = [await it.init()]
     for commit in (True, False):
@@ -592,7 +592,7 @@ async def sequences(it: TransactionalClient) -> list[object]:
 
 
 async def late_records(it: TransactionalClient) -> list[object]:
-    """A batch that arrives when its transaction is over."""
+    """A batch arrives after the end of its transaction."""
     answers: list[object] = [await it.init()]
     for commit in (True, False):
         answers += [
@@ -634,7 +634,7 @@ CONVERSATIONS: list[Conversation] = [
 ]
 
 
-# Using up a producer id takes ten seconds, so each of these is for one protocol only, and on
+# Using up a producer id takes ten seconds, so each of these runs for one protocol only, and on
 # demand.
 LONG_CONVERSATIONS = [(last_epochs, V2), (last_epochs_by_init, V1), (last_epoch_is_fenced, V2)]
 PARAMETERS = [
@@ -671,7 +671,7 @@ async def test_both_brokers_say_the_same(
 async def hold(
     conversation: Conversation, address: str, name: str, protocol: dict[str, int]
 ) -> list[object]:
-    """The answers of one broker, with a topic and a transactional id of that name."""
+    """Return the responses of one broker, with a topic and a transactional id of that name."""
     async with RawClient(address) as client:
         created = await client.call(
             CreateTopicsRequest(topics=[CreatableTopic(name, PARTITIONS, 1)]), 7
@@ -685,7 +685,7 @@ async def hold(
 
 
 async def wait_for_leaders(client: RawClient, topic: str) -> None:
-    """A real broker needs a moment before it leads new partitions."""
+    """Wait until the real broker leads new partitions."""
     async with asyncio.timeout(10):
         while True:
             answer = await client.call(fetch_request(topic, *[0] * PARTITIONS, max_wait_ms=20), 12)
