@@ -1,4 +1,4 @@
-"""Interceptors see every record and its outcome, and their own failures touch nobody else."""
+"""Interceptors see every record and its outcome, and their errors affect nothing else."""
 
 from __future__ import annotations
 
