@@ -28,6 +28,7 @@ BASE_MODULES = {
     "interceptors",
     "metrics",
     "lazy_names",
+    "native",
     "arguments",
     "user_code",
     "_version",
