@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.cluster.retry import retry
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -76,7 +77,7 @@ class CoordinatorCall(Generic[ResponseT]):
     before: Callable[[], Awaitable[None]] | None = None
 
 
-class Repetition:
+class Attempts:
     """Lets others end a repeated request without ever leaving one half done: an attempt that is on
     its way is waited for.
 
@@ -84,14 +85,14 @@ class Repetition:
         task: what repeats it.
         last_error: why the latest attempt was not the last.
         coordinators: where it is sent to, once it is.
-        attempts: how often it was sent.
+        count: how often it was sent.
     """
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
         self.coordinators: CoordinatorRequests | None = None
-        self.attempts = 0
+        self.count = 0
         self._on_its_way = False
         self._stopping = False
 
@@ -102,6 +103,18 @@ class Repetition:
             self.coordinators.trouble if self.coordinators is not None else None
         )
 
+    def run_by(self, task: asyncio.Task[None]) -> None:
+        """Note the task that makes the attempts."""
+        self.task = task
+
+    def sent_to(self, coordinators: CoordinatorRequests) -> None:
+        """Note what the attempts are sent by."""
+        self.coordinators = coordinators
+
+    def failed(self, error: KafkaError) -> None:
+        """Note why the latest attempt was not the last."""
+        self.last_error = error
+
     def stop(self) -> None:
         """End the task, at once or after the answer that it waits for."""
         self._stopping = True
@@ -110,7 +123,7 @@ class Repetition:
 
     def sent(self) -> None:
         """An attempt is about to leave."""
-        self.attempts += 1
+        self.count += 1
         self._on_its_way = True
 
     def landed(self) -> bool:
@@ -142,15 +155,45 @@ class CoordinatorCalls:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.unanswered: set[Api] = set()
 
-    async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
+    async def perform(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
         """The answer of success. Has no limit of time: whoever waits for it has one, and
-        ``repetition`` ends it.
+        ``attempts`` ends it.
 
         Raises:
             AbortableTransactionError, FatalProducerError, ProducerFencedError: the coordinator
             refuses.
             AuthenticationError: client and broker don't trust each other.
         """
+        attempts.sent_to(self._coordinators)
+        failed, logged = 0, False
+
+        def pause_s(failures: int) -> float:
+            pause = self._backoff.seconds(failures)
+            if call.hurry and _ends_transaction_before(attempts.last_error):
+                hurried = min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1
+                pause = min(pause, _BEHIND_LAST_TRANSACTION[hurried])
+            return pause
+
+        def note(error: KafkaError, failures: int) -> None:
+            nonlocal failed, logged
+            attempts.check_go_on()
+            failed = failures
+            if not logged and not _ends_transaction_before(error):
+                logged = True
+                log.warning("%s failed, retrying: %s", self._what(call), error)
+
+        reply = await retry(
+            lambda: self._attempt(call, attempts),
+            pause_s,
+            is_retriable=lambda error: error is attempts.last_error,
+            on_failure=note,
+        )
+        if logged:
+            log.info("%s succeeded after %d failed attempts", self._what(call), failed)
+        return reply
+
+    async def _attempt(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
+        """Make one attempt. An error that another attempt may resolve is noted in ``attempts``."""
         kind, key = (
             (CoordinatorType.TRANSACTION, self._id)
             if call.group_id is None
@@ -159,58 +202,41 @@ class CoordinatorCalls:
 
         def prepare(peer: Peer) -> tuple[Request[ResponseT], int]:
             prepared = call.prepare(peer)
-            repetition.sent()
+            attempts.sent()
             return prepared
 
-        repetition.coordinators = self._coordinators
-        failures = 0
-        told = False
-        while True:
-            if call.before is not None:
-                await call.before()
-            code = ErrorCode.NONE
-            answered = False
-            try:
-                reply = await self._coordinators.request(kind, key, prepare)
-                answered = True
-                verdict, code = judge_all(call.api, call.codes(reply))
-            except AuthenticationError:
-                raise
-            except UnsupportedVersionError as error:
-                raise FatalProducerError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
-                ) from error
-            except BrokerError as error:
-                # Only the search for the coordinator raises these.
-                self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
-                repetition.last_error = error
-            except KafkaError as error:
-                repetition.last_error = error
-            else:
-                if verdict is Verdict.DONE:
-                    if told:
-                        log.info("%s got through after %d failed tries", self._what(call), failures)
-                    return reply
-                self._refuse(call, verdict, code)
-                if verdict is Verdict.NEW_COORDINATOR:
-                    self._coordinators.forget(kind, key)
-                repetition.last_error = BrokerError(code, self._what(call))
-            finally:
-                if repetition.landed() and not answered:
-                    self.unanswered.add(call.api)
-            repetition.check_go_on()
-            failures += 1
-            behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS
-            if not told and not behind_last:
-                told = True
-                log.warning("%s failed, trying on: %s", self._what(call), repetition.last_error)
-            pause = self._backoff.seconds(failures)
-            if call.hurry and behind_last:
-                pause = min(
-                    pause,
-                    _BEHIND_LAST_TRANSACTION[min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1],
-                )
-            await asyncio.sleep(pause)
+        if call.before is not None:
+            await call.before()
+        answered = False
+        try:
+            reply = await self._coordinators.request(kind, key, prepare)
+            answered = True
+            verdict, code = judge_all(call.api, call.codes(reply))
+        except AuthenticationError:
+            raise
+        except UnsupportedVersionError as error:
+            raise FatalProducerError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
+            ) from error
+        except BrokerError as error:
+            # Only the search for the coordinator raises these.
+            self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
+            attempts.failed(error)
+            raise
+        except KafkaError as error:
+            attempts.failed(error)
+            raise
+        finally:
+            if attempts.landed() and not answered:
+                self.unanswered.add(call.api)
+        if verdict is Verdict.DONE:
+            return reply
+        self._refuse(call, verdict, code)
+        if verdict is Verdict.NEW_COORDINATOR:
+            self._coordinators.forget(kind, key)
+        failure = BrokerError(code, self._what(call))
+        attempts.failed(failure)
+        raise failure
 
     def _what(self, call: CoordinatorCall[Any]) -> str:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
@@ -234,6 +260,11 @@ class CoordinatorCalls:
             raise BrokerError(code, f"{what}{advice}")
         if verdict is Verdict.ABORTABLE:
             raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
+
+
+def _ends_transaction_before(error: KafkaError | None) -> bool:
+    """Whether the coordinator is still ending the transaction before, for a moment."""
+    return isinstance(error, BrokerError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 _ADVICE = {
